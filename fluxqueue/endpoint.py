@@ -98,7 +98,7 @@ class Endpoint:
                 f"cannot listen: {error.strerror}",
                 where="FLUXQUEUE_HTTP_PORT",
                 value=self._port,
-                hint="choose another port for each process of a machine; 0: none",
+                hint="choose another port for each process of a machine, or 0 for none",
             ) from error
         self._runner = runner
 

@@ -2,8 +2,8 @@
 
 A process that starts a server as another process holds the port: ``fluxqueue up`` and the embedded
 Postgres. A port that was only found free can be taken a moment later. Another server may take it.
-It may also become the local end of an outgoing connection, even of one that tries to reach this
-very port and then connects to itself.
+It may also become the local end of an outgoing connection. Even a connection to this very port may
+get it, and then connects to itself.
 
 The server itself must not use this class: it simply listens.
 """

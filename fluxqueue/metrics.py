@@ -71,21 +71,19 @@ OLDEST_WAITING_S = _gauge(
     "queue",
     "state",
 )
-OWED = _gauge("fluxqueue_owed", "FluxJobs whose rows owe an effect.", "task")
-OWED_AGE_S = _gauge(
-    "fluxqueue_owed_seconds", "For how long the oldest of those has been due.", "task"
-)
+OWED = _gauge("fluxqueue_owed", "FluxJobs with a pending action.", "task")
+OWED_AGE_S = _gauge("fluxqueue_owed_seconds", "Age of the oldest of those.", "task")
 TASKS = _gauge("fluxqueue_tasks", "Tasks of procrastinate: todo (due or later), doing.", "state")
-DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows; 0 in health.")
+DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows, 0 if healthy.")
 
 RESYNC_TROUBLES = _counter(
     "fluxqueue_resync_troubles_total",
-    "What a resync could not believe or write: a field of a status, a whole record, a workload.",
+    "Parts that a resync could not accept or write: field of a status, record, or workload.",
     "what",
 )
 UNWRITTEN = _counter(
     "fluxqueue_unwritten_total",
-    "Observations (workload, node, foreign, queue) that alone could not be written.",
+    "Observations (workload, node, foreign, queue) that could not be written even alone.",
     "kind",
 )
 LOST_SLOTS = _gauge("fluxqueue_lost_slots", "Slots of running work on nodes that are down or gone.")
@@ -94,18 +92,18 @@ LOST_SLOTS = _gauge("fluxqueue_lost_slots", "Slots of running work on nodes that
 
 CYCLE_S = _histogram(
     "fluxqueue_cycle_duration_seconds",
-    "Time of one scheduling cycle, its transaction included.",
+    "Time of one scheduling cycle with its transaction.",
     _SHORT_S,
 )
 CYCLE_PART_S = _histogram(
     "fluxqueue_cycle_part_seconds",
-    "The same by part: changes (taken into the graph), queue (read and looked at), match, store.",
+    "The same by part: changes (applied to the graph), queue (read and examined), match, store.",
     _SHORT_S,
     "part",
 )
 PROMISES = _counter(
     "fluxqueue_promises_total",
-    "Reservations whose FluxJob has started: kept, broken, or excused by a reason in history.",
+    "Reservations of started FluxJobs: kept, broken, or excused by a reason in history.",
     "outcome",
 )
 DECISIONS = _counter(
@@ -115,32 +113,34 @@ DECISIONS = _counter(
 )
 SET_ASIDE = _counter(
     "fluxqueue_set_aside_total",
-    "FluxJobs that could not be read or decided, and were set aside (view quarantine).",
+    "FluxJobs that could not be read or decided and are in quarantine (view quarantine).",
 )
 PREEMPTIONS = _counter(
     "fluxqueue_preemptions_total",
-    "FluxJobs that made way for others: planned, requeued, or spared before they had to.",
+    "Preempted FluxJobs: planned, requeued, or spared before their time.",
     "outcome",
 )
 REVIEWS = _counter(
     "fluxqueue_reviews_total",
-    "PlacementReviews by verdict; without one by reason: Invalid, NotFound, TooMany, Failed.",
+    "PlacementReviews by verdict, or by reason: Invalid, NotFound, TooMany, Failed.",
     "outcome",
 )
 REVIEW_S = _histogram(
     "fluxqueue_review_seconds",
-    "Time for which a PlacementReview has the matcher to itself; no cycle runs meanwhile.",
+    "Time for which a PlacementReview keeps the matcher from the next cycle.",
     _SHORT_S,
 )
 UNGATED_S = _histogram(
     "fluxqueue_submit_to_ungated_seconds",
-    "From submission until the gate of a pod was taken off; first pods only, no replacements.",
+    "From submission to the ungating of a pod. First pods only, no replacements.",
     _LONG_S,
 )
-EFFECTS = _counter("fluxqueue_effects_total", "Effects tried: done or failed.", "kind", "outcome")
+EFFECTS = _counter(
+    "fluxqueue_effects_total", "Attempted effects: done or failed.", "kind", "outcome"
+)
 HEALED = _counter("fluxqueue_drift_healed_total", "Places where drift was repaired.", "invariant")
-RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks whose worker died.", "task")
-SWEPT = _counter("fluxqueue_effects_swept_total", "Effects that were owed and in no task.", "task")
+RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks of crashed workers.", "task")
+SWEPT = _counter("fluxqueue_effects_swept_total", "Pending actions without a task.", "task")
 
 # --- leadership, API server, database, certificates ----------------------------------------------
 
@@ -148,20 +148,20 @@ IS_LEADER = _gauge("fluxqueue_is_leader", "1 while this process holds the role."
 TERM = _gauge("fluxqueue_leadership_term", "Term this process last held the role under.", "role")
 API_REQUESTS = _counter(
     "fluxqueue_api_requests_total",
-    "Answers of the API server; code is 0 where the connection failed.",
+    "Answers of the API server. Code is 0 if the connection failed.",
     "verb",
     "code",
 )
 API_RETRIES = _counter("fluxqueue_api_retries_total", "Requests that were sent again.", "verb")
 EVENTS_UNTOLD = _counter(
-    "fluxqueue_events_untold_total", "Events that the API server did not take.", "reason"
+    "fluxqueue_events_untold_total", "Events that the API server refused.", "reason"
 )
 DATABASE_ERRORS = _counter(
     "fluxqueue_database_errors_total", "Errors of the database: unavailable or other.", "kind"
 )
 CERTIFICATE_EXPIRY = _gauge(
     "fluxqueue_certificate_expiry_timestamp_seconds",
-    "When the webhook's CA and its serving certificate expire.",
+    "Expiry of the webhook's CA and of its serving certificate.",
     "kind",
 )
 CERTIFICATE_CHANGES = _counter(
@@ -174,9 +174,9 @@ VIEW_REQUESTS = _counter(
     "fluxqueue_view_requests_total", "Answers of the view server.", "path", "code"
 )
 VIEW_S = _histogram(
-    "fluxqueue_view_request_seconds", "Time of one answer, followers not counted.", _SHORT_S
+    "fluxqueue_view_request_seconds", "Time of one answer, without streams of changes.", _SHORT_S
 )
-VIEW_FOLLOWERS = _gauge("fluxqueue_view_followers", "Who is told of changes as they happen.")
+VIEW_FOLLOWERS = _gauge("fluxqueue_view_followers", "Open streams of changes.")
 
 
 def lead(role: str, term: int) -> None:

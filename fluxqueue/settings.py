@@ -79,7 +79,7 @@ class _Variable:
     def _refused(self, text: str, allowed: str) -> InvalidSettings:
         shown = "***" if self.is_secret else text
         return InvalidSettings(
-            f"{shown!r} is not usable", where=self.name, value=shown, hint=f"allowed: {allowed}"
+            f"{shown!r} is not valid", where=self.name, value=shown, hint=f"allowed: {allowed}"
         )
 
 
@@ -102,25 +102,27 @@ class Settings:
 
     # Where things are
     database_url: str = _setting(
-        "", "DATABASE_URL", "Postgres to use; wins over the embedded one", is_secret=True
+        "", "DATABASE_URL", "Postgres to use instead of the embedded one", is_secret=True
     )
     kubeconfig: str = _setting(
-        "", "KUBECONFIG", "kubeconfig file; empty: in-cluster, then ~/.kube/config"
+        "", "KUBECONFIG", "kubeconfig file (empty: in-cluster, then ~/.kube/config)"
     )
     pg_bin: str = _setting(
-        "", "FLUXQUEUE_PG_BIN", "folder with the embedded Postgres' programs; empty: look for one"
+        "", "FLUXQUEUE_PG_BIN", "folder with the programs of the embedded Postgres (empty: search)"
     )
     own_namespace: str = _setting(
-        "fluxqueue-system", "FLUXQUEUE_NAMESPACE", "namespace of fluxqueue itself; never managed"
+        "fluxqueue-system", "FLUXQUEUE_NAMESPACE", "namespace of fluxqueue itself, never managed"
     )
     # Logs
-    log_level: str = _setting("INFO", "FLUXQUEUE_LOG_LEVEL", "least level", choices=_LOG_LEVELS)
+    log_level: str = _setting(
+        "INFO", "FLUXQUEUE_LOG_LEVEL", "lowest level that is logged", choices=_LOG_LEVELS
+    )
     log_json: bool = _setting(False, "FLUXQUEUE_LOG_JSON", "one JSON object per line")
     # Probes and metrics
     http_port: int = _setting(
         8081,
         "FLUXQUEUE_HTTP_PORT",
-        "port of /healthz, /readyz and /metrics of controller and worker; 0: none",
+        "port of /healthz, /readyz and /metrics of controller and worker (0: none)",
         low=0,
         high=65535,
     )
@@ -128,20 +130,20 @@ class Settings:
     cert_secret: str = _setting(
         "",
         "FLUXQUEUE_CERT_SECRET",
-        "Secret to keep the webhook's CA and certificate in; empty: they come from elsewhere",
+        "Secret for the webhook's CA and certificate (empty: they come from elsewhere)",
     )
     cert_service: str = _setting(
-        "fluxqueue-webhook", "FLUXQUEUE_CERT_SERVICE", "Service that the certificate is good for"
+        "fluxqueue-webhook", "FLUXQUEUE_CERT_SERVICE", "Service that the certificate is valid for"
     )
     cert_configuration: str = _setting(
         "fluxqueue",
         "FLUXQUEUE_CERT_CONFIGURATION",
-        "MutatingWebhookConfiguration whose caBundle is kept right",
+        "MutatingWebhookConfiguration with the caBundle to keep up to date",
     )
     cert_days: int = _setting(
         365,
         "FLUXQUEUE_CERT_DAYS",
-        "life of the certificate, renewed when two thirds are over; its CA lives ten times as long",
+        "days that the certificate is valid, renewed after two thirds (its CA: ten times as long)",
         low=1,
         high=3650,
     )
@@ -165,45 +167,49 @@ class Settings:
     worker_polling_s: float = _setting(
         0.5,
         "FLUXQUEUE_WORKER_POLLING_S",
-        "look this often for what is due by now; of new tasks a worker is told",
+        "how often to look for due tasks (a worker is notified of new ones)",
         low=0.05,
         high=60,
     )
     worker_shutdown_s: float = _setting(
         15.0,
         "FLUXQUEUE_WORKER_SHUTDOWN_S",
-        "time for running tasks at shutdown; after 15 s another worker may run them, too",
+        "time for running tasks at shutdown (after 15 s another worker may run them as well)",
         low=0,
         high=25,
     )
     status_interval_s: float = _setting(
         2.0,
         "FLUXQUEUE_STATUS_INTERVAL_S",
-        "the status of one FluxJob is written this often at most, of its end twice as often",
+        "least time between two status updates of one FluxJob, half of it for the last one",
         low=0.1,
         high=60,
     )
     maintain_interval_s: float = _setting(
         10.0,
         "FLUXQUEUE_MAINTAIN_INTERVAL_S",
-        "rescue, resync, retention and drift run this often",
+        "interval of rescue, resync, retention and drift",
         low=1,
         high=3600,
     )
     resync_interval_s: float = _setting(
-        300.0, "FLUXQUEUE_RESYNC_INTERVAL_S", "full comparison with the cluster", low=1, high=86400
+        300.0,
+        "FLUXQUEUE_RESYNC_INTERVAL_S",
+        "interval of the full comparison with the cluster",
+        low=1,
+        high=86400,
     )
     history_retention_s: int = _setting(
         30 * 86400,
         "FLUXQUEUE_HISTORY_RETENTION_S",
-        "keep ended FluxJobs and history this long",
+        "how long ended FluxJobs and history are kept",
         low=60,
         high=10 * 366 * 86400,
     )
     accounting_retention_s: int = _setting(
         400 * 86400,
         "FLUXQUEUE_ACCOUNTING_RETENTION_S",
-        "keep accounting rows this long",
+        "how long accounting rows are kept",
         low=60,
         high=50 * 366 * 86400,
     )
@@ -211,15 +217,19 @@ class Settings:
     lease_duration_s: float = _setting(
         10.0,
         "FLUXQUEUE_LEASE_DURATION_S",
-        "a silent leader is replaced after this and up to 4 s, so in less than 15 s by default",
+        "a silent leader is replaced after this time plus up to 4 s (by default less than 15 s)",
         low=1,
         high=300,
     )
     matcher_lease_s: float = _setting(
-        5.0, "FLUXQUEUE_MATCHER_LEASE_S", "a silent matcher is replaced after", low=1, high=300
+        5.0,
+        "FLUXQUEUE_MATCHER_LEASE_S",
+        "a silent matcher is replaced after this time",
+        low=1,
+        high=300,
     )
     lease_renew_s: float = _setting(
-        3.0, "FLUXQUEUE_LEASE_RENEW_S", "a leader renews this often", low=0.2, high=100
+        3.0, "FLUXQUEUE_LEASE_RENEW_S", "how often a leader renews its Lease", low=0.2, high=100
     )
     # Kubernetes API
     kube_concurrency: int = _setting(
@@ -230,38 +240,41 @@ class Settings:
     )
     # Scheduling
     default_cpu_m: int = _setting(
-        1000, "FLUXQUEUE_DEFAULT_CPU_M", "millicores of a pod that asks for none", low=0, high=10**6
+        1000,
+        "FLUXQUEUE_DEFAULT_CPU_M",
+        "millicores of a pod without a cpu request",
+        low=0,
+        high=10**6,
     )
     gather_timeout_s: int = _setting(
         600,
         "FLUXQUEUE_GATHER_TIMEOUT_S",
-        "pods of a group that have not come after this are said to be overdue; it waits on",
+        "a group with missing pods is reported as overdue after this time, and still waits",
         low=1,
         high=30 * 86400,
     )
     arrival_window_s: float = _setting(
         1.0,
         "FLUXQUEUE_ARRIVAL_WINDOW_S",
-        "what makes pods and does not say how many starts with those that come until none has come"
-        " for so long",
+        "an owner without a pod count starts with the pods that came before a pause of this length",
         low=0.05,
         high=600,
     )
     owner_kinds: str = _setting(
         "",
         "FLUXQUEUE_OWNER_KINDS",
-        "further kinds that make pods, a JSON list (docs/user/groups.md)",
+        "further kinds that create pods, as a JSON list (docs/user/groups.md)",
     )
     queue_policy: str = _setting(
         "easy",
         "FLUXQUEUE_QUEUE_POLICY",
-        "who goes next",
+        "which job is next",
         choices=("fcfs", "easy", "hybrid", "conservative"),
     )
     match_policy: str = _setting(
         MATCH_POLICY,
         "FLUXQUEUE_MATCH_POLICY",
-        "in which order nodes are filled",
+        "order in which nodes are filled",
         choices=(
             "first",
             "firstnodex",
@@ -277,29 +290,33 @@ class Settings:
         "region,zone,block,rack,nvlink",
         "FLUXQUEUE_LEVELS",
         "levels between cluster and node, top first, with their node labels: NAME=LABEL,..., or the"
-        " name of a default; none: no levels (docs/admin/levels.md)",
+        " name of a default (none: no levels, docs/admin/levels.md)",
     )
     fair_share_interval_s: float = _setting(
         60.0,
         "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",
-        "fair shares are computed this often",
+        "interval between two computations of fair shares",
         low=1,
         high=86400,
     )
     queue_depth: int = _setting(
-        1000, "FLUXQUEUE_QUEUE_DEPTH", "FluxJobs looked at in one cycle", low=1, high=10**6
+        1000,
+        "FLUXQUEUE_QUEUE_DEPTH",
+        "FluxJobs of each queue that one cycle examines",
+        low=1,
+        high=10**6,
     )
     forecast_interval_s: float = _setting(
         5.0,
         "FLUXQUEUE_FORECAST_INTERVAL_S",
-        "expected starts are computed this often at most",
+        "least time between two computations of expected starts",
         low=0,
         high=3600,
     )
     forecast_depth: int = _setting(
         1000,
         "FLUXQUEUE_FORECAST_DEPTH",
-        "FluxJobs of each queue that are given an expected start; 0: only those reserved",
+        "FluxJobs of each queue that get an expected start (0: only reserved ones)",
         low=0,
         high=10**5,
     )
@@ -307,14 +324,14 @@ class Settings:
     reviews_per_minute: int = _setting(
         30,
         "FLUXQUEUE_REVIEWS_PER_MINUTE",
-        "PlacementReviews answered to one user in a minute; to all users ten times as many",
+        "PlacementReviews answered per minute to one user (to all users: ten times as many)",
         low=1,
         high=10**4,
     )
     review_keep_s: int = _setting(
         600,
         "FLUXQUEUE_REVIEW_KEEP_S",
-        "PlacementReviews are deleted when they are so old",
+        "age at which PlacementReviews are deleted",
         low=10,
         high=86400,
     )
@@ -346,7 +363,7 @@ class Settings:
                 f"({self.lease_duration_s:g})",
                 where="FLUXQUEUE_LEASE_RENEW_S",
                 value=self.lease_renew_s,
-                hint="one lost renewal must not cost the leadership",
+                hint="a single failed renewal must not cost the leadership",
             )
 
 

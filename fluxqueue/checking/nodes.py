@@ -69,7 +69,7 @@ def usage(view: View) -> Iterator[Finding]:
 def _differences(subject: str, counted: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
     for what, (rows_say, found) in counted.items():
         if rows_say != found:
-            detail = f"the rows say {rows_say}, counted anew it is {found}"
+            detail = f"the rows say {rows_say}, a new count gives {found}"
             yield Finding(f"node usage: {what} differs", subject, detail)
 
 

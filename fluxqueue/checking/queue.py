@@ -29,7 +29,7 @@ def reservations(view: View) -> Iterator[Finding]:
         late_s = view.rows.now_s - planned.starts_at_s
         row_ = view.row_of.get(planned.uid)
         if late_s > START_TOLERANCE_S and not is_excused and row_ is not None:
-            detail = f"job {row_.jobid} was to start {late_s} s ago and still waits"
+            detail = f"job {row_.jobid} should have started {late_s} s ago and still waits"
             yield Finding("reservation not kept", row_.subject, detail)
 
 

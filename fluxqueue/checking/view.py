@@ -169,7 +169,7 @@ class View:
         return found
 
     def is_ours(self, pod: Object) -> bool:
-        """Whether a row knows the workload of the pod, or its Job has our gate."""
+        """Return whether a row knows the workload of the pod, or its Job has our gate."""
         uid = self.workload_of(pod)
         if uid in self.row_of:
             return True
@@ -196,12 +196,12 @@ def subject_of(obj: Object, kind: str) -> str:
 
 
 def is_terminal(pod: Object) -> bool:
-    """Whether the containers of the pod have ended for good."""
+    """Return whether the containers of the pod have ended for good."""
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def is_gated(pod: Object) -> bool:
-    """Whether our gate keeps the pod from being scheduled."""
+    """Return whether our gate keeps the pod from being scheduled."""
     return gate_index(pod.get("spec") or {}) is not None
 
 

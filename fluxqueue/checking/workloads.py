@@ -27,7 +27,7 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
             continue
         age_s = view.now_s - from_rfc3339(meta["creationTimestamp"])
         if age_s >= view.unseen_s:
-            detail = f"created {age_s} s ago, and the queue does not know it"
+            detail = f"created {age_s} s ago, but unknown to the queue"
             yield Finding("managed workload without a row", _name(workload), detail)
 
 
@@ -50,7 +50,7 @@ def allocations(view: View) -> Iterator[Finding]:
         if fact.is_over and not live:
             why = "is gone" if allocation.uid not in view.workloads else "has ended"
             detail = f"allocation {allocation.id}: the workload {why} and no pod is left"
-            yield Finding("allocation that nobody needs", subject, detail)
+            yield Finding("allocation that is not needed", subject, detail)
         else:
             yield from _spare_slots(view, allocation, subject, fact, live)
 
@@ -62,7 +62,7 @@ def _spare_slots(
     useful = max(0 if fact.is_over else fact.wanted, len(live))
     if held > useful:
         detail = f"allocation {allocation.id} holds {held} slots of which {useful} can be used"
-        yield Finding("slots that nobody needs", subject, detail)
+        yield Finding("slots that are not needed", subject, detail)
 
 
 def releases(view: View) -> Iterator[Finding]:
@@ -106,7 +106,9 @@ def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
     status = fluxjob.get("status") or {}
     shown = (status.get("state"), status.get("jobid"))
     if shown != (row.state, row.jobid):
-        detail = f"shows {shown[0]} as job {shown[1]}; the row is {row.state} as job {row.jobid}"
+        detail = (
+            f"shows {shown[0]} as job {shown[1]}, but the row is {row.state} as job {row.jobid}"
+        )
         yield Finding("FluxJob disagrees with its row", subject_of(fluxjob, "FluxJob"), detail)
 
 

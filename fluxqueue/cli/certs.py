@@ -16,18 +16,20 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def certs(
-    folder: Annotated[Path, typer.Argument(help="where the files go; made if absent")],
+    folder: Annotated[Path, typer.Argument(help="folder for the files, created if missing")],
     name: Annotated[
         list[str] | None,
-        typer.Option(help="DNS name or address of the webhook; may be repeated [loopback]"),
+        typer.Option(
+            help="DNS name or address of the webhook, may be repeated [default: loopback]"
+        ),
     ] = None,
     service: Annotated[str | None, typer.Option(help="name of the webhook's Service")] = None,
     namespace: Annotated[str, typer.Option(help="namespace of that Service")] = "fluxqueue-system",
     days: Annotated[
-        int, typer.Option(min=1, max=3650, help="life of the serving certificate")
+        int, typer.Option(min=1, max=3650, help="days that the serving certificate is valid")
     ] = 365,
 ) -> None:
-    """Make the webhook's CA and certificate (ca.crt, tls.crt, tls.key), or keep good ones."""
+    """Make the webhook's CA and certificate (ca.crt, tls.crt, tls.key), or keep valid ones."""
     from fluxqueue.certs import service_names
 
     names = [*(name or ()), *(service_names(service, namespace) if service else ())]

@@ -27,10 +27,10 @@ DEFAULT_PATIENCE_S = 10.0
 
 def check(
     database_url: Annotated[
-        str, typer.Option(help="postgresql://...; default: DATABASE_URL, then that of `up`")
+        str, typer.Option(help="postgresql://... (default: DATABASE_URL, then the one of `up`)")
     ] = "",
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="default: KUBECONFIG, then that of `up`, then the usual")
+        Path | None, typer.Option(help="default: KUBECONFIG, then the one of `up`, then kubectl's")
     ] = None,
     patience_s: Annotated[
         float,
@@ -42,7 +42,7 @@ def check(
     ] = DEFAULT_PATIENCE_S,
     as_json: Annotated[bool, typer.Option("--json", help="print a JSON list")] = False,
 ) -> None:
-    """Check all invariants against the database and the cluster; exit 1 if one is broken."""
+    """Check all invariants against database and cluster. Exit code 1 if one is broken."""
     from fluxqueue.checking import Severity
 
     settings = _settings(database_url, kubeconfig)
@@ -84,9 +84,9 @@ def database_settings(database_url: str) -> Settings:
     url = database_url or settings.database_url or _left_by_up(folder / "database-url")
     if not url:
         raise InvalidSettings(
-            "no database named",
+            "no database is configured",
             where="DATABASE_URL",
-            hint="set it or give --database-url, or run where `fluxqueue up` runs",
+            hint="set it, use --database-url, or run in the folder of `fluxqueue up`",
         )
     return dataclasses.replace(settings, database_url=url)
 

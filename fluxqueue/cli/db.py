@@ -17,13 +17,13 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
 app = typer.Typer(
-    help="The queue database: migrate, check, and steer the queue beside the cluster.",
+    help="The queue database: migrate it, check it, and steer the queue without the cluster.",
     no_args_is_help=True,
 )
 
 UrlOption = Annotated[
     str,
-    typer.Option(help="postgresql://user:password@host/database; default: DATABASE_URL"),
+    typer.Option(help="postgresql://user:password@host/database (default: DATABASE_URL)"),
 ]
 RevisionArgument = Annotated[str, typer.Argument(help="a revision number, head or base")]
 
@@ -34,9 +34,9 @@ def _url(given: str) -> str:
     url = given or settings.database_url
     if not url:
         raise InvalidSettings(
-            "no database named",
+            "no database is configured",
             where="DATABASE_URL",
-            hint="set it or give --database-url; `fluxqueue up` brings a database of its own",
+            hint="set it or use --database-url (`fluxqueue up` starts its own database)",
         )
     return url
 
@@ -49,16 +49,16 @@ def upgrade(
         bool,
         typer.Option(
             "--pre",
-            help="only as far as this release needs to start; older code goes on working",
+            help="only the migrations that this release needs, so that older code still works",
         ),
     ] = False,
 ) -> None:
-    """Apply migrations; waits for the database first, safe to run from several places at once."""
+    """Wait for the database and apply migrations. Safe to run in several places at once."""
     from fluxqueue.db import migrate
 
     if pre and revision != migrate.HEAD:
         raise InvalidSettings(
-            f"revision {revision} and --pre exclude each other",
+            f"revision {revision} and --pre cannot be combined",
             where="--pre",
             hint="give one of them",
         )
@@ -75,14 +75,14 @@ def _tell_left_out(found: str | None) -> None:
 
     if later := migrate.left_out(found):
         typer.echo(
-            f"left out: {', '.join(later)} (post); this release works without. The next release "
-            "brings them, or `fluxqueue db upgrade` once no older code runs"
+            f"left out: {', '.join(later)} (post). This release works without them. The next "
+            "release applies them, or `fluxqueue db upgrade` once no older code runs"
         )
 
 
 @app.command()
 def downgrade(revision: RevisionArgument, database_url: UrlOption = "") -> None:
-    """Undo migrations down to REVISION; `base` undoes all and drops all data."""
+    """Undo migrations down to REVISION. `base` undoes all of them and drops all data."""
     from fluxqueue.db import migrate
 
     url = _url(database_url)
@@ -103,7 +103,7 @@ def current(database_url: UrlOption = "") -> None:
 
 @app.command()
 def check(database_url: UrlOption = "") -> None:
-    """Compare the database with the code; exit 1 and a list when they differ."""
+    """Compare the database with the code. Exit code 1 and a list if they differ."""
     from fluxqueue.db import migrate
 
     url = _url(database_url)
@@ -119,11 +119,11 @@ def check(database_url: UrlOption = "") -> None:
 @app.command("adopt-cluster")
 def adopt_cluster(
     former: Annotated[
-        str, typer.Option("--from", help="UID of the cluster to which the database belongs now")
+        str, typer.Option("--from", help="UID of the cluster that the database belongs to now")
     ],
     database_url: UrlOption = "",
 ) -> None:
-    """Move the database to the cluster of KUBECONFIG; refused while parts are connected."""
+    """Move the database to the cluster of KUBECONFIG. Refused while parts are connected."""
     import asyncio
 
     url = _url(database_url)
@@ -154,10 +154,10 @@ async def _adopt(url: str, former: str) -> tuple[str, str]:
 def wait(
     database_url: UrlOption = "",
     timeout_s: Annotated[
-        float | None, typer.Option("--timeout", help="seconds; without it, for ever")
+        float | None, typer.Option("--timeout", help="seconds (default: no limit)")
     ] = None,
 ) -> None:
-    """Wait until the database answers and is migrated; exit 1 when the time is over."""
+    """Wait until the database answers and is migrated. Exit code 1 after the timeout."""
     from fluxqueue.db import migrate
 
     migrate.wait_for_head(_url(database_url), timeout_s=timeout_s)
@@ -165,7 +165,7 @@ def wait(
 
 @app.command(hidden=True)
 def revision(kind: str, slug: str, database_url: UrlOption = "") -> None:
-    """For developers: write the next revision from the difference (migrations/README.md)."""
+    """For developers: write the next revision from the differences (migrations/README.md)."""
     from fluxqueue.db import migrate
 
     typer.echo(migrate.create_revision(_url(database_url), slug, kind))

@@ -33,13 +33,15 @@ NODE_GRACE_S = "120"
 
 def demo(
     jobs: Annotated[int, typer.Option(min=2, help="Jobs of the third scene")] = 200,
-    seed: Annotated[int, typer.Option(help="draws the third scene's Jobs")] = DEFAULT_SEED,
+    seed: Annotated[
+        int, typer.Option(help="random seed for the Jobs of the third scene")
+    ] = DEFAULT_SEED,
     data_dir: Annotated[
-        Path | None, typer.Option(help="keep database, cluster and logs here; must be fresh")
+        Path | None, typer.Option(help="keep database, cluster and logs in this new folder")
     ] = None,
-    plain: Annotated[bool, typer.Option("--plain", help="lines, no live picture")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="plain lines, no live display")] = False,
 ) -> None:
-    """Show the whole system at work; exit 1 if anything was lost or leaked."""
+    """Show the whole system at work. Exit code 1 if anything was lost or leaked."""
     from rich.console import Console
 
     from fluxqueue.demo.screen import choose_screen
@@ -126,7 +128,7 @@ async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[l
         problems += await _check(database, client, screen)
     for name, part in stack.parts.items():
         if part.restarts:  # nothing is lost: a part that crashes is restarted
-            screen.say(f"{name} ended and was started again {part.restarts} times")
+            screen.say(f"{name} crashed and was restarted {part.restarts} times")
     leaked = sum(outcome.leaked for outcome in outcomes)
     return problems, dataclasses.replace(outcomes[-1], leaked=leaked)
 

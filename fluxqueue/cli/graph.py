@@ -33,14 +33,18 @@ def graph(
     kubeconfig: Annotated[Path | None, typer.Option(help="which cluster")] = None,
     level: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=NODE-LABEL, in place of FLUXQUEUE_LEVELS; repeat, top first"),
+        typer.Option(
+            help="NAME=NODE-LABEL instead of FLUXQUEUE_LEVELS, repeat with the top level first"
+        ),
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="all there is, not only the free")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="all capacity, not only what is free")
+    ] = False,
     shows_levels: Annotated[
-        bool, typer.Option("--levels", help="show the levels and how many places each has")
+        bool, typer.Option("--levels", help="show the levels and the number of places of each")
     ] = False,
 ) -> None:
-    """Export the cluster's graph as JGF, or draw its topology with the occupancy of each node."""
+    """Export the cluster's graph as JGF, or draw its topology and the use of each node."""
     import orjson
 
     from fluxqueue.cli.cluster_view import read_cluster
@@ -135,7 +139,7 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
 
 
 def resource_query(context: typer.Context) -> None:
-    """Match by hand on any Fluxion graph: resource-query's arguments and command language."""
+    """Match by hand on any Fluxion graph, with resource-query's arguments and commands."""
     from fluxqueue.cli.resource_query import main as run
 
     raise typer.Exit(run(context.args, from_cluster=graph_from_cluster, ask_cluster=ask_cluster))
@@ -145,9 +149,12 @@ def _check_output(output: Path) -> None:
     """Refuse an output that cannot be written, before anything is read."""
     if output.suffix not in (".json", *PICTURES):
         raise InvalidSettings(
-            f"{output.suffix or 'no suffix'} is no format that can be written",
+            f"invalid output format {output.suffix or '(no suffix)'}",
             where=str(output),
             hint=f"one of .json, {', '.join(PICTURES)}",
         )
     if output.is_dir() or not output.absolute().parent.is_dir():
-        raise InvalidSettings("cannot be written: no such folder, or a folder", where=str(output))
+        raise InvalidSettings(
+            "cannot be written: the folder does not exist, or the path is a folder",
+            where=str(output),
+        )

@@ -20,13 +20,13 @@ from fluxqueue.settings import Settings
 
 def install(
     webhook_url: Annotated[
-        str, typer.Option(help="https://host:port at which the cluster reaches the webhook")
+        str, typer.Option(help="https://host:port where the cluster reaches the webhook")
     ] = "",
     webhook_ca: Annotated[
         Path | None, typer.Option(help="certificate of the CA that signed the webhook's")
     ] = None,
     view_url: Annotated[
-        str, typer.Option(help="https://host:port at which people reach the view server")
+        str, typer.Option(help="https://host:port where users reach the view server")
     ] = "",
     view_ca: Annotated[
         Path | None, typer.Option(help="certificate of the CA that signed the view server's")
@@ -34,22 +34,22 @@ def install(
     own_user: Annotated[
         list[str] | None,
         typer.Option(
-            help="account of controller and worker, which alone let queued work go; repeat for more"
-            " than one (default: the user of this KUBECONFIG)"
+            help="account of controller and worker, the only ones that may start queued work."
+            " Repeat for several (default: the user of this KUBECONFIG)"
         ),
     ] = None,
     definitions_only: Annotated[
         bool,
         typer.Option(
-            "--definitions-only", help="neither namespace nor webhook; the chart's hook uses it"
+            "--definitions-only", help="neither namespace nor webhook (the chart's hook uses this)"
         ),
     ] = False,
 ) -> None:
-    """Install the definitions, and webhook and view server where told of them; see KUBECONFIG."""
+    """Install the definitions, and the webhook and view server if given, with KUBECONFIG."""
     settings = Settings.from_env(os.environ)
     if definitions_only:
         asyncio.run(_put_definitions(settings))
-        typer.echo("the definitions are those of this version")
+        typer.echo("installed the definitions of this version")
         return
     configuration = _configuration(webhook_url, webhook_ca, settings)
     view = _view(view_url, view_ca)
@@ -63,7 +63,7 @@ def install(
             else "no admission policies: this cluster does not serve them (Kubernetes 1.30 does)"
         )
     if view is not None:
-        typer.echo(f"told command lines of the view server at {view_url}")
+        typer.echo(f"published the view server's address {view_url} for command lines")
 
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
@@ -81,9 +81,9 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
         )
     if ca is None:
         raise InvalidSettings(
-            "the API server must know who signed the webhook's certificate",
+            "the API server needs the CA of the webhook's certificate",
             where="--webhook-ca",
-            hint="name the ca.crt that `fluxqueue certs` has made",
+            hint="use the ca.crt that `fluxqueue certs` has made",
         )
     pem = _read(ca, "--webhook-ca")
     return build_configuration(
@@ -100,7 +100,7 @@ def _view(url: str, ca: Path | None) -> tuple[str, str] | None:
         return None
     if not url.startswith("https://"):
         raise InvalidSettings(
-            "tokens are shown to the view server by https only",
+            "tokens are sent to the view server by https only",
             where="--view-url",
             value=url,
             hint="for example https://view.example.org:8443",

@@ -162,7 +162,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="and exit")
     ] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Define the options of the command itself."""
 
 
 def main() -> None:

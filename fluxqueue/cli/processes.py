@@ -37,31 +37,33 @@ CERTIFICATE_LOOK_S = 3600.0
 
 IdentityOption = Annotated[
     str,
-    typer.Option(help="name of this process; the same name takes its leadership back at once"),
+    typer.Option(
+        help="name of this process. With the same name it takes its leadership back at once"
+    ),
 ]
 
 
 def controller(identity: IdentityOption = "") -> None:
-    """Run a controller: it observes the cluster while it holds the Lease."""
+    """Run a controller. It observes the cluster while it holds the Lease."""
     settings = _settings("controller")
     uvloop.run(_run_controller(settings, identity or _own_name("controller")))
 
 
 def worker(identity: IdentityOption = "") -> None:
-    """Run a worker: it matches while it holds the role, and carries out effects always."""
+    """Run a worker. It always carries out effects, and matches while it holds the role."""
     settings = _settings("worker")
     uvloop.run(_run_worker(settings, identity or _own_name("worker")))
 
 
 def view(
-    cert_dir: Annotated[Path, typer.Option(help="holds tls.crt and tls.key")],
+    cert_dir: Annotated[Path, typer.Option(help="folder with tls.crt and tls.key")],
     certificate_for: Annotated[
-        str, typer.Option(help="make them, and renew them, for these names: a,b")
+        str, typer.Option(help="make and renew them for these names: a,b")
     ] = "",
-    host: Annotated[str, typer.Option(help="address to listen on; default: all")] = "",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one")] = 8443,
+    host: Annotated[str, typer.Option(help="address to listen on (default: all)")] = "",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8443,
 ) -> None:
-    """Run a view server: it tells what the queue knows to whoever may see it."""
+    """Run a view server. It shows the queue to users with the right to see it."""
     from fluxqueue.view.server import ViewConfig
 
     settings = _settings("view server")
@@ -83,7 +85,7 @@ def _settings(part: str) -> Settings:
         raise InvalidSettings(
             f"the {part} needs a database",
             where="DATABASE_URL",
-            hint="set it; `fluxqueue up` brings a database of its own",
+            hint="set it (`fluxqueue up` starts its own database)",
         )
     logs.set_up(settings.log_level, as_json=settings.log_json)
     return settings
@@ -124,7 +126,9 @@ async def _run_controller(settings: Settings, identity: str) -> None:
             )
 
             async def synced() -> str | None:
-                return None if running.is_synced else "leads and has not seen everything yet"
+                return (
+                    None if running.is_synced else "leads, but has not read the whole cluster yet"
+                )
 
             endpoint.live_checks["loops"] = running.problem
             endpoint.ready_checks["cluster"] = synced

@@ -96,7 +96,7 @@ def _ask_once(
 ) -> int:
     if not options.from_cluster or ask_cluster is None:
         raise InvalidSettings(
-            "asks the cluster", where="--jobspec", hint="--from-cluster --jobspec FILE"
+            "needs a cluster", where="--jobspec", hint="--from-cluster --jobspec FILE"
         )
     name = options.jobspec
     text = sys.stdin.buffer.read() if name == "-" else read_file(name, document.MAX_BYTES)
@@ -165,7 +165,7 @@ def _load(
         )
     if options.from_cluster:
         if from_cluster is None:
-            raise InvalidSettings("no cluster is reachable from here", where="from-cluster")
+            raise InvalidSettings("no cluster can be reached from here", where="from-cluster")
         graph = from_cluster(options.shares)
     elif options.load_file is None:
         raise InvalidSettings("is missing", where="load-file", hint="-L graph.graphml")
@@ -179,18 +179,18 @@ def _load(
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="fluxqueue resource-query",
-        description="Match jobspecs on a resource graph, by commands on standard input; "
-        "type help there.",
+        description="Match jobspecs on a resource graph with commands from standard input. "
+        "The command help lists them.",
     )
     add = parser.add_argument
     add("-L", "--load-file", help="file with the resource graph")
     add("-f", "--load-format", choices=list(READERS), default="grug", help="its format")
-    add("-W", "--load-allowlist", help="accepted and ignored: it is for hwloc files")
+    add("-W", "--load-allowlist", help="accepted and ignored (it is for hwloc files)")
     add("-S", "--match-subsystems", default="CA", help="CA: containment, the only one")
     add("-P", "--match-policy", help=f"{', '.join(POLICIES)} (default: first), or a custom string")
     add("-F", "--match-format", choices=list(FORMATS), default="simple", help="format of R")
     add("-T", "--traverser-policy", choices=["simple"], default="simple", help="simple only")
-    add("-p", "--prune-filters", action="append", help="HL:LL[,HL:LL...]; ALL for every level")
+    add("-p", "--prune-filters", action="append", help="HL:LL[,HL:LL...], with ALL for every level")
     add("-t", "--test-output", help="write the results to this file")
     add("-r", "--reserve-vtx-vec", help="accepted and ignored")
     add("-g", "--graph-format", help="accepted and ignored, as by resource-query")
@@ -199,12 +199,12 @@ def _parser() -> argparse.ArgumentParser:
     add("-d", "--disable-prompt", action="store_true", help="show no prompt")
     add("--consumable", help="TYPE[,TYPE...]: jobs take shares of these pools (not in Fluxion)")
     add("--shares", action="store_true", help="with --from-cluster: millicores and bytes")
-    add("--from-cluster", action="store_true", help="ask what would fit the current cluster")
+    add("--from-cluster", action="store_true", help="match on the current cluster")
     add(
         "--jobspec",
         metavar="FILE",
-        help="with --from-cluster: what the queue would say to this jobspec (-: standard input);"
-        " exit status 0: now, 3: later, 4: never",
+        help="with --from-cluster: what the queue would decide about this jobspec"
+        " (-: standard input). Exit status 0: now, 3: later, 4: never",
     )
     return parser
 

@@ -388,7 +388,7 @@ _TABLE = (
     Command("remove", "j", Session.remove,
             "shrink the graph: remove {path true | ranks false}"),
     Command("find", "f", Session.find,
-            "find vertices: find status=down and sched-now=allocated; predicates status={up|down} "
+            "find vertices: find status=down and sched-now=allocated. Predicates: status={up|down} "
             "sched-now={allocated|free} sched-future={reserved|free} names=hostlist "
             "property=name jobid-alloc=id jobid-reserved=id jobid-span=id jobid-tag=id "
             "agfilter={true|false}"),

@@ -24,44 +24,51 @@ ALL = "all"
 
 
 def sim(
-    seed: Annotated[int, typer.Option(help="draws the workload")] = 1,
-    jobs: Annotated[int, typer.Option(min=1, help="jobs; of a file: the first so many")] = 200,
+    seed: Annotated[int, typer.Option(help="random seed of the workload")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="number of jobs (from a file: the first ones)")
+    ] = 200,
     nodes: Annotated[int, typer.Option(min=1)] = 32,
     cores: Annotated[int, typer.Option(min=1, help="cores of each node")] = 16,
     policy: Annotated[
         str, typer.Option(help="fcfs, easy, hybrid, conservative, several with commas, or all")
     ] = ALL,
     match_policy: Annotated[
-        str, typer.Option(help="in which order nodes are filled: pack, lonode, spread, ...")
+        str, typer.Option(help="order in which nodes are filled: pack, lonode, spread, ...")
     ] = MATCH_POLICY,
     swf: Annotated[
-        Path | None, typer.Option(help="take the jobs from this file (SWF, also .gz)")
+        Path | None, typer.Option(help="read the jobs from this file (SWF, also .gz)")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="draw the Gantt chart into FILE.svg, .png or .pdf")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="write the workload as SWF")] = None,
-    load: Annotated[float, typer.Option(help="arriving work over what the machine can do")] = 1.1,
+    load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1,
     overrun: Annotated[
         float, typer.Option(min=0, max=1, help="share of jobs that run past their duration")
     ] = 0.0,
-    faults: Annotated[int, typer.Option(min=0, help="nodes lost on the way")] = 0,
-    depth: Annotated[int, typer.Option(min=1, help="jobs looked at in one cycle")] = 1000,
-    diurnal: Annotated[bool, typer.Option("--diurnal", help="arrivals follow the day")] = False,
+    faults: Annotated[int, typer.Option(min=0, help="nodes that fail during the simulation")] = 0,
+    depth: Annotated[int, typer.Option(min=1, help="jobs that one cycle examines")] = 1000,
+    diurnal: Annotated[
+        bool, typer.Option("--diurnal", help="arrivals follow the time of day")
+    ] = False,
     urgent: Annotated[
         float, typer.Option(min=0, max=1, help="share of jobs of a higher priority")
     ] = 0.0,
     preemption: Annotated[
-        bool, typer.Option("--preemption", help="lower jobs are requeued for the one in turn")
+        bool,
+        typer.Option(
+            "--preemption", help="requeue jobs of lower priority for the head of the queue"
+        ),
     ] = False,
     min_runtime: Annotated[
-        str, typer.Option(help="with --preemption: who ran for less is left alone: 10m")
+        str, typer.Option(help="with --preemption: least run time of a victim: 10m")
     ] = "0",
     grace: Annotated[
-        str, typer.Option(help="with --preemption: so long before, a job is told: 30s")
+        str, typer.Option(help="with --preemption: time between notice and requeue: 30s")
     ] = "0",
 ) -> None:
-    """Simulate the queue; exit 1 if a promise is broken or a job is left behind."""
+    """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
     from fluxqueue.simulation.engine import simulate
@@ -152,8 +159,8 @@ def _tell_preempted(panels: Sequence[Panel]) -> None:
         heads = {uid for one in requeued for uid in one.requeued_for}
         times = sum(one.requeues for one in requeued)
         typer.echo(
-            f"{panel.figures.policy}: {len(requeued)} jobs made way for {len(heads)}"
-            f" and began anew, {times} times in all"
+            f"{panel.figures.policy}: {len(requeued)} jobs were preempted for {len(heads)}"
+            f" and restarted {times} times"
         )
 
 

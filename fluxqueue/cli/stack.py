@@ -155,7 +155,7 @@ class Stack:
             try:
                 await asyncio.to_thread(postgres.start)
             except (FluxQueueError, OSError) as error:  # also a full disk
-                print(f"Postgres does not start and is tried again: {error}", file=sys.stderr)
+                print(f"Postgres does not start, trying again: {error}", file=sys.stderr)
                 await asyncio.sleep(POSTGRES_RETRY_S)
 
     async def _start_cluster(self) -> None:
@@ -352,7 +352,7 @@ def _require_localcluster() -> None:
 
 
 async def _is_led(database: Database, before: dict[str, Role]) -> bool:
-    """Whether a controller observes under a new term, and a worker holds the matcher's role."""
+    """Return whether a controller has a new term, and a worker holds the matcher's role."""
     try:
         now = await read_roles(database)
     except DatabaseUnavailable:
@@ -363,7 +363,7 @@ async def _is_led(database: Database, before: dict[str, Role]) -> bool:
 
 
 async def _answers_as(authority_pem: bytes, port: int) -> bool:
-    """Whether the server on ``port`` shows our certificate.
+    """Return whether the server on ``port`` shows our certificate.
 
     Any other server would accept a connection, too.
     """

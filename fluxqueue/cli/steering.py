@@ -45,9 +45,11 @@ class Output(StrEnum):
 
 Names = Annotated[list[str], typer.Argument(help="names of Jobs, Pods or FluxJobs, or jobids")]
 OneName = Annotated[str, typer.Argument(help="name of a Job, Pod or FluxJob, or a jobid")]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="where the names are")]
-Actor = Annotated[str, typer.Option("--as", help="who stands in the history; default user@host")]
-Url = Annotated[str, typer.Option("--database-url", help="default: DATABASE_URL, or that of `up`")]
+Namespace = Annotated[str, typer.Option("--namespace", "-n", help="namespace of the names")]
+Actor = Annotated[str, typer.Option("--as", help="actor in the history (default: user@host)")]
+Url = Annotated[
+    str, typer.Option("--database-url", help="default: DATABASE_URL, or the one of `up`")
+]
 Form = Annotated[Output, typer.Option("-o", "--output", help="table, wide or json")]
 
 
@@ -71,7 +73,7 @@ def release(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Let held workloads go back to their places in the queue."""
+    """Return held workloads to their places in the queue."""
     from fluxqueue.db.life import steering
 
     _steer(steering.release, names, namespace, actor, output, database_url)
@@ -84,7 +86,7 @@ def cancel(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Delete workloads, whether they wait or run."""
+    """Delete workloads, waiting or running."""
     from fluxqueue.db.life import steering
 
     _steer(steering.cancel, names, namespace, actor, output, database_url)
@@ -97,7 +99,7 @@ def requeue(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """End the pods of running Jobs and have them wait again at their old place."""
+    """End the pods of running Jobs and return these to their old place in the queue."""
     from fluxqueue.db.life import steering
 
     _steer(steering.requeue, names, namespace, actor, output, database_url)
@@ -106,19 +108,21 @@ def requeue(
 def priority(
     names: Names,
     value: Annotated[int | None, typer.Option("--set", help="higher goes first")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="back to what its author asked")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="return to the priority of its author")
+    ] = False,
     namespace: Namespace = "default",
     actor: Actor = "",
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Give workloads another priority: `priority NAME... N`, or --set N, or --clear."""
+    """Set the priority of workloads: `priority NAME... N`, or --set N, or --clear."""
     from fluxqueue.db.life import steering
 
     if value is None and not clear and len(names) > 1:
         names, value = names[:-1], _number(names[-1])
     if (value is None) != clear:
-        raise InvalidInput("say a number or --clear", where="priority", hint="priority train 10")
+        raise InvalidInput("needs a number or --clear", where="priority", hint="priority train 10")
 
     async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
         return await steering.set_priority(database, where, refs, who, priority=value)
@@ -129,7 +133,7 @@ def priority(
 def _number(text: str) -> int:
     with suppress(ValueError):
         return int(text)
-    raise InvalidInput(f"{text!r} is no number", where="PRIORITY", value=text, hint="or --clear")
+    raise InvalidInput(f"{text!r} is not a number", where="PRIORITY", value=text, hint="or --clear")
 
 
 def move(
@@ -140,13 +144,15 @@ def move(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Put waiting workloads into another queue: `move NAME... QUEUE`, or --to QUEUE."""
+    """Move waiting workloads to another queue: `move NAME... QUEUE`, or --to QUEUE."""
     from fluxqueue.db.life import steering
 
     if not queue and len(names) > 1:
         names, queue = names[:-1], names[-1]
     if not queue:
-        raise InvalidInput("say which queue", where="--to", hint="fluxqueue db move train batch")
+        raise InvalidInput(
+            "needs the name of a queue", where="--to", hint="fluxqueue db move train batch"
+        )
 
     async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
         return await steering.move(database, where, refs, who, queue=queue)
@@ -160,7 +166,7 @@ def list_queue(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """List what runs and what waits, in the order of its turn."""
+    """List running jobs, then waiting jobs by turn."""
     from fluxqueue.db.reading.fluxjobs import Narrow, living
 
     narrow = Narrow(namespaces=[namespace] if namespace else None, queue=queue or None)
@@ -177,7 +183,7 @@ def history(
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Tell who did what to a workload, and when."""
+    """Show the history of a workload: what happened, when, and by which actor."""
     from fluxqueue.db.reading import accounting
 
     rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
@@ -189,17 +195,19 @@ def history(
 
 
 def accounting(
-    name: Annotated[str, typer.Argument(help="a name or jobid: its runs; without it, sums")] = "",
+    name: Annotated[
+        str, typer.Argument(help="show the runs of this name or jobid, without it sums")
+    ] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="default: all")] = "",
     by: Annotated[
-        str, typer.Option(help="sum by these: user, queue, namespace, result, day, month")
+        str, typer.Option(help="group by: user, queue, namespace, result, day, month")
     ] = "user,queue,namespace",
-    since: Annotated[str, typer.Option(help="runs that ended since: 2030-01-31, or 7d")] = "",
-    until: Annotated[str, typer.Option(help="and before this")] = "",
+    since: Annotated[str, typer.Option(help="only runs that ended since: 2030-01-31, or 7d")] = "",
+    until: Annotated[str, typer.Option(help="only runs that ended before")] = "",
     output: Form = Output.TABLE,
     database_url: Url = "",
 ) -> None:
-    """Sum what was used, or show the runs of one workload."""
+    """Show sums of usage, or the runs of one workload."""
     from fluxqueue.db.reading import accounting as books
 
     if name:
@@ -221,7 +229,7 @@ def accounting(
 def _must_be_known(rows: Sequence[Row], name: str, namespace: str) -> None:
     """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not rows:
-        typer.echo(f"{name}: nothing is known of it in namespace {namespace}", err=True)
+        typer.echo(f"{name}: not found in namespace {namespace}", err=True)
         raise typer.Exit(1)
 
 
@@ -238,7 +246,7 @@ def _time(text: str, where: str) -> datetime | None:
         now = datetime.fromtimestamp(SystemClock().now_s()).astimezone()
         return now - timedelta(seconds=parse_duration(text, where))
     raise InvalidInput(
-        f"{text!r} is no time", where=where, value=text, hint="write 2030-01-31, or an age: 12h, 7d"
+        f"{text!r} is not a time", where=where, value=text, hint="2030-01-31, or an age: 12h, 7d"
     )
 
 

@@ -97,7 +97,7 @@ class Part:
             try:
                 await self._launch()
             except OSError as error:  # out of processes, memory or files
-                print(f"{self.name} does not start and is tried again: {error}", file=sys.stderr)
+                print(f"{self.name} does not start, trying again: {error}", file=sys.stderr)
                 await asyncio.sleep(RESTART_MAX_S)
             else:
                 return

@@ -31,20 +31,20 @@ def uninstall(
         str, typer.Option(help="Secret with the webhook's certificates, if the controller made it")
     ] = "",
     leave_suspended: Annotated[
-        bool, typer.Option("--leave-suspended", help="Jobs that wait stay suspended")
+        bool, typer.Option("--leave-suspended", help="leave waiting Jobs suspended")
     ] = False,
     remove_policies: Annotated[
         bool,
         typer.Option(
             "--remove-policies",
-            help="first remove the chart's admission policies: they keep gates on for all but us",
+            help="first remove the chart's admission policies, which let only our parts ungate",
         ),
     ] = False,
     keep_view: Annotated[
         bool,
         typer.Option(
             "--keep-view",
-            help="leave the ConfigMap that says where the view server is (a chart's stays anyway)",
+            help="keep the ConfigMap with the view server's address (a chart's is always kept)",
         ),
     ] = False,
     wait_s: Annotated[
@@ -52,12 +52,12 @@ def uninstall(
         typer.Option(
             "--wait",
             min=0,
-            help="seconds to stay and let go the later pods of Jobs that run already",
+            help="seconds to stay and ungate later pods of running Jobs",
         ),
     ] = 0.0,
-    kubeconfig: Annotated[Path | None, typer.Option(help="default: as kubectl")] = None,
+    kubeconfig: Annotated[Path | None, typer.Option(help="default: kubectl's")] = None,
 ) -> None:
-    """Remove the webhook configuration and let everything go that waits for fluxqueue."""
+    """Remove the webhook configuration and start everything that waits for fluxqueue."""
     from fluxqueue import logs
     from fluxqueue.controller.uninstall import UninstallOptions
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
@@ -102,8 +102,8 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     verb = "left suspended" if options.leave_suspended else "unsuspended"
     lines = [
         f"webhook configuration {options.configuration}: {state}",
-        f"Jobs let go: {len(report.jobs)} ({verb}, except what was held)",
-        f"pods let go: {len(report.pods)}",
+        f"Jobs released: {len(report.jobs)} ({verb}, except held ones)",
+        f"pods ungated: {len(report.pods)}",
     ]
     if options.remove_policies:
         lines.append(f"admission policies and bindings removed: {report.policies_removed}")
@@ -111,26 +111,28 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
         state = "removed" if report.secret_removed else "not there, or not ours"
         lines.append(f"Secret {'/'.join(options.secret)}: {state}")
     if report.view_forgotten:
-        lines.append(f"ConfigMap {VIEW_NAMESPACE}/{VIEW_NAME}, where the view server was: removed")
+        lines.append(
+            f"ConfigMap {VIEW_NAMESPACE}/{VIEW_NAME} with the view server's address: removed"
+        )
     if report.held:
         lines.append(
-            f"stays suspended: {len(report.held)} Jobs that were held:"
-            f" {_some(sorted(report.held))}; {RESUME} starts one"
+            f"stays suspended: {len(report.held)} held Jobs:"
+            f" {_some(sorted(report.held))} ({RESUME} starts one)"
         )
-    lines += [f"could not be let go: {name}: {error}" for name, error in report.failed.items()]
+    lines += [f"could not be released: {name}: {error}" for name, error in report.failed.items()]
     if any(POLICY in error for error in report.failed.values()):
         lines.append("the gate is guarded by an admission policy: repeat with --remove-policies")
     if report.running:
         lines.append(
-            f"remains: {len(report.running)} running Jobs whose later pods will have the gate,"
-            " because Kubernetes lets nobody change their templates:"
-            f" {_some(report.running)}; repeat this command with --wait, or ungate those by hand"
+            f"remains: {len(report.running)} running Jobs. Their later pods will have the gate,"
+            " because Kubernetes does not allow changes of their templates:"
+            f" {_some(report.running)}. Repeat this command with --wait, or ungate them by hand"
         )
     kinds = (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS)
     definitions = " ".join(f"{one.plural}.{one.group}" for one in kinds)
     lines.append(
         f"remains: FluxJobs, FluxQueues and their definitions (kubectl delete crd {definitions}),"
-        " and the database's volume, if the chart brought one"
+        " and the volume of the database, if the chart created one"
     )
     return lines
 

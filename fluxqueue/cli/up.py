@@ -22,20 +22,21 @@ def up(
     gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 1,
     kubeconfig: Annotated[
-        Path | None, typer.Option(help="use this cluster in place of the embedded one")
+        Path | None, typer.Option(help="use this cluster instead of the embedded one")
     ] = None,
     database_url: Annotated[
-        str, typer.Option(help="use this database in place of the embedded one")
+        str, typer.Option(help="use this database instead of the embedded one")
     ] = "",
     webhook_host: Annotated[
-        str, typer.Option(help="name under which the cluster reaches this machine")
+        str, typer.Option(help="host name under which the cluster reaches this machine")
     ] = "127.0.0.1",
-    view: Annotated[bool, typer.Option(help="with a view server: history, acct, /api/v1")] = True,
+    view: Annotated[bool, typer.Option(help="start a view server (history, acct, /api/v1)")] = True,
     data_dir: Annotated[
-        Path | None, typer.Option(help="database, cluster and logs; default: .fluxqueue")
+        Path | None,
+        typer.Option(help="folder for database, cluster and logs (default: .fluxqueue)"),
     ] = None,
 ) -> None:
-    """Run everything here: database, cluster, webhook, controller, workers, view server."""
+    """Run all parts here: database, cluster, webhook, controller, workers, view server."""
     options = StackOptions(
         data_dir=(data_dir or default_data_dir()).absolute(),
         shape=ClusterShape(nodes=nodes, cpu=cpu, memory=memory, gpus=gpus),
@@ -76,6 +77,6 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
         typer.echo(f"logs        {options.data_dir / 'logs'}")
         if shutil.which("kubectl"):
             typer.echo("try         kubectl get fluxjobs -A -w")
-        typer.echo("ready (Ctrl-C ends it)")
+        typer.echo("ready (Ctrl-C stops it)")
         await stop.wait()
         typer.echo("stopping")

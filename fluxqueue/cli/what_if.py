@@ -92,7 +92,7 @@ def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:
         later = matcher.match_later(jobspec, now)
     except InsufficientResources as busy:
         return Answer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
-    when = "when it is not known"
+    when = "at an unknown time"
     if later.starts_at < UNKNOWN_END:
         when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
     short = why_not_now(matcher.by_shares, jobspec)

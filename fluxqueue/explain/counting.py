@@ -63,15 +63,15 @@ def _checks(table: ByShares, ask: Ask, leaf: Leaf) -> Iterator[Check]:
     yield from _demand_checks([fact for fact in ledger.masks.facts if fact is not None], leaf.where)
     if table.is_whole(leaf, ask):
         untouched = present & (ledger.now.free[:, 0] == SHARES_TOTAL)
-        yield Check(WHOLE, "used by nobody", there, int(untouched.sum()))
+        yield Check(WHOLE, "not in use", there, int(untouched.sum()))
     else:
         shared = present & (ledger.now.free[:, 0] > 0)
-        yield Check(SHARED, "not taken whole by another", there, int(shared.sum()))
+        yield Check(SHARED, "not held whole by others", there, int(shared.sum()))
     for name, need in leaf.needs:
         column = ledger.columns.get(name)
         text = describe_amount(name, need)
         if name == PODS:
-            text = "room for another pod" if need == 1 else f"room for {need} more pods"
+            text = "one more pod fits" if need == 1 else f"{need} more pods fit"
         if need <= 0:
             continue
         if column is None:

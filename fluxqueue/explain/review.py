@@ -93,7 +93,7 @@ class Scene:
         return self.rules(queue).policy(self.policy).queue_depth
 
     def is_backfilling(self, queue: str) -> bool:
-        """Whether other jobs of this queue may start before its blocked head."""
+        """Return whether other jobs of this queue may start before its blocked head."""
         return self.rules(queue).policy(self.policy).is_backfilling
 
 
@@ -228,7 +228,9 @@ def decide(scene: Scene, question: Question) -> Outcome:
     # A cycle examines the first jobs of a queue only, so it would not decide about this one.
     depth, before = scene.depth(job.queue), (question.place or place(scene, question)).position - 1
     if before >= depth:
-        message = f"{before} jobs are before it in queue {job.queue}; the first {depth} are planned"
+        message = (
+            f"{before} jobs are ahead in queue {job.queue}, and only the first {depth} are planned"
+        )
         return Outcome(Verdict.LATER, Reason.BEHIND, message)
     ahead = ahead_of(scene, job)
     with as_last_planned(scene, job.uid):
@@ -271,7 +273,7 @@ def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
 def _replanned(scene: Scene, job: PendingJob) -> Outcome:
     """Run a whole cycle with the request in its turn, and return its outcome.
 
-    Jobs behind it that have a reservation may get another one that is no later.
+    Jobs behind it that have a reservation may get another one, which is no later.
     """
     queue = [one for one in scene.queue if one.uid != job.uid]
     at = bisect_left(queue, turn(job), key=turn)
@@ -363,7 +365,7 @@ class Ahead:
         return decisions.allocated[0][1].nodes if decisions.allocated else None
 
     def is_barred(self, job: PendingJob) -> bool:
-        """Whether something other than resources holds ``job`` back: a limit, a stopped queue."""
+        """Return whether a limit or a stopped queue holds ``job`` back, and not resources."""
         return job.uid in self._next(job, may_reserve=False).barred
 
     def _next(self, job: PendingJob, *, may_reserve: bool) -> Decisions:
@@ -420,7 +422,7 @@ class Ahead:
         floor = self.floor(job.queue)
         try:
             if floor >= UNKNOWN_END:
-                raise InsufficientResources("those before it in its queue have no known start")
+                raise InsufficientResources("the jobs ahead in its queue have no known start")
             found = matcher.match_later(job.request, scene.now, not_before=floor)
         except InsufficientResources as unknown:
             return self._no_plan(job, str(unknown))
@@ -429,7 +431,7 @@ class Ahead:
         return self.waits(job, found, certainty)
 
     def _counts(self, job: PendingJob) -> bool:
-        """Whether ``job`` can delay the request. A barred job is ahead of it in name only."""
+        """Return whether ``job`` can delay the request. A barred job cannot."""
         return job.uid not in self.scene.decisions.barred
 
     def _no_plan(self, job: PendingJob, unknown: str) -> Outcome:
@@ -459,13 +461,13 @@ class Ahead:
         reason, message = Reason.BUSY, short or ""
         if short is None:
             reason = Reason.PROMISED_TO_OTHERS
-            message = "enough is free; it is kept for those before it"
+            message = "enough is free, but it is kept for jobs ahead"
             if not self.scene.is_backfilling(job.queue):
                 reason = Reason.BEHIND
-                message = f"enough is free; queue {job.queue} lets nobody overtake who is before it"
+                message = f"enough is free, but in queue {job.queue} no job passes the jobs ahead"
         if where.starts_at >= UNKNOWN_END:
             starts_at, sure = None, None
-            message += "; what it waits for has no known end"
+            message += "; the jobs that it waits for have no known end"
         else:
             starts_at, sure = where.starts_at, certainty
         return Outcome(

@@ -126,7 +126,7 @@ class _Search:
             left -= min(left, len(candidates))
 
     def _is_refused(self, job: PendingJob) -> bool:
-        """Whether the queue of ``job`` does not accept it."""
+        """Return whether the queue of ``job`` does not accept it."""
         rules = self.scene.queues.rules
         has_moved = job.queue != self.question.job.queue
         return bool(rules) and None is not why_refused(
@@ -138,7 +138,7 @@ class _Search:
         )
 
     def _room(self, request: Jobspec) -> bool:
-        """Whether the request fits at once, regardless of turns."""
+        """Return whether the request fits at once, regardless of turns."""
         try:
             self.scene.matcher.match_now(request, self.scene.now)
         except InsufficientResources:
@@ -254,7 +254,7 @@ class _Search:
             yield _Candidate(change, self._with(wider))
         shared = sharing_nodes(request)
         if shared is not None:
-            change = Change("exclusive", "false", "on nodes that others may use, too")
+            change = Change("exclusive", "false", "on nodes shared with other jobs")
             yield _Candidate(change, self._with(shared))
 
     def _demands(self) -> Iterator[_Candidate]:

@@ -118,7 +118,7 @@ def judge(edges: Sequence[Edge], circle: Sequence[str] = ()) -> Verdict:
 
 def _wait(edge: Edge) -> str:
     if edge.target is None:
-        return f"{edge.job}, which does not exist (yet)"
+        return f"{edge.job}, which does not exist yet"
     number = "" if edge.job == str(edge.target.jobid) else f" (job {edge.target.jobid})"
     return f"{edge.job}{number}, which is {edge.target.state}"
 
@@ -131,6 +131,6 @@ def _never(edges: Sequence[Edge]) -> str:
     ]
     more = f" and {len(edges) - NAMED_MAX} more" if len(edges) > NAMED_MAX else ""
     return (
-        f"can never run: {', '.join(told)}{more}; submit that again under its name, change"
-        " fluxqueue/depends-on, or cancel this one"
+        f"can never run: {', '.join(told)}{more}; submit a new job of that name, change"
+        " fluxqueue/depends-on, or cancel this job"
     )

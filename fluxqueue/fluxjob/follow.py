@@ -295,14 +295,14 @@ def _go_on(
 
 
 def _may_go_elsewhere(pod: PodFact, slot: Slot) -> bool:
-    """Whether the pod is still gated, and its slot's node takes no pod any more."""
+    """Return whether the pod is still gated, and its slot's node takes no pod any more."""
     # A pod that is being ungated may already be bound: moving it could use two slots.
     is_here = pod.is_gated and not pod.is_sent and not pod.is_terminating
     return is_here and slot.is_lost
 
 
 def is_lost_with(pod: PodFact, slot: Slot) -> bool:
-    """Whether a pod is lost with the node of its slot.
+    """Return whether a pod is lost with the node of its slot.
 
     It is lost if the node is gone, or is down and the pod was deleted from it.
     """
@@ -336,7 +336,7 @@ def _share(open_slots: Sequence[Slot], bound: Container[int | None]) -> dict[int
 
 
 def _is_leaving(pod: PodFact, slot: Slot, ended: Container[int | None]) -> bool:
-    """Whether the pod holds a slot that the workload does not count as its own any more.
+    """Return whether the pod holds a slot that the workload does not count as its own any more.
 
     The index of the pod has ended, or the pod terminates on a lost node.
     """
@@ -429,7 +429,7 @@ def _waiting(
 
 
 def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:
-    """Whether the pod is to get a slot.
+    """Return whether the pod is to get a slot.
 
     A pod without a gate that is first seen while it terminates gets one too. It uses its node until
     it is gone.
@@ -449,10 +449,10 @@ def _assign(
 ) -> list[tuple[int, str]]:
     """Give open slots to waiting pods. An index gets the slot that is kept for it.
 
-    A pod without such a slot gets one that is kept for no index, with its own number if possible.
+    A pod without such a slot gets a slot that is kept for no index, its own number if possible.
     Slots of other indexes stay reserved while the workload may create more pods.
     """
-    # Own slots first: a pod that may take any slot could take one that an index needs.
+    # Own slots first: a pod that may take any slot could take the slot of an index.
     own = {index: number for number, index in shared.items() if index is not None}
     chosen = [(own.pop(p.index), p.uid) for p in waiting if p.index is not None and p.index in own]
     reserved = {number for number, _ in chosen} | set(own.values() if is_more_to_come else ())

@@ -41,7 +41,7 @@ CHANGED = "changed"
 Its author has suspended, edited and resumed the workload.
 """
 
-CHANGED_REASON = "what its pods ask for was changed; it is placed anew"
+CHANGED_REASON = "the request of its pods has changed, so it is placed again"
 """Reason of such a job."""
 
 FOR_JOB = "job "
@@ -60,14 +60,14 @@ def by_preemptor(jobid: int) -> str:
 
 
 def is_preemptor(by: str | None) -> bool:
-    """Whether ``vacate_by`` names a preemptor. No actor has such a name."""
+    """Return whether ``vacate_by`` names a preemptor. No actor has such a name."""
     return by is not None and by.startswith(FOR_JOB)
 
 
 LOST = "lost: "
 """Prefix of the reason of a running job that has a node which is down or gone."""
 
-UNSEEN = "deleted while nothing watched it: whether its work was done is not known"
+UNSEEN = "deleted while no controller watched: its result is unknown"
 """Reason of a job if its workload vanished between two observations.
 
 Nothing is left that tells how the workload ended.

@@ -13,13 +13,13 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from fluxqueue.errors import InvalidInput
 
 MAX_HOSTS = 200_000
-"""Most names in one hostlist. More are a typing error, or an attack on memory."""
+"""Maximum number of names in one hostlist. More are a typing error, or an attack on memory."""
 
 MAX_BRACKETS = 16
-"""Most brackets in one word. Each bracket is read by one more level of recursion."""
+"""Maximum number of brackets in one word. Each bracket is read by one more level of recursion."""
 
 MAX_DIGITS = 18
-"""Most digits that are read as the number of a name. Digits before them belong to the stem."""
+"""Maximum number of digits read as the number of a name. Digits before belong to the stem."""
 
 _WORD = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(?P<low>[0-9]{1,18})(?:-(?P<high>[0-9]{1,18}))?")
@@ -62,7 +62,7 @@ def check_names(names: Collection[str]) -> None:
     # One search over all names joined: this runs for every R that is written.
     if not all(names) or _FORBIDDEN.search("".join(names)):
         host = next(name for name in names if not name or _FORBIDDEN.search(name))
-        raise InvalidInput(f"{host!r} cannot stand in a hostlist", where="host", value=host)
+        raise InvalidInput(f"{host!r} is not valid in a hostlist", where="host", value=host)
 
 
 def _write_word(prefix: str, numbers: Sequence[str]) -> str:

@@ -55,7 +55,7 @@ def merge(ranges: Iterable[Range]) -> list[Range]:
 
 
 def is_in(index: int, ranges: Iterable[Range]) -> bool:
-    """Whether ``index`` is a member."""
+    """Return whether ``index`` is a member."""
     return any(low <= index and (end is None or index < end) for low, end in ranges)
 
 

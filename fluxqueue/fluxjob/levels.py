@@ -136,10 +136,10 @@ def _parse_level(part: str, where: str) -> Level:
     if default is None or "=" in part:
         known = ", ".join(level.name for level in DEFAULT_LEVELS)
         raise InvalidSettings(
-            f"{part!r} is no level",
+            f"{part!r} is not a known level",
             where=where,
             value=part,
-            hint=f"write NAME=LABEL or NAME=LABEL|LABEL; without a label only {known}",
+            hint=f"write NAME=LABEL or NAME=LABEL|LABEL, or a name alone: {known}",
         )
     return default
 
@@ -168,10 +168,10 @@ def check_levels(levels: Sequence[Level], where: str) -> None:
         for word in (level.name, *(label for label in level.labels if label != level.name)):
             if word in seen:
                 raise InvalidSettings(
-                    f"{word!r} stands for two levels",
+                    f"{word!r} means two levels",
                     where=where,
                     value=word,
-                    hint=f"it is said of {seen[word]} already; name each once",
+                    hint=f"level {seen[word]} has it already: use each label once",
                 )
             seen[word] = level.name
 

@@ -81,7 +81,7 @@ class NodeRequirement:
     values: tuple[str, ...] = ()
 
     def is_met_by(self, labels: Mapping[str, str]) -> bool:
-        """Whether ``labels`` (with ``metadata.name`` among them) satisfy the expression.
+        """Return whether ``labels`` (with ``metadata.name`` among them) satisfy the expression.
 
         It follows ``k8s.io/apimachinery/pkg/labels.Requirement.Matches``. NotIn holds for an absent
         key. Gt and Lt compare integers, and fail if one side is not an integer.
@@ -118,7 +118,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers ``taint`` (``v1.Toleration.ToleratesTaint``)."""
+        """Return whether this toleration covers ``taint`` (``v1.Toleration.ToleratesTaint``)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:

@@ -36,7 +36,7 @@ async def may(
     namespace: str = "",
     name: str = "",
 ) -> bool:
-    """Whether ``asker`` may use ``verb`` on objects of ``resource``.
+    """Return whether ``asker`` may use ``verb`` on objects of ``resource``.
 
     An empty ``namespace`` means all namespaces, an empty ``name`` all objects.
 

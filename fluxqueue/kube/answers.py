@@ -27,7 +27,7 @@ def decode(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ApiUnavailable(f"answer is no JSON: {body[:200]!r}") from error
+        raise ApiUnavailable(f"the answer is not JSON: {body[:200]!r}") from error
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -79,9 +79,9 @@ class KubeClient:
 
     Parameters
     ----------
-    concurrency : Most requests in flight. Watches do not count.
+    concurrency : Maximum number of requests in flight. Watches do not count.
     timeout_s : Seconds that one send may take.
-    attempts_max : Most sends of one request.
+    attempts_max : Maximum number of sends of one request.
     transport : Replaces HTTP. The embedded cluster talks to itself in-process.
 
     ``answer_times`` measures how long the API server takes to answer at present.

@@ -32,7 +32,7 @@ async def read_cluster_uid(client: KubeClient, sleep: Callable[[float], Awaitabl
             raise InvalidSettings(
                 f"the cluster cannot be identified: {error}",
                 where=f"namespace {NAMESPACE}",
-                hint="grant `get` on it to the service accounts; the chart does",
+                hint="grant `get` on it to the service accounts, as the chart does",
             ) from error
         else:
             return str(found["metadata"]["uid"])

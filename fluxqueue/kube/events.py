@@ -128,7 +128,7 @@ async def tell_event(client: KubeClient, event: Mapping[str, Any]) -> bool:
     except (ApiError, ApiUnavailable) as error:
         metrics.EVENTS_UNTOLD.labels(event["reason"]).inc()
         logger.info(
-            "event not told",
+            "event not emitted",
             extra={
                 "action": "event",
                 "event": event["metadata"]["name"],

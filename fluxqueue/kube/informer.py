@@ -55,7 +55,7 @@ def _version(resource_version: str | None) -> int:
 
 
 def _is_same(one: Object, other: Object) -> bool:
-    """Whether both are the same version of the same object."""
+    """Return whether both are the same version of the same object."""
     a, b = one["metadata"], other["metadata"]
     return bool(
         a.get("uid") == b.get("uid") and a.get("resourceVersion") == b.get("resourceVersion")
@@ -229,7 +229,7 @@ class Informer:
                 await asyncio.sleep(0)
 
     def _is_untouched(self, key: Key) -> bool:
-        """Whether no event of the object has come since the present list began."""
+        """Return whether no event of the object has come since the present list began."""
         return key not in self._ahead and key not in (self._touched or ())
 
     def _bury(self, uid: str | None, at: int) -> None:
@@ -347,14 +347,14 @@ class Informer:
             self._bury(metadata["uid"], _version(self._resource_version))
             last, stored = self._reduce(obj), self._store.get(key)
             if stored is not None and _content(stored) != _content(last):
-                # The last state may be the only one that tells how the object ended.
+                # Only the last state may tell how the object ended.
                 self._upsert(key, last)
             self._remove(key)
         else:
             self._upsert(key, self._reduce(obj))
 
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
-        """Whether a later state of the object is known. Servers keep order, proxies may not."""
+        """Return whether a later state is known. Servers keep the order, proxies may not."""
         metadata = event.object["metadata"]
         at = _version(metadata["resourceVersion"])
         if at <= self._tombstones.get(metadata.get("uid"), -1):

@@ -46,7 +46,7 @@ class Observation:
 
 
 def is_free(lease: Lease, seen: Observation, now_s: float, identity: str = "") -> bool:
-    """Whether ``identity`` may take this Lease: released, its own, or expired.
+    """Return whether ``identity`` may take this Lease: released, its own, or expired.
 
     A Lease is expired if it has not changed for its whole duration. A process that was killed and
     restarted under the same name need not wait for itself. The term rises all the same. If both
@@ -159,7 +159,7 @@ class LeaseElector:
             # Cancellation passes here too: work that was started must be told to stop.
             if self._held is not None and not self.is_leader:
                 self._held = None
-            logger.info("not leading any more action=lose lease=%s", self._name)
+            logger.info("no longer leading action=lose lease=%s", self._name)
             self._on_lost()
 
     async def _renew_until_trusted(self) -> None:

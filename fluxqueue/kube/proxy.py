@@ -54,7 +54,7 @@ def _from_environment(scheme: str, environ: Mapping[str, str]) -> tuple[str, str
 
 
 def is_excluded(url: SplitResult, no_proxy: str) -> bool:
-    """Whether ``url`` is reached directly: it is this machine, or ``no_proxy`` names it.
+    """Return whether ``url`` is reached directly: it is this machine, or ``no_proxy`` names it.
 
     ``no_proxy`` is a comma-separated list of ``*``, addresses, CIDR blocks and domains, each with
     an optional port. ``example.com`` means the domain and all below it. ``.example.com`` and

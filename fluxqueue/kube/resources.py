@@ -49,7 +49,7 @@ class Resource:
             raise ValueError(f"{self.key} {name!r}: a namespaced object needs its namespace")
         parts = [root, self.plural]
         if name == "":
-            raise ValueError(f"{self.key}: an empty name would stand for all of them")
+            raise ValueError(f"{self.key}: an empty name would mean all of them")
         if name:
             parts.append(quote(name, safe=""))
         if subresource:

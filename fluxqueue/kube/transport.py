@@ -24,7 +24,7 @@ from fluxqueue.kube.config import ClusterConfig
 CONNECT_TIMEOUT_S = 5.0
 READ_BUFFER_BYTES = 1 << 18
 # Below the idle timeouts of usual servers and balancers, so that we close first. A request on a
-# connection that the other side just closes looks like one that was acted on.
+# connection that the other side just closes looks as if it had been acted on.
 KEEPALIVE_S = 30.0
 
 READS_EVERY_S, READS_CREDIT_S = 0.05, 0.3

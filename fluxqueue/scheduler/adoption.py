@@ -199,7 +199,7 @@ def _choose(numbers: Sequence[int], index: int | None, width: int) -> int:
 
 
 def _covers(given: Amounts, needs: Amounts) -> bool:
-    """Whether ``given`` has at least the amount of each resource in ``needs``."""
+    """Return whether ``given`` has at least the amount of each resource in ``needs``."""
     return all(given.get(name, 0) >= amount for name, amount in needs.items())
 
 
@@ -243,7 +243,7 @@ def keep(
 
 
 def _fits(slot: AdoptedSlot, free: Mapping[tuple[str, str], int]) -> bool:
-    """Whether the node of ``slot`` exists and has enough free."""
+    """Return whether the node of ``slot`` exists and has enough free."""
     is_there = any((slot.node, name) in free for name in slot.resources)
     return is_there and all(
         free.get((slot.node, n), 0) >= amount for n, amount in slot.resources.items()

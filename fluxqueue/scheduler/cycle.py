@@ -193,7 +193,7 @@ def run_cycle(
 
     Returns
     -------
-    The decisions. The plan is made anew in each cycle, as flux-sched does. If that would put a
+    The decisions. Each cycle makes a new plan, as flux-sched does. If that would put a
     promise off, the plan is made once more around the promises that are still possible.
     """
     # 1. Walk the queue with an empty plan: the best plan for the present facts.

@@ -61,7 +61,7 @@ class Outlook:
     placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
-        """Whether a job that was told ``told`` needs no update."""
+        """Return whether a job that was told ``told`` needs no update."""
         said = (self.reason, self.kept_back, self.position)
         if said != (told.reason, told.kept_back, told.position):
             return False

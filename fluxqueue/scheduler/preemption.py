@@ -208,7 +208,7 @@ def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) ->
 
 
 def _may_make_way(head: Head, one: Candidate, now: int) -> bool:
-    """Whether the rules of the head allow this victim: standing, queue and minimum run time."""
+    """Return whether the head may preempt it, by standing, queue and minimum run time."""
     return (
         one.standing < head.standing
         and one.queue in head.rules.queues

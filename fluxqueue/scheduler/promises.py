@@ -1,6 +1,6 @@
 """First promised starts, and the excuses for promises that are not kept (invariant 9).
 
-The first reservation of a job is its promise. Plans are made anew in every cycle, so this ledger
+The first reservation of a job is its promise. Every cycle makes a new plan, so this ledger
 compares each new plan with the promise. When a plan falls behind, it records the cause: a job that
 overran its duration, a lost node, or work that was put ahead. A later start without such an excuse
 is a broken promise.
@@ -27,8 +27,8 @@ NODES_MAX = 200
 """Characters of a hostlist in one excuse."""
 
 BARRED = "a limit, or its queue was stopped"
-AWAY = "held back, or too far back in its queue to be looked at"
-ANOTHER = "it asks for something else now"
+AWAY = "held, or too far back in its queue to be examined"
+ANOTHER = "its request has changed"
 
 
 @dataclass(slots=True)
@@ -61,7 +61,7 @@ class Mishaps:
         if self.overran:
             return f"overrun of {_name_jobs(self.overran)}"
         if self.lost:
-            return f"less room on {compress(sorted(self.lost))[:NODES_MAX]}"
+            return f"less capacity on {compress(sorted(self.lost))[:NODES_MAX]}"
         if self.topped_up:
             return f"further slots for {_name_jobs(self.topped_up)}"
         return None

@@ -132,19 +132,19 @@ def _says_who_took_it(status: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > TEXT_MAX or "\0" in value:
-        raise ValueError(f"{str(value)[:80]!r} is no text of ours")
+        raise ValueError(f"{str(value)[:80]!r} is not a valid text")
     return value
 
 
 def _number(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= NUMBER_MAX:
-        raise ValueError(f"{value!r} is no number from 1 to {NUMBER_MAX}")
+        raise ValueError(f"{value!r} is not a number from 1 to {NUMBER_MAX}")
     return value
 
 
 def _priority(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > PRIORITY_MAX:
-        raise ValueError(f"{value!r} is no priority")
+        raise ValueError(f"{value!r} is not a priority")
     return value
 
 

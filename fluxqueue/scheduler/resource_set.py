@@ -186,7 +186,7 @@ def _slot(slot: object, where: str) -> tuple[str, Mapping[str, int]]:
 
 
 def _is_name(value: str) -> bool:
-    """Whether ``value`` may be a name: not empty, not too long, no NUL, which rows cannot hold."""
+    """Return whether ``value`` may be a name. Rows cannot hold a NUL."""
     return 0 < len(value) <= NAME_MAX and "\0" not in value
 
 

@@ -72,9 +72,9 @@ def top_up(
             if kind in full:
                 continue
             try:
-                with matcher.working(Work(MATCH_STEPS, "finding room for its further slots")):
+                with matcher.working(Work(MATCH_STEPS, "placing its further slots")):
                     found = _match(matcher, lack, kind, nodes, now)
-            except Exception as error:  # noqa: BLE001  one that cannot grow must not stop others
+            except Exception as error:  # noqa: BLE001  a failure here must not stop others
                 given.barred[lack.uid] = str(error)
                 break
             if found is None:

@@ -82,135 +82,149 @@ def _f(name: str, schema: Schema, text: str, key: str = "") -> Field:
 
 
 _WHOSE = (
-    _f("jobid", COUNT, "Its number"),
+    _f("jobid", COUNT, "Number of the job"),
     _f("namespace", TEXT, "Namespace of the workload"),
     _f("name", TEXT, "Name of the workload"),
 )
 _BOOKED = (
-    _f("user", TEXT, "Who submitted it"),
-    _f("queue", TEXT, "Queue it is in"),
+    _f("user", TEXT, "User that submitted it"),
+    _f("queue", TEXT, "Queue of the job"),
 )
 _JOB = (
     *_WHOSE,
     _f("kind", TEXT, "Kind of the workload"),
     _f("fluxJob", TEXT, "Name of its FluxJob", "fluxjob"),
     *_BOOKED,
-    _f("state", STATE, "Where it is in its life"),
-    _f("reason", TEXT, "Why it is in this state"),
-    _f("size", COUNT, "Pods that run at once, all or none"),
+    _f("state", STATE, "State of the job"),
+    _f("reason", TEXT, "Reason of this state"),
+    _f("size", COUNT, "Pods that run at once, as one unit"),
     _f("priority", COUNT, "Higher goes first"),
-    _f("nodes", TEXT_OR_NULL, "Where it runs or ran, a hostlist: n[1-3]"),
-    _f("expectedStart", TIME_OR_NULL, "When it will start, as far as is known", "expected_start"),
-    _f("heldBy", TEXT_OR_NULL, "Who holds it", "held_by"),
-    _f("blockedBy", TEXT_OR_NULL, "Why no cycle looks at it yet", "blocked_by"),
-    _f("requeues", COUNT, "How often it went back to the queue"),
-    _f("submittedAt", TIME, "When it was first seen", "submitted_at"),
-    _f("allocatedAt", TIME_OR_NULL, "When its nodes were given to it", "allocated_at"),
-    _f("startedAt", TIME_OR_NULL, "When its first pod was seen running", "started_at"),
-    _f("endedAt", TIME_OR_NULL, "When it had returned everything", "ended_at"),
+    _f("nodes", TEXT_OR_NULL, "Nodes where it runs or ran, as a hostlist: n[1-3]"),
+    _f("expectedStart", TIME_OR_NULL, "Expected start, if known", "expected_start"),
+    _f("heldBy", TEXT_OR_NULL, "What holds it", "held_by"),
+    _f("blockedBy", TEXT_OR_NULL, "Why no cycle examines it yet", "blocked_by"),
+    _f("requeues", COUNT, "How often it returned to the queue"),
+    _f("submittedAt", TIME, "Time when it was first seen", "submitted_at"),
+    _f("allocatedAt", TIME_OR_NULL, "Time when its nodes were allocated", "allocated_at"),
+    _f("startedAt", TIME_OR_NULL, "Time when its first pod was seen running", "started_at"),
+    _f("endedAt", TIME_OR_NULL, "Time when everything was returned", "ended_at"),
 )
 
 JOB = Item("Job", "A FluxJob", _JOB)
 QUEUED = Item(
     "QueuedJob",
     "A FluxJob that has not ended",
-    (*_JOB, _f("position", COUNT_OR_NULL, "Its turn among all that wait; null: it has none")),
+    (*_JOB, _f("position", COUNT_OR_NULL, "Its turn among all waiting jobs, null if it has none")),
 )
 START = Item(
     "ExpectedStart",
-    "A FluxJob that waits, and when it is expected to start",
+    "A waiting FluxJob with its expected start",
     (
         *_WHOSE,
         *_BOOKED,
         _f("state", STATE, "Pending or Reserved"),
         _f("size", COUNT, "Pods that run at once"),
         _f("priority", COUNT, "Higher goes first"),
-        _f("expectedStart", TIME, "When it will start, as far as is known", "expected_start"),
-        _f("promisedStart", TIME_OR_NULL, "When it has a reservation", "promised_start"),
-        _f("nodes", TEXT_OR_NULL, "Where it has a reservation, a hostlist"),
-        _f("reason", TEXT, "Why it waits"),
+        _f("expectedStart", TIME, "Expected start, if known", "expected_start"),
+        _f("promisedStart", TIME_OR_NULL, "Start of its reservation", "promised_start"),
+        _f("nodes", TEXT_OR_NULL, "Nodes of its reservation, as a hostlist"),
+        _f("reason", TEXT, "Reason why it waits"),
     ),
 )
 NODE = Item(
     "Node",
-    "A node, and who uses how much of it",
+    "A node with its use",
     (
         _f("name", TEXT, "Its name"),
-        _f("state", {"type": "string", "enum": list(NODE_STATES)}, "As `fluxqueue nodes` has it"),
-        _f("resources", RESOURCES, "By resource, in base units: millicores, bytes, pieces"),
+        _f(
+            "state",
+            {"type": "string", "enum": list(NODE_STATES)},
+            "The state that `fluxqueue nodes` shows",
+        ),
+        _f("resources", RESOURCES, "By resource, in base units: millicores, bytes, units"),
         _f("labels", LABELS, "Its labels"),
     ),
 )
 LINE = Item(
     "HistoryLine",
-    "Something that happened to a FluxJob, or that somebody did to it",
+    "An event or a command in the history of a FluxJob",
     (
-        _f("id", COUNT, "In the order of writing"),
-        _f("at", TIME, "When"),
-        _f("jobid", COUNT, "To which FluxJob"),
+        _f("id", COUNT, "Number in the order of writing"),
+        _f("at", TIME, "Time"),
+        _f("jobid", COUNT, "Number of the FluxJob"),
         _f("name", TEXT, "Name of the workload"),
-        _f("actor", TEXT, "Who: a user, or a part of fluxqueue"),
-        _f("event", TEXT, "What: the state it came to, or a command"),
-        _f("detail", ANYTHING, "From which state, why, and what else belongs to it"),
+        _f("actor", TEXT, "A user, or a part of fluxqueue"),
+        _f("event", TEXT, "The new state, or a command"),
+        _f("detail", ANYTHING, "The old state, the reason, and further details"),
     ),
 )
 RUN = Item(
     "Run",
     "One run of a FluxJob that has ended",
     (
-        _f("id", COUNT, "In the order of writing"),
+        _f("id", COUNT, "Number in the order of writing"),
         *_WHOSE,
-        _f("run", COUNT, "Counts from 1; a requeue begins another"),
+        _f("run", COUNT, "Counts from 1. A requeue begins another run"),
         *_BOOKED,
         _f("result", TEXT, "The final state, or Requeued"),
         _f("size", COUNT, "Pods that ran at once"),
-        _f("nodes", COUNT, "How many nodes it had"),
-        _f("slots", COUNT, "How many slots it had"),
-        _f("queuedAt", TIME, "When this run began to wait", "queued_at"),
-        _f("allocatedAt", TIME_OR_NULL, "When it was given its nodes; null: never", "allocated_at"),
-        _f("startedAt", TIME_OR_NULL, "When its first pod was seen running", "started_at"),
-        _f("endedAt", TIME, "When it had returned everything", "ended_at"),
-        _f("cpuSeconds", AMOUNT, "Core-seconds given", "cpu_s"),
-        _f("gpuSeconds", AMOUNT, "GPU-seconds given", "gpu_s"),
-        _f("reason", TEXT, "Why it ended so"),
+        _f("nodes", COUNT, "Number of nodes"),
+        _f("slots", COUNT, "Number of slots"),
+        _f("queuedAt", TIME, "Time when this run began to wait", "queued_at"),
+        _f(
+            "allocatedAt",
+            TIME_OR_NULL,
+            "Time when its nodes were allocated, null if never",
+            "allocated_at",
+        ),
+        _f("startedAt", TIME_OR_NULL, "Time when its first pod was seen running", "started_at"),
+        _f("endedAt", TIME, "Time when everything was returned", "ended_at"),
+        _f("cpuSeconds", AMOUNT, "Core-seconds allocated", "cpu_s"),
+        _f("gpuSeconds", AMOUNT, "GPU-seconds allocated", "gpu_s"),
+        _f("reason", TEXT, "Reason of the result"),
     ),
 )
 SUM = Item(
     "Use",
-    "A sum of runs; it has the fields that it is summed by",
+    "A sum of runs, with the fields that it is grouped by",
     (
         *(
             Field(name, TEXT, f"The {name} of all these runs", name, is_there=False)
             for name in ("user", "queue", "namespace", "result", "day", "month")
         ),
-        _f("runs", COUNT, "How many"),
-        _f("cpuHours", AMOUNT, "Core-hours given", "cpu_h"),
-        _f("gpuHours", AMOUNT, "GPU-hours given", "gpu_h"),
-        _f("waitSeconds", AMOUNT_OR_NULL, "Mean wait of those that were given nodes", "wait_s"),
+        _f("runs", COUNT, "Number of runs"),
+        _f("cpuHours", AMOUNT, "Core-hours allocated", "cpu_h"),
+        _f("gpuHours", AMOUNT, "GPU-hours allocated", "gpu_h"),
+        _f("waitSeconds", AMOUNT_OR_NULL, "Mean wait of the runs that got nodes", "wait_s"),
     ),
 )
 CHANGE = Item(
     "Change",
-    "What the server sends as the data of an event `change`",
+    "The data of an event `change`",
     (
         _f("id", COUNT, "Number of the line in the history"),
-        _f("at", TIME, "When"),
+        _f("at", TIME, "Time"),
         *_WHOSE,
         *_BOOKED,
-        _f("state", STATE, "Where it is now"),
-        _f("event", TEXT, "What happened: the state it came to, or a command"),
-        _f("actor", TEXT, "Who: a user, or a part of fluxqueue"),
-        _f("reason", TEXT_OR_NULL, "Why"),
+        _f("state", STATE, "Present state of the job"),
+        _f("event", TEXT, "The new state, or a command"),
+        _f("actor", TEXT, "A user, or a part of fluxqueue"),
+        _f("reason", TEXT_OR_NULL, "Reason"),
     ),
 )
 CALLER = Item(
     "Caller",
-    "Who asks, and what he may see",
+    "The calling user and their rights",
     (
-        _f("user", TEXT, "His name"),
-        _f("groups", {"type": "array", "items": TEXT}, "His groups"),
-        _f("seesAllNamespaces", {"type": "boolean"}, "FluxJobs in all namespaces", "sees_all"),
-        _f("seesNodes", {"type": "boolean"}, "Nodes", "sees_nodes"),
+        _f("user", TEXT, "Name of the user"),
+        _f("groups", {"type": "array", "items": TEXT}, "Groups of the user"),
+        _f(
+            "seesAllNamespaces",
+            {"type": "boolean"},
+            "Whether they may list FluxJobs in all namespaces",
+            "sees_all",
+        ),
+        _f("seesNodes", {"type": "boolean"}, "Whether they may list nodes", "sees_nodes"),
     ),
 )
 ITEMS = (JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER)

@@ -65,9 +65,11 @@ class Feed:
             The database does not return the last line, so the start is unknown.
         """
         if self._is_over or len(self._followers) >= FOLLOWERS_MAX:
-            raise TooManyFollowers("as many follow as can be served")
+            raise TooManyFollowers("the server has as many streams as it can serve")
         if self._streams[user] >= FOLLOWERS_EACH:
-            raise TooManyFollowers(f"{user} has {FOLLOWERS_EACH} streams: end one of them first")
+            raise TooManyFollowers(
+                f"{user} has {FOLLOWERS_EACH} streams already: end one of them first"
+            )
         queue: asyncio.Queue[Lines | None] = asyncio.Queue(BATCHES_MAX + 1)
         # Join before the reading starts, or a line that is written in between is missed.
         self._followers.add(queue)
@@ -109,10 +111,13 @@ class Feed:
             try:
                 lines = await follower.read(self._clock.monotonic_s())
             except DatabaseUnavailable as error:
-                logger.info("follows on later", extra={"action": "follow", "error": str(error)})
+                logger.info(
+                    "the history cannot be read, tried again",
+                    extra={"action": "follow", "error": str(error)},
+                )
                 continue
             except Exception:
-                logger.exception("the history cannot be followed; tried again")
+                logger.exception("the history cannot be followed, tried again")
                 continue
             if lines:
                 self._tell(lines)

@@ -36,7 +36,7 @@ ROOT = "/api/v1"
 class Needs(StrEnum):
     """What a caller must be allowed to see."""
 
-    FLUXJOBS = "list fluxjobs, in the namespaces asked for; unsaid: wherever you may"
+    FLUXJOBS = "list fluxjobs in the requested namespaces (default: all that you may see)"
     ONE_NAMESPACE = "list fluxjobs in that namespace"
     NODES = "list nodes"
 
@@ -60,11 +60,13 @@ class Endpoint:
 NAMESPACES = words("namespace", "Only these namespaces")
 NAMESPACE = word("namespace", "The namespace", is_required=True)
 QUEUE = word("queue", "Only this queue")
-USER = word("user", "Only what this user submitted")
+USER = word("user", "Only jobs of this user")
 STATES = words("state", "Only these states", [state.value for state in FluxJobState])
-BY = words("by", "What to sum by", tuple(accounting.GROUPS), default=("user", "queue", "namespace"))
-SINCE = moment("since", "Runs that ended since: a time, or an age")
-UNTIL = moment("until", "Runs that ended before: a time, or an age")
+BY = words(
+    "by", "Fields to group by", tuple(accounting.GROUPS), default=("user", "queue", "namespace")
+)
+SINCE = moment("since", "Only runs that ended since this time or age")
+UNTIL = moment("until", "Only runs that ended before this time or age")
 OF_JOB = word("job", "Name of a workload or FluxJob, or a jobid", is_required=True)
 PAGED = (LIMITED, CONTINUED)
 
@@ -138,7 +140,7 @@ async def _accounting(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]
 ENDPOINTS = (
     Endpoint(
         "/queue",
-        "What has not ended: what runs, then what waits in the order of its turn",
+        "Jobs that have not ended: running jobs, then waiting jobs by turn",
         answers.QUEUED,
         (NAMESPACES, QUEUE, USER, STATES, *PAGED),
         _queue,
@@ -146,15 +148,15 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/jobs",
-        "All FluxJobs that are kept, the newest first",
+        "All stored FluxJobs, the newest first",
         answers.JOB,
-        (NAMESPACES, QUEUE, USER, STATES, word("name", "Of this name"), *PAGED),
+        (NAMESPACES, QUEUE, USER, STATES, word("name", "Only this name"), *PAGED),
         _jobs,
         lambda _, row: (row["jobid"],),
     ),
     Endpoint(
         "/forecast",
-        "What waits and when it is expected to start, the first first",
+        "Waiting jobs with their expected start, the earliest first",
         answers.START,
         (NAMESPACES, QUEUE, USER, *PAGED),
         _forecast,
@@ -162,7 +164,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/nodes",
-        "Nodes, and who uses how much of each",
+        "Nodes with their use",
         answers.NODE,
         PAGED,
         _nodes,
@@ -171,7 +173,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/history",
-        "What happened to a workload, and who did it, oldest first",
+        "The history of a workload with the actors, oldest first",
         answers.LINE,
         (NAMESPACE, OF_JOB, *PAGED),
         _history,
@@ -180,7 +182,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/history/runs",
-        "The runs of a workload that are over, oldest first",
+        "The ended runs of a workload, oldest first",
         answers.RUN,
         (NAMESPACE, OF_JOB, *PAGED),
         _runs_of,
@@ -189,7 +191,7 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/accounting",
-        "Sums of the runs that are over: how many, core-hours, GPU-hours, mean wait",
+        "Sums of ended runs: number, core-hours, GPU-hours, mean wait",
         answers.SUM,
         (BY, NAMESPACES, QUEUE, USER, SINCE, UNTIL, *PAGED),
         _accounting,
@@ -197,9 +199,9 @@ ENDPOINTS = (
     ),
     Endpoint(
         "/accounting/runs",
-        "The runs that are over one by one, those that ended last first",
+        "Single ended runs, the latest end first",
         answers.RUN,
-        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "That ended so"), *PAGED),
+        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "Only this result"), *PAGED),
         _runs,
         lambda _, row: (row["ended_at"].isoformat(), row["id"]),
     ),

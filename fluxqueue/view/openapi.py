@@ -12,16 +12,19 @@ from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Endpoint, Needs
 from fluxqueue.view.parameters import Parameter
 
 ABOUT = """\
-What the queue knows, for whoever may see it. Every request is somebody: a bearer token that the API
-server knows, in `Authorization` or, where a proxy takes that away, in `X-Fluxqueue-Authorization`.
-Lists come in pages of `limit` items; `continue` is there as long as there are more. Each answer has
-an `ETag`: asked again with `If-None-Match`, what has not changed is answered 304."""
+The content of the queue, for users with the right to see it. Every request needs a bearer token
+that the API server knows. It is in `Authorization`, or in `X-Fluxqueue-Authorization` if a proxy
+removes the former. Lists come in pages of `limit` items, with `continue` while there are more. Each
+answer has an `ETag`. A request with `If-None-Match` gets 304 if nothing has changed."""
 
 _PROBLEMS = {
-    "400": ("A parameter is not known, or has a value that it cannot have", ()),
-    "401": ("No token, or one that is nobody's", ("WWW-Authenticate",)),
-    "403": ("You may not see that", ()),
-    "503": ("Database or API server are away, or too much is asked at once", ("Retry-After",)),
+    "400": ("A parameter is unknown, or its value is not valid", ()),
+    "401": ("No token, or an unknown one", ("WWW-Authenticate",)),
+    "403": ("The right to see it is missing", ()),
+    "503": (
+        "Database or API server are unavailable, or there are too many requests",
+        ("Retry-After",),
+    ),
 }
 _PROBLEM = {
     "type": "object",
@@ -29,7 +32,7 @@ _PROBLEM = {
     "properties": {
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "With the field, its value and the way out"},
+        "detail": {"type": "string", "description": "The field, its value and a fix"},
     },
     "required": ["title", "status", "detail"],
     "additionalProperties": False,
@@ -90,9 +93,9 @@ def _job() -> dict[str, Any]:
         "description": "Its number",
         "schema": {"type": "integer", "minimum": 1},
     }
-    text = f"One FluxJob. Needs the right to {Needs.ONE_NAMESPACE}; without it there is none"
+    text = f"One FluxJob. Needs the right to {Needs.ONE_NAMESPACE}, otherwise 404"
     found = _operation("job", text, [jobid], _json(answers.JOB.name))
-    found["responses"]["404"] = _problem("There is no such FluxJob that you may see", ())
+    found["responses"]["404"] = _problem("No FluxJob with this number that you may see", ())
     return found
 
 
@@ -105,16 +108,16 @@ def _changes() -> dict[str, Any]:
         "name": "Last-Event-ID",
         "in": "header",
         "required": False,
-        "description": "Go on behind this line; browsers send it when they connect again",
+        "description": "Continue after this line. Browsers send it when they reconnect",
         "schema": {"type": "string"},
     }
     text = (
-        "What happens from now on, as server-sent events: `change` with a Change as its data, and "
-        "`reset` where the lists have to be read again. An event may come twice. "
+        "Changes from now on, as server-sent events: `change` with a Change as its data, and "
+        "`reset` if the lists must be read again. An event may come twice. "
         f"Needs the right to {Needs.FLUXJOBS}"
     )
     events = {
-        "description": "A stream that goes on until one side ends it",
+        "description": "A stream until one side ends it",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
     return _operation("changes", text, [*_parameters(CHANGES), last], events)
@@ -129,7 +132,7 @@ def _operation(
         "parameters": list(parameters),
         "responses": {
             "200": answer,
-            "304": {"description": "As it was, by If-None-Match"},
+            "304": {"description": "Unchanged (If-None-Match)"},
             **{code: {"$ref": f"#/components/responses/Problem{code}"} for code in _PROBLEMS},
         },
     }
@@ -162,7 +165,10 @@ def _list_schema(item: Item) -> dict[str, Any]:
         "type": "object",
         "properties": {
             "items": {"type": "array", "items": {"$ref": f"#/components/schemas/{item.name}"}},
-            "continue": {"type": "string", "description": "There is more: ask with this"},
+            "continue": {
+                "type": "string",
+                "description": "There are more items: send this with the next request",
+            },
         },
         "required": ["items"],
         "additionalProperties": False,

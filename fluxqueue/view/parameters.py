@@ -92,10 +92,12 @@ def number(name: str, text: str, *, least: int, most: int, default: int) -> Para
     return Parameter(name, text, schema, read, default=default)
 
 
-LIMITED = number("limit", "Items of a page, at most", least=1, most=LIMIT_MAX, default=LIMIT)
+LIMITED = number(
+    "limit", "Maximum number of items per page", least=1, most=LIMIT_MAX, default=LIMIT
+)
 CONTINUED = Parameter(
     "continue",
-    "What the last page gave as `continue`: this one begins behind it",
+    "The `continue` of the last page: this page begins after it",
     {"type": "string", "maxLength": TOKEN_MAX},
     lambda value, where, _: read_token(value, where),
 )
@@ -115,7 +117,7 @@ def read_moment(value: str, where: str, now: datetime) -> datetime:
     with suppress(InvalidInput, OverflowError):
         return now - timedelta(seconds=parse_duration(value, where))
     raise InvalidInput(
-        "is no time", where=where, value=value, hint="write 2030-01-31T08:00:00Z, or an age: 12h"
+        "is not a time", where=where, value=value, hint="write 2030-01-31T08:00:00Z, or an age: 12h"
     )
 
 
@@ -209,7 +211,7 @@ def read_token(value: str, where: str) -> list[Any]:
 
 
 def _can_be_asked_for(part: Any) -> bool:
-    """Whether a statement accepts it: text without NUL, or a number of 64 bits."""
+    """Return whether a statement accepts it: text without NUL, or a number of 64 bits."""
     if isinstance(part, str):
         return "\0" not in part
     return part is None or (isinstance(part, int) and abs(part) < 2**63)

@@ -72,7 +72,7 @@ class Doorkeeper:
         return Caller(self, asker) if asker is not None else None
 
     async def may(self, asker: Asker, resource: Resource, namespace: str) -> bool:
-        """Whether ``asker`` may list objects. An empty ``namespace`` means all namespaces."""
+        """Return whether ``asker`` may list objects. An empty ``namespace`` means all."""
         who = orjson.dumps(asker.to_json(), option=orjson.OPT_SORT_KEYS)
         return await self._rights.get(
             (who, resource, namespace),
@@ -87,15 +87,15 @@ class Caller:
         self._keeper, self.asker = keeper, asker
 
     async def sees_all(self) -> bool:
-        """Whether the user may list FluxJobs in all namespaces at once."""
+        """Return whether the user may list FluxJobs in all namespaces at once."""
         return await self._keeper.may(self.asker, FLUXJOBS, "")
 
     async def sees(self, namespace: str) -> bool:
-        """Whether the user may list the FluxJobs of a namespace."""
+        """Return whether the user may list the FluxJobs of a namespace."""
         return await self.sees_all() or await self._keeper.may(self.asker, FLUXJOBS, namespace)
 
     async def sees_nodes(self) -> bool:
-        """Whether the user may list nodes."""
+        """Return whether the user may list nodes."""
         return await self._keeper.may(self.asker, NODES, "")
 
     async def among(self, namespaces: Collection[str]) -> list[str]:
@@ -114,7 +114,7 @@ class Caller:
         seen = set(await self.among(namespaces))
         if hidden := [one for one in namespaces if one not in seen]:
             raise NotAllowed(
-                f"{self.asker.username} may not list fluxjobs in namespace {hidden[0]}; "
+                f"{self.asker.username} may not list fluxjobs in namespace {hidden[0]}: "
                 "ask for the role fluxqueue-viewer there"
             )
 
@@ -127,4 +127,4 @@ class Caller:
             The right is missing.
         """
         if not await self.sees_nodes():
-            raise NotAllowed(f"{self.asker.username} may not list nodes; ask for that right")
+            raise NotAllowed(f"{self.asker.username} may not list nodes: ask for that right")

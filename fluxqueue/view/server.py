@@ -139,7 +139,7 @@ class ViewServer:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._at_once >= AT_ONCE_MAX:
-            return _problem(503, "too many requests at once; try again", {"Retry-After": "1"})
+            return _problem(503, "too many requests at once: try again", {"Retry-After": "1"})
         self._at_once += 1
         try:
             return await self._admitted(request, handler)
@@ -151,20 +151,20 @@ class ViewServer:
             logger.warning("database away", extra={"action": "view", "error": str(error)})
             return _later(f"the database does not answer now: {_first_line(error)}", None)
         except ApiUnavailable as error:
-            return _later("the API server cannot say now who you are", error.retry_after_s)
+            return _later("the API server cannot check your token now", error.retry_after_s)
         except ApiError as error:
-            logger.error("reviews are refused", extra={"action": "view", "error": str(error)})
-            return _later("the API server refuses to tell the view server who you are", None)
+            logger.error("token reviews are refused", extra={"action": "view", "error": str(error)})
+            return _later("the API server does not let the view server check your token", None)
         except TooManyFollowers as error:
             return _later(str(error), None)
         except web.HTTPException as error:
-            hint = f"see /openapi.json for what there is below {ROOT}"
+            hint = f"see /openapi.json for all paths below {ROOT}"
             return _problem(error.status, f"{request.method} {request.path}: {hint}")
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception:
-            logger.exception("a request broke", extra={"action": "view", "path": request.path})
-            return _problem(500, "this server has a defect; its log says more")
+            logger.exception("a request failed", extra={"action": "view", "path": request.path})
+            return _problem(500, "this server has a defect: see its log")
         finally:
             self._at_once -= 1
 
@@ -177,7 +177,7 @@ class ViewServer:
             return _unauthorized("no token")
         caller = await self._keeper.admit(token)
         if caller is None:
-            return _unauthorized("the token is nobody's, or is no longer good")
+            return _unauthorized("the token is unknown or has expired")
         request[_CALLER] = caller
         return await handler(request)
 
@@ -219,7 +219,7 @@ class ViewServer:
         known = await _again(lambda: fluxjobs.namespaces(self._reader, most=NAMESPACES_MAX + 1))
         if len(known) > NAMESPACES_MAX:
             raise NotAllowed(
-                f"there are more than {NAMESPACES_MAX} namespaces; say which: ?namespace=a,b"
+                f"there are more than {NAMESPACES_MAX} namespaces: name some with ?namespace=a,b"
             )
         return replace(asked, namespaces=await caller.among(known))
 
@@ -228,7 +228,7 @@ class ViewServer:
         jobid = int(request.match_info["jobid"])
         row = await _again(lambda: fluxjobs.by_jobid(self._reader, jobid))
         if row is None or not await request[_CALLER].sees(row["namespace"]):
-            return _problem(404, f"jobid = {jobid}: there is no such FluxJob that you may see")
+            return _problem(404, f"jobid = {jobid}: no FluxJob with this number that you may see")
         return _cached(request, _to_json(answers.JOB.render(row)))
 
     async def _whoami(self, request: web.Request) -> web.StreamResponse:
@@ -248,7 +248,7 @@ class ViewServer:
         caller: Caller = request[_CALLER]
         if not (await self._narrowed(caller, endpoints.Needs.FLUXJOBS, asked)).sees_any:
             raise NotAllowed(
-                f"{caller.asker.username} may not list fluxjobs in any namespace that has some; "
+                f"{caller.asker.username} may not list fluxjobs in any namespace that has some: "
                 "ask for the role fluxqueue-viewer in one, or name it: ?namespace=a"
             )
         last = _last_event(request)
@@ -333,7 +333,7 @@ def _last_event(request: web.Request) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise InvalidInput("is no number", where="Last-Event-ID", value=text)
+        raise InvalidInput("is not a number", where="Last-Event-ID", value=text)
     return int(text)
 
 
@@ -372,8 +372,8 @@ def _later(detail: str, after_s: float | None) -> web.Response:
 
 def _unauthorized(why: str) -> web.Response:
     way_out = (
-        "send `Authorization: Bearer TOKEN` with a token that the API server knows; "
-        "`kubectl create token NAME` makes one of a service account"
+        "send `Authorization: Bearer TOKEN` with a token that the API server knows "
+        "(`kubectl create token NAME` makes one for a service account)"
     )
     return _problem(401, f"{why}: {way_out}", {"WWW-Authenticate": 'Bearer realm="fluxqueue"'})
 

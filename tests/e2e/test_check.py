@@ -68,7 +68,7 @@ async def test_a_slot_that_leaked_is_found(space: Space) -> None:
         (finding,) = json.loads(out)
         assert code == 1
         assert (finding["invariant"], finding["subject"]) == (
-            "slots that nobody needs",
+            "slots that are not needed",
             f"Job {space.name}/leaky",
         )
     finally:
@@ -108,5 +108,5 @@ async def test_without_a_database_the_way_out_is_named(tmp_path: Path) -> None:
     )
     _, err = await process.communicate()
     assert process.returncode == 2
-    assert err.decode().startswith("fluxqueue: DATABASE_URL: no database named (")
+    assert err.decode().startswith("fluxqueue: DATABASE_URL: no database is configured (")
     assert len(err.decode().splitlines()) == 1

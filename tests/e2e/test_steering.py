@@ -62,7 +62,7 @@ async def test_a_chain_of_afterok_runs_in_its_order(space: Space) -> None:
     """Submitted the wrong way round: each waits for the one it names, known yet or not."""
     async with space.recording() as seen:
         await space.create(job("third", wishes={"depends-on": "afterok:second"}))
-        await until_reason(space, "third", "depends on second, which does not exist (yet)")
+        await until_reason(space, "third", "depends on second, which does not exist yet")
         await space.create(job("second", wishes={"depends-on": "afterok:first"}))
         await until_reason(space, "third", "depends on second (job")
         await space.create(job("first"))

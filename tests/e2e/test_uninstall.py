@@ -149,8 +149,8 @@ async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     await _uninstall(space.world)
     told = await _uninstall(space.world)
     assert f"webhook configuration {NAME}: was not there" in told
-    assert "Jobs let go: 0" in told
-    assert "pods let go: 0" in told
+    assert "Jobs released: 0" in told
+    assert "pods ungated: 0" in told
     assert "remains: FluxJobs, FluxQueues" in told
     assert "kubectl delete crd fluxjobs.jobs.converged-computing.org fluxqueues.jobs." in told
     assert " placementreviews.jobs.converged-computing.org)" in told
@@ -173,7 +173,7 @@ async def test_what_is_held_stays_suspended(space: Space) -> None:
     for name in ("stopped", "noted"):
         await space.until_state(name, "Held")
     told = await _uninstall(space.world)
-    assert "stays suspended: 2 Jobs that were held" in told
+    assert "stays suspended: 2 held Jobs" in told
     for name in ("stopped", "noted"):
         assert f"{space.name}/{name}" in told
         found = await _job(space, name)

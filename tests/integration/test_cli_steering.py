@@ -108,7 +108,7 @@ def test_nothing_known_is_no_answer(url: str, command: str) -> None:
     """Rather than an empty table."""
     result = run(url, command, "nobody")
     assert result.exit_code == 1
-    assert "nobody: nothing is known of it in namespace default" in result.output
+    assert "nobody: not found in namespace default" in result.output
 
 
 def test_the_books_are_summed_and_shown_run_by_run(url: str) -> None:

@@ -103,11 +103,11 @@ async def test_of_many_lines_come_as_they_are_read(
     found, said = await names()
     if is_old:
         assert found == ["after", "held-0", "held-1", "next", "post", "train"]
-        assert "--sort turn reads them all first" in said
+        assert "--sort turn reads all of them first" in said
         assert (await shell.type("nodes", "n1")).lines[1][4] == "4", "those that run are found"
         return
     assert found == ["train", "after", "next", "post", "held-1", "held-0"]
-    assert "more than 2 are Pending: shown as they are read, by name" in said
+    assert "more than 2 are Pending: shown by name as they are read" in said
     assert await names("--limit", "2") == (["train", "after"], said)
     assert await names("-t", "pending", "-u", "bob") == (["next"], "")
     found, said = await names("--sort", "turn", "--limit", "2")
@@ -145,28 +145,31 @@ async def test_forms_of_output(shell: Typist) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("jobs", "--state", "sleeping"), "'sleeping' is no state"),
-        (("jobs", "--sort", "beauty"), "'beauty' is no order"),
-        (("jobs", "-o", "xml"), "'xml' is no form"),
-        (("jobs", "-o", "custom=NOSE"), "'NOSE' is no column"),
-        (("jobs", "-o", "custom=A:status"), "'status' is no path"),
-        (("nodes", "--by", "galaxy"), "'galaxy' is no level"),
+        (("jobs", "--state", "sleeping"), "'sleeping' is not a state"),
+        (("jobs", "--sort", "beauty"), "'beauty' is not an order"),
+        (("jobs", "-o", "xml"), "invalid output format 'xml'"),
+        (("jobs", "-o", "custom=NOSE"), "'NOSE' is not a column"),
+        (("jobs", "-o", "custom=A:status"), "'status' is not a path"),
+        (("nodes", "--by", "galaxy"), "'galaxy' is not a level"),
         (("nodes", "n9"), "no such node"),
         (("queues", "q9"), "no such queue"),
-        (("priority", "train"), "say a number"),
-        (("wait", "train", "--for", "bliss"), "'bliss' is no state"),
-        (("submit", "--image", "a", "-e", "X", "--", "true"), "'X' is no NAME=VALUE"),
-        (("submit", "--", "true"), "no image named"),
+        (("priority", "train"), "needs a number"),
+        (("wait", "train", "--for", "bliss"), "'bliss' is not a state"),
+        (("submit", "--image", "a", "-e", "X", "--", "true"), "'X' is not NAME=VALUE"),
+        (("submit", "--", "true"), "no image given"),
         (("jobs", "--kubeconfig", "/nowhere"), "no such kubeconfig"),
         (("jobs", "-n", "nowhere"), "the cluster has no namespace 'nowhere'"),
         (("wait", "train", "-n", "nowhere"), "the cluster has no namespace 'nowhere'"),
-        (("wait", ""), "an empty name stands for nothing"),
-        (("drain", "", "-r", "x"), "an empty name stands for no node"),
-        (("priority", "train", "3", "--clear"), "PRIORITY = '3': with --clear no number is given"),
-        (("submit", "--image", "a", "--time", "-1", "--", "true"), "'-1' is no time"),
+        (("wait", ""), "the name is empty"),
+        (("drain", "", "-r", "x"), "the name of the node is empty"),
+        (
+            ("priority", "train", "3", "--clear"),
+            "PRIORITY = '3': a number and --clear cannot be combined",
+        ),
+        (("submit", "--image", "a", "--time", "-1", "--", "true"), "'-1' is not a duration"),
         (("submit", "--image", "a", "--cpus", "x", "--", "true"), "--cpus: 'x' is not a quantity"),
         (("submit", "--image", "a", "--memory", "-1Gi", "--", "true"), "--memory"),
-        (("submit", "--image", "a", "trian.sh"), "trian.sh: there is no such script here"),
+        (("submit", "--image", "a", "trian.sh"), "trian.sh: no such script"),
         (("submit", "--image", "a", "--", ""), "COMMAND"),
     ],
 )
@@ -182,13 +185,13 @@ async def test_who_is_asked_for_and_not_there_is_told(shell: Typist) -> None:
     told = await shell.type("jobs", "train", "nosuch", "away", "-o", "custom=NAME")
     assert (told.code, told.lines) == (1, [["NAME"], ["train"]])
     assert told.err.splitlines() == [
-        f"{name}: no such job in namespace default; -A: in all" for name in ("away", "nosuch")
+        f"{name}: no such job in namespace default (-A: in all)" for name in ("away", "nosuch")
     ]
     assert (await shell.type("jobs", "-A", "away", "old", "3")).code == 0
     told = await shell.type("hold", "", "post", "-n", "default")
     assert told.code == 1
-    assert "an empty name" in told.err
-    assert "post-job (job 3): is to be held" in told.out
+    assert "the name is empty" in told.err
+    assert "post-job (job 3): hold requested" in told.out
 
 
 @pytest.mark.parametrize(
@@ -290,7 +293,8 @@ async def test_steering_patches_the_spec(
     assert (await shell.read("post-job"))["spec"] == before
     told = await shell.type(*words)
     assert (told.code, told.err) == (0, "")
-    assert told.out.startswith("post-job (job 3): is to ")
+    assert told.out.startswith("post-job (job 3): ")
+    assert told.out.endswith(" requested\n")
     assert (await shell.read("post-job"))["spec"] == {**before, **spec}
 
 
@@ -379,7 +383,7 @@ async def test_drain_and_undrain(shell: Typist) -> None:
     """Cordoned with the reason; both go again."""
     told = await shell.type("drain", "n1", "n9", "--reason", "disk")
     assert told.code == 1
-    assert "n1: takes nothing new" in told.out
+    assert "n1: takes no new jobs" in told.out
     assert "n9" in told.err
     node = await shell.client.get(NODES, None, "n1")
     assert node["spec"]["unschedulable"] is True
@@ -436,7 +440,7 @@ async def test_submit_makes_a_job(shell: Typist, tmp_path: Path) -> None:
     made = yaml.safe_load(dry.out)
     assert made["spec"]["parallelism"] == 4
     assert made["metadata"]["labels"]["fluxqueue/queue"] == "other"
-    assert "no meaning here: --mail-user" in dry.err
+    assert "ignored: --mail-user" in dry.err
     assert len((await shell.client.list(JOBS, "default")).items) == 1, "a dry run makes none"
 
 

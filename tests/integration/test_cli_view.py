@@ -78,7 +78,7 @@ async def test_what_happened_to_a_job(desk: Desk) -> None:
     assert [row["actor"] for row in rows] == ["test", "carol", "carol"]
     unknown = await desk.type("history", "nobody")
     assert (unknown.code, unknown.out) == (1, "")
-    assert "nobody: nothing is known of it" in unknown.err
+    assert "nobody: not found" in unknown.err
 
 
 async def test_who_used_how_much(desk: Desk) -> None:
@@ -143,8 +143,8 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     ("words", "complaint"),
     [
         (("acct", "over", "-u", "ada"), "leave the other options out"),
-        (("acct", "-o", "xml"), "'xml' is no form"),
-        (("acct", "--since", "someday"), "since = 'someday': is no time"),
+        (("acct", "-o", "xml"), "invalid output format 'xml'"),
+        (("acct", "--since", "someday"), "since = 'someday': is not a time"),
         (("history", "a", "--view", "notaurl"), "--view = 'notaurl'"),
         (("history", "a", "--view", "http://view.example.org"), "by https only"),
         (("history", "a", "--token", "forged"), "--token: the view server does not know this"),

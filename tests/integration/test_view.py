@@ -150,7 +150,7 @@ async def test_sums_by_what_is_asked_for(view: Viewing) -> None:
         ("/queue?continue=x", "continue: was not given by this server"),
         ("/queue?continue=WyJhIl0", "continue: belongs to another list"),
         ("/queue?namespace=", "namespace"),
-        ("/accounting?since=soon", "since = 'soon': is no time"),
+        ("/accounting?since=soon", "since = 'soon': is not a time"),
         ("/accounting?by=colour", "by = 'colour'"),
         ("/history?job=a", "namespace: is missing"),
         ("/history?namespace=default", "job: is missing"),

@@ -78,7 +78,7 @@ async def test_a_port_that_is_taken_is_refused_with_the_way_out(port: int) -> No
         with pytest.raises(InvalidSettings, match="FLUXQUEUE_HTTP_PORT") as caught:
             async with Endpoint(port):
                 pass
-    assert "0: none" in str(caught.value)
+    assert "0 for none" in str(caught.value)
 
 
 async def test_port_0_listens_nowhere() -> None:

@@ -92,20 +92,20 @@ def sentence(error: ApiError) -> str:
     if found := _DENIED.search(text):
         return text[found.end() :]
     if error.code == 403 and "cannot" in text:
-        return f"{text} (ask for one of the roles that docs/admin/security.md names)"
+        return f"{text} (ask for one of the roles in docs/admin/security.md)"
     if error.code == 404 and "could not find the requested resource" in text:
         where = "docs/admin/install.md"
         return f"this cluster serves no FluxJobs (is fluxqueue installed here? see {where})"
     if error.code == 401:
         return (
-            "the API server does not know you: the credentials of the kubeconfig are refused "
-            "(they may have expired: log in again; kubectl auth whoami)"
+            "the API server does not accept the credentials of the kubeconfig "
+            "(they may have expired: log in again, or see kubectl auth whoami)"
         )
     return text
 
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: KUBECONFIG, then ~/.kube/config")]
-Context = Annotated[str, typer.Option(help="which context of the kubeconfig")]
+Context = Annotated[str, typer.Option(help="context of the kubeconfig")]
 User = Annotated[str, typer.Option("--as", help="impersonate this user")]
 Namespace = Annotated[
     str,

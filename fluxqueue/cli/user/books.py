@@ -116,7 +116,7 @@ def history(
     view: ViewUrl = "",
     token: Token = "",
 ) -> None:
-    """Tell what happened to a job, and who did it: from the view server, also when it is long over.
+    """Show what happened to a job, and who did it. Works for jobs that ended long ago, too.
 
     Examples:
 
@@ -139,28 +139,30 @@ def acct(
     name: Annotated[
         str,
         typer.Argument(
-            help="the runs of this workload or jobid; without it, sums",
+            help="show the runs of this workload or jobid, without it sums",
             autocompletion=complete_jobs,
         ),
     ] = "",
     by: Annotated[
-        str, typer.Option(help="sum by these: user, queue, namespace, result, day, month")
+        str, typer.Option(help="group by: user, queue, namespace, result, day, month")
     ] = "user,queue,namespace",
-    runs: Annotated[bool, typer.Option("--runs", "-X", help="each run, in place of sums")] = False,
-    user: Annotated[str, typer.Option("--user", "-u", help="submitted by this user")] = "",
+    runs: Annotated[bool, typer.Option("--runs", "-X", help="single runs instead of sums")] = False,
+    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = "",
     queue: Annotated[
-        str, typer.Option("--queue", "-q", help="of this queue", autocompletion=complete_queues)
+        str, typer.Option("--queue", "-q", help="only this queue", autocompletion=complete_queues)
     ] = "",
-    since: Annotated[str, typer.Option("--since", "-S", help="ended since: 2030-01-31, 7d")] = "",
-    until: Annotated[str, typer.Option("--until", "-E", help="and before")] = "",
-    limit: Annotated[int, typer.Option(min=0, help="at most so many; 0: all")] = 0,
+    since: Annotated[
+        str, typer.Option("--since", "-S", help="only ended since: 2030-01-31, 7d")
+    ] = "",
+    until: Annotated[str, typer.Option("--until", "-E", help="only ended before")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0,
     output: Form = "table",
     view: ViewUrl = "",
     token: Token = "",
 ) -> None:
-    """Sum what was used: runs, core-hours, GPU-hours, mean wait; or list runs that are over.
+    """Show sums of usage (runs, core-hours, GPU-hours, mean wait), or list ended runs.
 
-    Of the namespace of the context, or with -A of all that you may see.
+    They are for the namespace of the context, or with -A for all that you may see.
 
     Examples:
 
@@ -172,7 +174,7 @@ def acct(
     """
     if name and (runs or user or queue or since or until or access.is_everywhere):
         raise InvalidInput(
-            "of one workload all runs of one namespace are shown", where="NAME", value=name,
+            "one workload is shown with all its runs in one namespace", where="NAME", value=name,
             hint="leave the other options out",
         )  # fmt: skip
     groups = [one.strip() for one in by.split(",") if one.strip()]
@@ -190,14 +192,14 @@ def acct(
     if name:
         _must_be_known(found, name)
     elif not found:
-        where = "" if access.is_everywhere else " in this namespace; -A: wherever you may look"
+        where = "" if access.is_everywhere else " in this namespace (-A: in all that you may see)"
         typer.echo(f"no runs found{where}", err=True)
 
 
 def _must_be_known(count: int, name: str) -> None:
     """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not count:
-        typer.echo(f"fluxqueue: {name}: nothing is known of it in this namespace", err=True)
+        typer.echo(f"fluxqueue: {name}: not found in this namespace", err=True)
         raise typer.Exit(REFUSED)
 
 
@@ -239,7 +241,7 @@ def make_printer(
         return Csv()
     if output not in {"table", "wide"}:
         raise InvalidInput(
-            f"{output!r} is no form", where="-o", value=output, hint=", ".join(OUTPUTS)
+            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
         )
     names = short if short is not None and output == "table" else list(columns)
     readers = [columns[one] for one in names]

@@ -111,7 +111,7 @@ def _offer(
         found, has_more = asyncio.run(_read(context.params, resource, offer))
     except (FluxQueueError, OSError, TimeoutError):
         return []
-    return [*found, (incomplete + MORE, "more than are shown")] if found and has_more else found
+    return [*found, (incomplete + MORE, "there are more")] if found and has_more else found
 
 
 async def _read(

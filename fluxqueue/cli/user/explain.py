@@ -48,29 +48,30 @@ def explain(
         typer.Argument(help="name of a workload, or a jobid", autocompletion=complete_jobs),
     ] = None,
     file: Annotated[
-        str, typer.Option("--file", "-f", help="a Job, Pod, jobspec or script; - is stdin")
+        str, typer.Option("--file", "-f", help="a Job, Pod, jobspec or script (-: standard input)")
     ] = "",
-    size: Annotated[int | None, typer.Option(min=1, help="if it had so many pods")] = None,
+    size: Annotated[int | None, typer.Option(min=1, help="with this number of pods")] = None,
     time: Annotated[
-        str, typer.Option("--time", "-t", help="if it ran no longer: 90s, 2h30m; 0: no limit")
+        str, typer.Option("--time", "-t", help="with this duration: 90s, 2h30m, 0: no limit")
     ] = "",
     queue: Annotated[
         str,
-        typer.Option("--queue", "-q", help="if it were there", autocompletion=complete_queues),
+        typer.Option("--queue", "-q", help="in this queue", autocompletion=complete_queues),
     ] = "",
-    priority: Annotated[int | None, typer.Option(help="if it asked for that")] = None,
+    priority: Annotated[int | None, typer.Option(help="with this requested priority")] = None,
     within: Annotated[
-        str | None, typer.Option(help='if all were below one rack, ...; "": anywhere')
+        str | None, typer.Option(help='all within one rack, zone, ... ("": anywhere)')
     ] = None,
     request: Annotated[
-        list[str] | None, typer.Option("--request", help="of each pod: cpu=4, memory=8Gi")
+        list[str] | None,
+        typer.Option("--request", help="with this request per pod: cpu=4, memory=8Gi"),
     ] = None,
-    timeout: Annotated[str, typer.Option(help="for the answer")] = TIMEOUT,
+    timeout: Annotated[str, typer.Option(help="longest wait for the answer")] = TIMEOUT,
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table",
 ) -> None:
-    """Say when a job starts, what is in its way, and what would start earlier.
+    """Show when a job starts, what blocks it, and which changes would start it earlier.
 
-    Exit code 0: now (or it has its nodes); 3: later; 4: never, as it is.
+    Exit code 0: now (or it has its nodes), 3: later, 4: never without a change.
 
     Examples:
 
@@ -84,10 +85,10 @@ def explain(
 
     if output not in ("table", "json", "yaml"):
         raise InvalidInput(
-            f"{output!r} is no form", where="-o", value=output, hint="table, json, yaml"
+            f"invalid output format {output!r}", where="-o", value=output, hint="table, json, yaml"
         )
     if not job and not file:
-        raise InvalidInput("name a job, or a file with -f", where="explain")
+        raise InvalidInput("needs the name of a job, or a file with -f", where="explain")
     limit_s = float(parse_duration(timeout, "--timeout"))
     changes = _changes(size, time, queue, priority, within, request or [])
     asked = read_file(file) if file else {}
@@ -128,7 +129,7 @@ def _changes(
         name, equals, amount = one.partition("=")
         if not equals or not name or not amount:
             raise InvalidInput(
-                "names no amount", where="--request", value=one, hint="such as cpu=4"
+                "needs an amount", where="--request", value=one, hint="such as cpu=4"
             )
         amounts[name] = amount
     found["requests"] = amounts or None
@@ -150,7 +151,7 @@ def read_file(name: str) -> dict[str, Any]:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=name) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"is no text: {error}", where=name) from None
+        raise InvalidInput(f"is not a text file: {error}", where=name) from None
     if text.startswith("#!") and name != "-":
         return {"manifest": _job_of_script(name)}
     try:
@@ -166,7 +167,7 @@ def read_file(name: str) -> dict[str, Any]:
         if isinstance(one, dict) and "resources" in one:
             return {"jobspec": one}
     raise InvalidInput(
-        "holds no Job, no Pod and no jobspec", where=name, hint="give a manifest of one of them"
+        "contains no Job, Pod or jobspec", where=name, hint="use a manifest of one of these"
     )
 
 
@@ -221,8 +222,8 @@ async def ask(cluster: Cluster, spec: Object, limit_s: float) -> Object:
                 review = await cluster.client.get(*at)
     except TimeoutError:
         raise ApiUnavailable(
-            f"no answer within {limit_s:g} s: do controller and workers run, and is a worker the"
-            " matcher's (fluxqueue check)?"
+            f"no answer within {limit_s:g} s: do controller and workers run, and does a worker hold"
+            " the matcher's role (fluxqueue check)?"
         ) from None
     finally:
         with suppress(ApiError, ApiUnavailable):
@@ -284,7 +285,7 @@ def prose(status: Object, name: str) -> list[str]:
 
 _SURE = {
     "Promised": "at the latest",
-    "Estimated": "by what is planned",
+    "Estimated": "according to the plan",
     "AtBest": "at best",
 }
 
@@ -295,11 +296,11 @@ def _when(status: Object, answered_s: int) -> str:
 
     verdict, start = status["verdict"], status.get("expectedStart")
     if verdict == "Never":
-        return "never, as it is"
+        return "never without a change"
     if verdict == "Now":
         return f"has its nodes since {start}" if status["reason"] == "HasItsNodes" else "now"
     if start is None:
-        return "later, nobody knows when"
+        return "later, at an unknown time"
     in_s = from_rfc3339(start) - answered_s
     sure = _SURE.get(status.get("certainty", ""), "")
     return f"later, {start} (in {span(in_s)}) {sure}".rstrip()
@@ -357,14 +358,14 @@ def _checks(kind: Object) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (one["name"], str(one["nodes"]), str(one["freeNodes"])) for one in kind.get("checks") or ()
     ]
-    rows.append(("all of it", str(together["nodes"]), str(together["freeNodes"])))
+    rows.append(("all of these", str(together["nodes"]), str(together["freeNodes"])))
     rows.append(
         (
-            f"room for {word}s, of {kind['wanted']} needed",
+            f"{word}s that fit, of {kind['wanted']} needed",
             str(together["units"]),
             str(together["freeUnits"]),
         )
     )
     if together["unpromisedUnits"] != together["freeUnits"]:
-        rows.append((f"room for {word}s, promised to nobody", "", str(together["unpromisedUnits"])))
+        rows.append((f"{word}s that fit, not promised", "", str(together["unpromisedUnits"])))
     return rows

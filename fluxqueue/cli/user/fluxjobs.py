@@ -116,7 +116,10 @@ def parse_states(words: str, where: str = "--state") -> frozenset[str]:
         states = known.get(word.strip().lower())
         if states is None:
             raise InvalidInput(
-                f"{word!r} is no state", where=where, value=word, hint=f"one of {', '.join(known)}"
+                f"{word!r} is not a state",
+                where=where,
+                value=word,
+                hint=f"one of {', '.join(known)}",
             )
         found |= {state.value for state in states}
     return frozenset(found)
@@ -186,7 +189,7 @@ def parse_order(word: str) -> tuple[Callable[[JobLine], Any], bool]:
     if name not in ORDERS:
         known = ", ".join(ORDERS)
         raise InvalidInput(
-            f"{word!r} is no order", where="--sort", value=word, hint=f"{known}; -NAME is backwards"
+            f"{word!r} is not an order", where="--sort", value=word, hint=f"{known}, -NAME reverses"
         )
     return ORDERS[name], word.startswith("-")
 
@@ -204,7 +207,7 @@ async def find(client: KubeClient, namespace: str, reference: str) -> dict[str, 
         There is none, or no such namespace.
     """
     if not reference:
-        raise InvalidInput("an empty name stands for nothing", where="NAME", hint="fluxqueue jobs")
+        raise InvalidInput("the name is empty", where="NAME", hint="fluxqueue jobs")
     is_number = reference.isascii() and reference.isdigit()
     found = [] if is_number else await _by_names(client, namespace, reference)
     if not found:
@@ -236,7 +239,7 @@ async def check_namespace(client: KubeClient, name: str) -> None:
             raise InvalidInput(
                 f"the cluster has no namespace {name!r}",
                 where="--namespace",
-                hint="kubectl get namespaces; -A: in all",
+                hint="kubectl get namespaces, or -A for all",
             ) from None
 
 

@@ -48,34 +48,34 @@ def jobs(
     access: Access,
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="only these, whatever their state", autocompletion=complete_jobs),
+        typer.Argument(help="only these, in any state", autocompletion=complete_jobs),
     ] = None,
     states: Annotated[
         str,
         typer.Option(
             "--state",
             "-t",
-            help="states, or live, waiting, started, ended, all",
+            help="only these states, or live, waiting, started, ended, all",
             autocompletion=complete_states,
         ),
     ] = "",
     queue: Annotated[
-        str, typer.Option("--queue", "-q", help="of this queue", autocompletion=complete_queues)
+        str, typer.Option("--queue", "-q", help="only this queue", autocompletion=complete_queues)
     ] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="submitted by this user")] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = "",
     sort: Annotated[
         str,
         typer.Option(
-            help="turn, name, age, jobid, priority, queue, size, start, state, user; -NAME: "
-            "backwards. All but name read all first. Without it: by turn where they are few, else "
-            "as read"
+            help="turn, name, age, jobid, priority, queue, size, start, state, user, with - to "
+            "reverse. All except name read all jobs first. Default: by turn for few jobs, else as "
+            "read"
         ),
     ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="at most so many; 0: all")] = 0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="then print what changes")] = False,
+    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="then print changes")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help=OUTPUTS)] = "table",
 ) -> None:
-    """List jobs: what runs, and where; then what waits in the order of its turn, and why.
+    """List jobs: running jobs with their nodes, then waiting jobs by turn with the reason.
 
     Examples:
 
@@ -121,7 +121,7 @@ def jobs(
         if not view.count and cluster.namespace is not None:
             await check_namespace(cluster.client, cluster.namespace)
         where = (
-            "" if cluster.namespace is None else f" in namespace {cluster.namespace}; -A: in all"
+            "" if cluster.namespace is None else f" in namespace {cluster.namespace} (-A: in all)"
         )
         if missing and not limit:
             for name in sorted(missing):
@@ -252,16 +252,16 @@ class _View:
     def _tell_order(states: frozenset[str], most: int) -> None:
         words = " or ".join(sorted(states))
         typer.echo(
-            f"more than {most:,} are {words}: shown as they are read, by name; "
-            "--sort turn reads them all first",
+            f"more than {most:,} are {words}: shown by name as they are read "
+            "(--sort turn reads all of them first)",
             err=True,
         )
 
     @staticmethod
     def _tell_reading() -> None:
         typer.echo(
-            f"more than {ORDERED_MAX:,}: all are read before the first is shown; "
-            "--sort name shows them as they are read",
+            f"more than {ORDERED_MAX:,}: all are read before the first is shown "
+            "(--sort name shows them as they are read)",
             err=True,
         )
 
@@ -321,7 +321,9 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
     if output == "name":
         return printing.Names(FULL_NAME)
     if output not in {"table", "wide"}:
-        raise InvalidInput(f"{output!r} is no form", where="-o", value=output, hint=OUTPUTS)
+        raise InvalidInput(
+            f"invalid output format {output!r}", where="-o", value=output, hint=OUTPUTS
+        )
     chosen = WIDE if output == "wide" else SHORT
     headers = [*(["NAMESPACE"] if is_everywhere else []), *chosen]
     return printing.Columns(headers, _cells(headers))
@@ -355,7 +357,7 @@ def _custom(
             readers.append(_one_cell(header.upper()))
         else:
             raise InvalidInput(
-                f"{header!r} is no column",
+                f"{header!r} is not a column",
                 where="-o custom",
                 value=header,
                 hint=f"{', '.join(CELLS)}, or HEADER:.path.in.the.object",

@@ -166,17 +166,17 @@ def nodes(
         str, typer.Option("--state", "-t", help=f"only these: {', '.join(STATES)}")
     ] = "",
     by: Annotated[
-        str, typer.Option(help="sum by state, or by a level of the cluster: zone, rack, ...")
+        str, typer.Option(help="group by state, or by a level of the cluster: zone, rack, ...")
     ] = "",
     output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
 ) -> None:
-    """List nodes: their state, what of them is ours, others' and free."""
+    """List nodes with their state, our use, the use of unmanaged pods, and what is free."""
     _check_output(output)
     wanted = set(filter(None, states.split(",")))
     if unknown := wanted - set(STATES):
         word = sorted(unknown)[0]
         raise InvalidInput(
-            f"{word!r} is no state", where="--state", value=word, hint=", ".join(STATES)
+            f"{word!r} is not a state", where="--state", value=word, hint=", ".join(STATES)
         )
     lines, levels = access.run(_read)
     if missing := set(names or ()) - {line.name for line in lines}:
@@ -248,7 +248,7 @@ def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, Use
     level = find_level(levels, by)
     if by != "state" and level is None:
         known = ", ".join(["state", *(one.name for one in levels)])
-        raise InvalidInput(f"{by!r} is no level", where="--by", value=by, hint=known)
+        raise InvalidInput(f"{by!r} is not a level", where="--by", value=by, hint=known)
     depth = levels.index(level) if level is not None else 0
     for line in lines:
         place = "/".join(one or "-" for one in line.path[: depth + 1] if one or levels)
@@ -277,10 +277,10 @@ def _sum_cells(use: Use) -> list[str]:
 @with_access(is_namespaced=False)
 def tree(
     access: Access,
-    depth: Annotated[int, typer.Option(min=0, help="so many levels; 0: down to the nodes")] = 0,
+    depth: Annotated[int, typer.Option(min=0, help="number of levels, 0: down to the nodes")] = 0,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
 ) -> None:
-    """Show the cluster as a tree of its levels, with what of each place is used."""
+    """Show the cluster as a tree of its levels, with the use of each place."""
     _check_output(output)
     lines, levels = access.run(_read)
     used = [n for n in range(len(levels)) if any(line.path[n] for line in lines)]
@@ -347,7 +347,7 @@ def queues(
     ] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
 ) -> None:
-    """List queues: what waits and runs in each, and by which policy."""
+    """List queues with their policy and the number of waiting and running jobs."""
     from fluxqueue.kube.resources import FLUXQUEUES
 
     _check_output(output)
@@ -424,5 +424,8 @@ async def read_levels(cluster: Cluster) -> Levels:
 def _check_output(output: str) -> None:
     if output not in {"table", "wide", "json"}:
         raise InvalidInput(
-            f"{output!r} is no form", where="-o", value=output, hint="table, wide or json"
+            f"invalid output format {output!r}",
+            where="-o",
+            value=output,
+            hint="table, wide or json",
         )

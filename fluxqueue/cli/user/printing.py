@@ -29,7 +29,7 @@ _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']+)'\]")
 
 
 def is_coloured() -> bool:
-    """Whether standard output is a terminal with colours."""
+    """Return whether standard output is a terminal with colours."""
     dull = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return sys.stdout.isatty() and not dull
 
@@ -181,7 +181,7 @@ def read_path(path: str, where: str) -> Callable[[Mapping[str, Any]], str]:
         found = _STEP.match(path, at)
         if found is None:
             raise InvalidInput(
-                f"{path!r} is no path", where=where, value=path, hint="such as .status.state"
+                f"{path!r} is not a path", where=where, value=path, hint="such as .status.state"
             )
         name, number, quoted = found.groups()
         steps.append(int(number) if number else name or quoted)

@@ -1,7 +1,7 @@
 """Read a batch script: its ``#FLUX:`` and ``#SBATCH`` lines as one ``Request``.
 
 Pure: text in, ``Request`` out. A directive without a meaning here (``--mail-user``) is listed in
-``Request.ignored``. An unknown directive, or one that cannot be met, is refused with its line.
+``Request.ignored``. A directive that is unknown or cannot be met is refused with its line.
 Flux's words are those of RFC 36 (``#FLUX: -N2``, ``# flux: --queue=batch``), Slurm's those of
 sbatch(1).
 """
@@ -123,7 +123,7 @@ def interpreter(text: str, name: str) -> tuple[str, ...]:
     raise InvalidInput(
         f"{program or first!r} takes no program as an argument",
         where=f"{name}:1",
-        hint="sh, bash, python, perl, ruby or node; or give a command: fluxqueue submit -- CMD",
+        hint="sh, bash, python, perl, ruby or node, or use a command: fluxqueue submit -- CMD",
     )
 
 
@@ -153,7 +153,7 @@ def _next(words: list[str], dialect: str, where: str) -> tuple[str, str, list[st
     if option not in {*_FLAGS, *_VALUES, *_IGNORED}:
         known = ", ".join(sorted({*_FLAGS, *_VALUES}))
         raise InvalidInput(
-            f"{word!r} is no directive known here", where=where, value=word, hint=known
+            f"{word!r} is not a known directive", where=where, value=word, hint=known
         )
     if value is None and option not in {*_FLAGS, *_BARE}:
         if not rest:
@@ -177,7 +177,7 @@ def _set(request: Request, option: str, value: str, where: str) -> Request:
     if target == "mem-per-cpu":
         amount = re.fullmatch(r"(\d+)([KMGT]?)B?", value)
         if not amount or not request.cpus.isdigit():
-            raise InvalidInput(f"{value!r} is no amount", where=where, hint="such as 4G")
+            raise InvalidInput(f"{value!r} is not an amount", where=where, hint="such as 4G")
         return replace(
             request, memory=_memory(f"{int(amount[1]) * int(request.cpus)}{amount[2]}", where)
         )
@@ -192,7 +192,7 @@ def _value(option: str, target: str, value: str, request: Request, where: str) -
     if target == "array":
         found = re.fullmatch(r"0-(\d+)(?:%(\d+))?", value)
         if not found:
-            raise InvalidInput(f"{value!r} is no array", where=where, hint="write 0-N")
+            raise InvalidInput(f"{value!r} is not an array", where=where, hint="write 0-N")
         return int(found[1]) + 1
     if target == "memory":
         return _memory(value, where)
@@ -207,13 +207,13 @@ def pair(text: str, where: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``. Raises InvalidInput."""
     name, is_pair, value = text.partition("=")
     if not is_pair or not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
-        raise InvalidInput(f"{text!r} is no NAME=VALUE", where=where, value=text)
+        raise InvalidInput(f"{text!r} is not NAME=VALUE", where=where, value=text)
     return name, value
 
 
 def _number(text: str, where: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InvalidInput(f"{text!r} is no number from 1 on", where=where, value=text)
+        raise InvalidInput(f"{text!r} is not a positive number", where=where, value=text)
     return int(text)
 
 
@@ -221,7 +221,9 @@ def _memory(text: str, where: str) -> str:
     """Return a quantity for Slurm's amounts, in MiB without a unit. A quantity stays as it is."""
     found = re.fullmatch(r"(\d+)([KMGT]?)B?(i?)", text)
     if not found:
-        raise InvalidInput(f"{text!r} is no amount of memory", where=where, hint="512M, 4G, 4Gi")
+        raise InvalidInput(
+            f"{text!r} is not an amount of memory", where=where, hint="512M, 4G, 4Gi"
+        )
     return f"{found[1]}{found[2] or 'M'}i"
 
 
@@ -256,5 +258,7 @@ def duration(text: str, option: str, where: str) -> str:
     if re.fullmatch(r"(\d+d)?(\d+h)?(\d+m)?(\d+s)?", text) and text:
         return text
     raise InvalidInput(
-        f"{text!r} is no time", where=f"{where} --{option}", hint="30, 1:30:00, 2-12, 90s, 2h30m"
+        f"{text!r} is not a duration",
+        where=f"{where} --{option}",
+        hint="30, 1:30:00, 2-12, 90s, 2h30m",
     )

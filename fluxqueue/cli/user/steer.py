@@ -31,7 +31,7 @@ Names = Annotated[
     typer.Argument(help="names of workloads or FluxJobs, or jobids", autocompletion=complete_jobs),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="ask the API server whether it would, and change nothing")
+    bool, typer.Option("--dry-run", help="let the API server check it, and change nothing")
 ]
 Output = Annotated[str, typer.Option("--output", "-o", help="table (a sentence), json or name")]
 Write = Callable[[Cluster, Mapping[str, Any], bool], Awaitable[Any]]
@@ -65,14 +65,14 @@ def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output =
             await _patching({"hold": None})(cluster, fluxjob, dry_run)
         await _patching({"hold": True})(cluster, fluxjob, dry_run)
 
-    _steer(access, names, write, "to be held", dry_run, output)
+    _steer(access, names, write, "hold", dry_run, output)
 
 
 @with_access()
 def release(
     access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
 ) -> None:
-    """Let held jobs go back to their places in the queue."""
+    """Return held jobs to their places in the queue."""
 
     async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         status = fluxjob.get("status") or {}
@@ -85,7 +85,7 @@ def release(
         is_said = fluxjob["spec"].get("hold") is not None
         await _patching({"hold": None if is_said else False})(cluster, fluxjob, dry_run)
 
-    _steer(access, names, write, "to be released", dry_run, output)
+    _steer(access, names, write, "release", dry_run, output)
 
 
 def _way_out(fluxjob: Mapping[str, Any]) -> str:
@@ -113,10 +113,10 @@ def _is_held(fluxjob: Mapping[str, Any]) -> bool:
 def requeue(
     access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
 ) -> None:
-    """End the pods of running jobs and have them wait again at their old place."""
+    """End the pods of running jobs and return these to their old place in the queue."""
     # Each request has a name, so that the same one is not carried out twice.
     name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
-    _steer(access, names, _patching({"requeue": name}), "to be requeued", dry_run, output)
+    _steer(access, names, _patching({"requeue": name}), "requeue", dry_run, output)
 
 
 @with_access()
@@ -124,24 +124,26 @@ def priority(
     access: Access,
     names: Names,
     value: Annotated[int | None, typer.Option("--set", help="higher goes first")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="back to what its author asked")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="return to the priority of its author")
+    ] = False,
     dry_run: DryRun = False,
     output: Output = "table",
 ) -> None:
-    """Give jobs another priority: `priority NAME... N`, or --set N, or --clear."""
+    """Set the priority of jobs: `priority NAME... N`, or --set N, or --clear."""
     if value is None and not clear and len(names) > 1:
         names, value = names[:-1], _number(names[-1])
     if (value is None) != clear:
-        raise InvalidInput("say a number or --clear", where="priority", hint="priority train 10")
+        raise InvalidInput("needs a number or --clear", where="priority", hint="priority train 10")
     if value is not None and value not in INT32:
-        raise InvalidInput("is out of range", where="priority", value=value, hint="32 bits")
+        raise InvalidInput("is out of range", where="priority", value=value, hint="a 32-bit number")
     if clear and len(names) > 1 and names[-1].isdigit() and not all(map(str.isdigit, names)):
         # The number would be read as a jobid, and would change a job that was not meant.
         raise InvalidInput(
-            "with --clear no number is given", where="PRIORITY", value=names[-1],
-            hint="leave it out, or --clear; a jobid goes before the names",
+            "a number and --clear cannot be combined", where="PRIORITY", value=names[-1],
+            hint="leave out one of them, or put a jobid before the names",
         )  # fmt: skip
-    what = "to have its author's priority" if clear else f"to have priority {value}"
+    what = "return to its author's priority" if clear else f"priority {value}"
     _steer(access, names, _patching({"priority": value}), what, dry_run, output)
 
 
@@ -155,17 +157,19 @@ def move(
     dry_run: DryRun = False,
     output: Output = "table",
 ) -> None:
-    """Put waiting jobs into another queue: `move NAME... QUEUE`, or --to QUEUE."""
+    """Move waiting jobs to another queue: `move NAME... QUEUE`, or --to QUEUE."""
     if not queue and len(names) > 1:
         names, queue = names[:-1], names[-1]
     if not queue:
-        raise InvalidInput("say which queue", where="--to", hint="fluxqueue move train batch")
-    _steer(access, names, _patching({"queue": queue}), f"to go to {queue}", dry_run, output)
+        raise InvalidInput(
+            "needs the name of a queue", where="--to", hint="fluxqueue move train batch"
+        )
+    _steer(access, names, _patching({"queue": queue}), f"move to queue {queue}", dry_run, output)
 
 
 @with_access()
 def cancel(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
-    """Delete jobs, whether they wait or run."""
+    """Delete jobs, waiting or running."""
 
     async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         from fluxqueue.kube.resources import FLUXJOBS
@@ -175,13 +179,13 @@ def cancel(access: Access, names: Names, dry_run: DryRun = False, output: Output
             FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"], dry_run=dry_run
         )
 
-    _steer(access, names, write, "to be cancelled", dry_run, output)
+    _steer(access, names, write, "cancellation", dry_run, output)
 
 
 def _number(text: str) -> int:
     with suppress(ValueError):
         return int(text)
-    raise InvalidInput(f"{text!r} is no number", where="PRIORITY", value=text, hint="or --clear")
+    raise InvalidInput(f"{text!r} is not a number", where="PRIORITY", value=text, hint="or --clear")
 
 
 def _steer(
@@ -190,7 +194,10 @@ def _steer(
     """Do it for each name and print each result. Exit with 1 if one was refused."""
     if output not in {"table", "json", "name"}:
         raise InvalidInput(
-            f"{output!r} is no form", where="-o", value=output, hint="table, json or name"
+            f"invalid output format {output!r}",
+            where="-o",
+            value=output,
+            hint="table, json or name",
         )
 
     async def all_of_them(cluster: Cluster) -> list[dict[str, Any]]:
@@ -230,7 +237,11 @@ async def _one(
     except InvalidInput as error:
         way_out = f" ({error.hint})" if error.hint else ""
         return {**outcome, "isDone": False, "message": f"{error.message}{way_out}"}
-    return {**outcome, "isDone": True, "message": f"is {what}{' (dry run)' if dry_run else ''}"}
+    return {
+        **outcome,
+        "isDone": True,
+        "message": f"{what} requested{' (dry run)' if dry_run else ''}",
+    }
 
 
 NodeNames = Annotated[
@@ -242,10 +253,12 @@ NodeNames = Annotated[
 def drain(
     access: Access,
     nodes: NodeNames,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="why; `nodes -o wide` shows it")],
+    reason: Annotated[
+        str, typer.Option("--reason", "-r", help="reason that `nodes -o wide` shows")
+    ],
     dry_run: DryRun = False,
 ) -> None:
-    """Start nothing more on nodes: what runs there ends by itself, what waits goes elsewhere."""
+    """Start nothing more on nodes. Running jobs there finish, waiting jobs use other nodes."""
     _cordon(access, nodes, True, reason, dry_run)
 
 
@@ -262,7 +275,7 @@ def _cordon(
     from fluxqueue.workload.labels import DRAIN_REASON
 
     if not all(nodes):
-        raise InvalidInput("an empty name stands for no node", where="NODE", hint="fluxqueue nodes")
+        raise InvalidInput("the name of the node is empty", where="NODE", hint="fluxqueue nodes")
     patch = {
         "metadata": {"annotations": {DRAIN_REASON: reason}},
         "spec": {"unschedulable": True if is_on else None},
@@ -273,7 +286,7 @@ def _cordon(
 
     refusals = access.run(all_of_them)
     for name, refusal in zip(nodes, refusals, strict=True):
-        said = f"takes {'nothing new' if is_on else 'jobs again'}{' (dry run)' * dry_run}"
+        said = f"takes {'no new jobs' if is_on else 'jobs again'}{' (dry run)' * dry_run}"
         typer.echo(f"{name}: {refusal or said}", err=bool(refusal))
     if any(refusals):
         raise typer.Exit(REFUSED)

@@ -39,28 +39,33 @@ def submit(
     command: Annotated[
         list[str], typer.Argument(help="a script with #FLUX: or #SBATCH lines, or -- and a command")
     ],
-    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="of the container")] = "",
-    name: Annotated[str, typer.Option("--name", "-J", help="default: from the command")] = "",
-    tasks: Annotated[int, typer.Option("--tasks", min=0, help="pods, all at once")] = 0,
-    cpus: Annotated[str, typer.Option(help="of each pod: 4, 500m")] = "",
-    memory: Annotated[str, typer.Option("--memory", help="of each pod: 4Gi")] = "",
-    gpus: Annotated[int, typer.Option(min=0, help=f"of each pod ({GPU})")] = 0,
+    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="container image")] = "",
+    name: Annotated[str, typer.Option("--name", "-J", help="default: made from the command")] = "",
+    tasks: Annotated[
+        int, typer.Option("--tasks", min=0, help="number of pods, which start together")
+    ] = 0,
+    cpus: Annotated[str, typer.Option(help="per pod: 4, 500m")] = "",
+    memory: Annotated[str, typer.Option("--memory", help="per pod: 4Gi")] = "",
+    gpus: Annotated[int, typer.Option(min=0, help=f"per pod ({GPU})")] = 0,
     time: Annotated[
         str, typer.Option("--time", "-t", help="longest run: 90s, 2h30m, 1:30:00")
     ] = "",
     queue: Annotated[str, typer.Option("--queue", "-q", autocompletion=complete_queues)] = "",
     priority: Annotated[str, typer.Option(help="higher goes first")] = "",
-    within: Annotated[str, typer.Option(help="all pods below one node, rack, zone, ...")] = "",
+    within: Annotated[str, typer.Option(help="all pods within one node, rack, zone, ...")] = "",
     depends_on: Annotated[str, typer.Option("--depends-on", help="afterok:a,b")] = "",
     begin: Annotated[str, typer.Option(help="not before: +2h, 2030-01-31T08:00:00Z")] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="until it is released")] = False,
+    hold: Annotated[bool, typer.Option("--hold", help="hold it until it is released")] = False,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="until it has ended")] = False,
-    attach: Annotated[bool, typer.Option("--attach", help="and print its logs")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False,
+    attach: Annotated[bool, typer.Option("--attach", help="wait, and print its logs")] = False,
     timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="what would become of it: is it taken, when, where")
+        bool,
+        typer.Option(
+            "--dry-run", help="show whether it is accepted, and when and where it would start"
+        ),
     ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table, name, json or yaml")] = (
         "table"
@@ -94,7 +99,7 @@ def submit(
     request = replace(request, environment=(*request.environment, *pairs))
     manifest = job_manifest(request)
     if request.ignored:
-        typer.echo(f"no meaning here: {', '.join(request.ignored)}", err=True)
+        typer.echo(f"ignored: {', '.join(request.ignored)}", err=True)
 
     async def work(cluster: Cluster) -> int:
         return await _submit(
@@ -122,13 +127,13 @@ def read_command(words: list[str]) -> Request:
     from fluxqueue.cli.user.script import Request, read_script
 
     if not words[0]:
-        raise InvalidInput("is empty", where="COMMAND", hint="name a script, or -- and a command")
+        raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
     file = Path(words[0])
     if not file.exists() and "/" not in words[0] and file.suffix in SCRIPTS:
         raise InvalidInput(
-            "there is no such script here",
+            "no such script",
             where=words[0],
-            hint=f"a program of the image is named with its folder: -- ./{words[0]}",
+            hint=f"for a program of the image, give its folder: -- ./{words[0]}",
         )
     if not file.is_file():
         stem = _name_of(words[0])
@@ -138,7 +143,7 @@ def read_command(words: list[str]) -> Request:
     except OSError as error:
         raise InvalidInput(f"cannot be read: {error.strerror}", where=words[0]) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"is no text: {error}", where=words[0]) from None
+        raise InvalidInput(f"is not a text file: {error}", where=words[0]) from None
     request = read_script(text, words[0])
     # With -c the first word after the program is $0.
     shell = request.command[-2:-1] == ("-c",) and "python" not in request.command[-3]
@@ -166,9 +171,9 @@ def job_manifest(request: Request) -> dict[str, Any]:
 
     if not request.image:
         raise InvalidInput(
-            "no image named",
+            "no image given",
             where="--image",
-            hint=f"--image, {IMAGE_VARIABLE}, or a line `#FLUX: --image=...` in the script",
+            hint=f"use --image, {IMAGE_VARIABLE}, or a line `#FLUX: --image=...` in the script",
         )
     annotations = {
         labels.DURATION: request.duration,
@@ -246,7 +251,7 @@ async def _submit(
         async with asyncio.timeout(limit):
             return await _until_ended(cluster, made, attaches)
     except TimeoutError:
-        typer.echo(f"fluxqueue: not ended within {timeout}; it goes on", err=True)
+        typer.echo(f"fluxqueue: not ended within {timeout}, but it continues", err=True)
         return NOT_YET
 
 
@@ -269,7 +274,7 @@ def _check_output(output: str) -> None:
     known = ("table", "name", "json", "yaml")
     if output not in known:
         raise InvalidInput(
-            f"{output!r} is no form", where="-o", value=output, hint=", ".join(known)
+            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(known)
         )
 
 

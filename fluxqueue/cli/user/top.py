@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TICK_S = 1.0
 """Seconds between two drawings if nothing changes: the times on screen advance."""
 LEAST_S = 0.2
-"""Least seconds between two drawings. Drawing also takes at most a fifth of the time."""
+"""Minimum seconds between two drawings. Drawing also takes at most a fifth of the time."""
 AGAIN_S = 2.0
 OTHER_ROWS = 5
 """Lines without FluxJobs: two of totals, a blank one, headings, keys."""
@@ -53,16 +53,16 @@ _FIRST, _LAST = {b"\x1b[H", b"\x1b[1~", b"\x1bOH", b"g"}, {b"\x1b[F", b"\x1b[4~"
 def top(
     access: Access,
     queue: Annotated[
-        str, typer.Option("--queue", "-q", help="of this queue", autocompletion=complete_queues)
+        str, typer.Option("--queue", "-q", help="only this queue", autocompletion=complete_queues)
     ] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="submitted by this user")] = "",
+    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = "",
     sort: Annotated[
         str, typer.Option(help="turn, name, age, jobid, priority, queue, size, start, state, user")
     ] = "turn",
 ) -> None:
-    """Watch the queue on the whole screen: what runs, and what waits in the order of its turn.
+    """Watch the queue on the whole screen: running jobs, then waiting jobs by turn.
 
-    Keys: q quits, arrows and pages scroll, o goes to the next order, r reverses it.
+    Keys: q quits, arrows and pages scroll, o selects the next order, r reverses it.
 
     Examples:
 
@@ -74,9 +74,9 @@ def top(
 
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         raise InvalidInput(
-            "standard output is no terminal that can be drawn on",
+            "standard output is not a terminal with cursor control",
             where="top",
-            hint="fluxqueue jobs prints a table, and with --watch each change",
+            hint="fluxqueue jobs prints a table, with --watch also each change",
         )
     parse_order(sort)
     board = Board(
@@ -272,7 +272,7 @@ class _Top:
             try:
                 await self._read_and_watch()
             except ApiUnavailable as error:
-                self._say(f"as it was: {error}")
+                self._say(f"not up to date: {error}")
                 await asyncio.sleep(AGAIN_S)
             except Gone:
                 pass  # the watch began too long ago: read all again

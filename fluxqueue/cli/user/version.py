@@ -15,12 +15,16 @@ from fluxqueue.errors import InvalidInput
 @with_access(is_namespaced=False)
 def version(
     access: Access,
-    client: Annotated[bool, typer.Option("--client", help="ask no cluster")] = False,
+    client: Annotated[
+        bool, typer.Option("--client", help="only the version of this command")
+    ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
 ) -> None:
-    """Print the versions of this command, of Kubernetes, and of the API that is installed there."""
+    """Print the versions of this command, of Kubernetes, and of our API in the cluster."""
     if output not in {"table", "json"}:
-        raise InvalidInput(f"{output!r} is no form", where="-o", value=output, hint="table or json")
+        raise InvalidInput(
+            f"invalid output format {output!r}", where="-o", value=output, hint="table or json"
+        )
     found = {"client": __version__, **({} if client else access.run(_ask))}
     if output == "json":
         typer.echo(json.dumps(found, indent=2))

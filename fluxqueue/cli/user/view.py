@@ -28,18 +28,18 @@ BAD_REQUEST, UNAUTHORIZED = 400, 401
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 URL_VARIABLE, TOKEN_VARIABLE = "FLUXQUEUE_VIEW", "FLUXQUEUE_VIEW_TOKEN"
 NO_VIEW = (
-    "this cluster tells of no view server, which history and acct come from: an administrator "
-    "turns it on (chart: view.enabled=true), or --view URL says where it is; docs/reference/view.md"
+    "this cluster has no view server, which history and acct need: an administrator can enable it "
+    "(chart: view.enabled=true), or use --view URL (see docs/reference/view.md)"
 )
 
 ViewUrl = Annotated[
-    str, typer.Option("--view", envvar=URL_VARIABLE, help="URL of the view server; default: as the "
-                      "cluster tells")
+    str, typer.Option("--view", envvar=URL_VARIABLE, help="URL of the view server (default: "
+                      "from the cluster)")
 ]  # fmt: skip
 Token = Annotated[
     str,
     typer.Option(
-        "--token", envvar=TOKEN_VARIABLE, help="bearer token; default: that of the kubeconfig"
+        "--token", envvar=TOKEN_VARIABLE, help="bearer token (default: that of the kubeconfig)"
     ),
 ]
 
@@ -94,8 +94,8 @@ class View:
                 raise InvalidInput(
                     "the view server does not know this token",
                     where="--token",
-                    hint=f"leave it and {TOKEN_VARIABLE} out for that of the kubeconfig, or log in "
-                    "again: it may have expired",
+                    hint=f"it may have expired: log in again, or leave out --token and"
+                    f" {TOKEN_VARIABLE} to use the kubeconfig's",
                 ) from error
             raise
 
@@ -112,7 +112,7 @@ def _check_url(url: str) -> None:
     is_ours = parts.hostname in LOOPBACK
     if not parts.hostname or parts.scheme not in ({"https", "http"} if is_ours else {"https"}):
         raise InvalidInput(
-            "tokens are shown to the view server by https only",
+            "tokens are sent to the view server by https only",
             where="--view",
             value=url,
             hint="for example https://view.example.org:8443",
@@ -135,10 +135,10 @@ async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[Vie
 
     if cluster.impersonated and not token:
         raise InvalidInput(
-            "the view server knows you by a token, and nobody else by yours",
+            "the view server identifies users by their own token",
             where="--as",
             value=cluster.impersonated,
-            hint="give a token of his with --token",
+            hint="use a token of that user with --token",
         )
     if url:
         _check_url(url)
@@ -160,10 +160,10 @@ async def _own_token(client: KubeClient) -> str:
     found = await asyncio.to_thread(client.config.authorization_header)
     if found is None or not found.lower().startswith("bearer "):
         raise InvalidInput(
-            "the kubeconfig's user has no token (a client certificate, which the API server tells "
-            "nobody of), and the view server knows people by theirs",
+            "the user of the kubeconfig has no token, and the view server identifies users by "
+            "tokens (a client certificate identifies them to the API server only)",
             where="--token",
-            hint='one of a service account with your rights will do: --token "$(kubectl create '
+            hint='use the token of a service account with your rights: --token "$(kubectl create '
             'token NAME)"',
         )
     return found

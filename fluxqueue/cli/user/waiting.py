@@ -37,10 +37,12 @@ def wait(
             "--for", help="states, or started, ended, ...", autocompletion=complete_states
         ),
     ] = "completed",
-    timeout: Annotated[str, typer.Option(help="such as 90s, 15m, 2h; default: none")] = "",
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="say nothing")] = False,
+    timeout: Annotated[
+        str, typer.Option(help="longest wait: 90s, 15m, 2h (default: no limit)")
+    ] = "",
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print nothing")] = False,
 ) -> None:
-    """Wait for jobs: exit 0 when all are there, 3 when the time is over, 4 if one never will be.
+    """Wait until jobs are in a state. Exit code 0: all are, 3: timeout, 4: one never will be.
 
     Examples:
 

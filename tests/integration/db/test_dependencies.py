@@ -90,7 +90,7 @@ async def test_an_unknown_name_is_waited_for(rows: Rows) -> None:
     """Not lost, not refused; it resolves when that is submitted."""
     await rows.see(workload("b", depends_on=edges("afterok:a")))
     await look(rows)
-    assert (await told(rows, "b"))[3] == "depends on a, which does not exist (yet)"
+    assert (await told(rows, "b"))[3] == "depends on a, which does not exist yet"
     await rows.see(workload("a"))
     await look(rows)
     assert (await told(rows, "b"))[3] == "depends on a (job 2), which is Pending"
@@ -222,5 +222,5 @@ async def test_what_can_never_fit_is_told_although_it_is_blocked(rows: Rows) -> 
     await rows.add_nodes(cpu_node("n1", cpu=8))
     await rows.match()
     assert await told(rows, "a") == (
-        "Pending", None, "dependency", "depends on x, which does not exist (yet)",
+        "Pending", None, "dependency", "depends on x, which does not exist yet",
     )  # fmt: skip

@@ -60,7 +60,7 @@ def _end_job(scenery: Scenery) -> None:
 
 def test_a_finished_workload_holds_nothing() -> None:
     """The Job is complete and its pods have ended, and the slots are still held."""
-    assert found(_end_job) == {"allocation that nobody needs", "slot held by a pod that is gone"}
+    assert found(_end_job) == {"allocation that is not needed", "slot held by a pod that is gone"}
 
 
 def test_a_finished_workload_keeps_the_slots_of_pods_that_still_run() -> None:
@@ -80,7 +80,7 @@ def test_an_allocation_goes_with_its_workload() -> None:
     """Job and pods are gone; row, allocation and slots are still there."""
     assert found(_delete_all) == {
         "row of a workload that is gone",
-        "allocation that nobody needs",
+        "allocation that is not needed",
         "slot held by a pod that is gone",
     }
 
@@ -93,7 +93,7 @@ def test_a_slot_beyond_what_the_job_can_use_goes_back() -> None:
         scenery.pods[0]["status"]["phase"] = "Succeeded"
         scenery.rows["slots"][0] = views.slot(0, None)
 
-    assert found(succeed_once) == {"slots that nobody needs"}
+    assert found(succeed_once) == {"slots that are not needed"}
 
 
 def test_a_pod_runs_where_its_slot_is() -> None:
@@ -278,7 +278,7 @@ def _promise(
         (NOW_S - 90, None, {"promise not kept"}),
         (NOW_S - 90, "overrun of job 3", set()),
         (None, None, {"promise not kept"}),
-        (None, "less room on n1", set()),
+        (None, "less capacity on n1", set()),
     ],
 )
 def test_the_first_promised_start_is_kept_or_excused(

@@ -72,12 +72,12 @@ NODES WITH                     IN ALL   NOW
 ready and not cordoned         16       16
 taints tolerated               16       16
 pool=main                      8        8
-not taken whole by another     16       16
+not held whole by others       16       16
 4 cpu                          16       13
 1Gi memory                     16       16
-room for another pod           16       16
-all of it                      8        5
-room for slots, of 12 needed   32       8
+one more pod fits              16       16
+all of these                   8        5
+slots that fit, of 12 needed   32       8
 
 LEVEL   NEEDED   OF   COULD   CAN NOW   EACH WITH
 rack    1        4    2       0         12 slots of 4 cpu, 1Gi memory
@@ -128,7 +128,7 @@ def test_files_of_each_sort(tmp_path: Path) -> None:
     assert read_file(str(file)) == {"jobspec": {"resources": [{"type": "slot", "count": 1}]}}
     file.write_text("#!/bin/sh\n#SBATCH -n 4 -c 2\ntrue\n")
     assert read_file(str(file))["manifest"]["spec"]["parallelism"] == 4
-    for text, words in (("kind: Service", "holds no Job"), ("a: [", "neither YAML nor JSON")):
+    for text, words in (("kind: Service", "contains no Job"), ("a: [", "neither YAML nor JSON")):
         file.write_text(text)
         with pytest.raises(InvalidInput, match=words):
             read_file(str(file))
@@ -147,5 +147,5 @@ def test_changes_are_those_that_are_said() -> None:
         "within": "",
         "requests": {"cpu": "4"},
     }
-    with pytest.raises(InvalidInput, match="names no amount"):
+    with pytest.raises(InvalidInput, match="needs an amount"):
         _changes(None, "", "", None, None, ["cpu"])

@@ -59,12 +59,12 @@ def test_nodes_are_tasks_on_nodes_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("#SBATCH --frobnicate=1", "job.sh:2: '--frobnicate=1' is no directive"),
-        ("#SBATCH -n many", "job.sh:2 = 'many': is no number|'many' is no number"),
+        ("#SBATCH --frobnicate=1", "job.sh:2: '--frobnicate=1' is not a known directive"),
+        ("#SBATCH -n many", "'many' is not a positive number"),
         ("#SBATCH -n", "-n needs a value"),
-        ("#SBATCH -t soon", "'soon' is no time"),
-        ("#SBATCH --mem=much", "'much' is no amount"),
-        ("#SBATCH --array=1,2", "'1,2' is no array"),
+        ("#SBATCH -t soon", "'soon' is not a duration"),
+        ("#SBATCH --mem=much", "'much' is not an amount"),
+        ("#SBATCH --array=1,2", "'1,2' is not an array"),
         ('#SBATCH -J "x', "cannot be read"),
     ],
 )

@@ -86,14 +86,14 @@ def test_urgent_jobs_have_others_make_way() -> None:
     without, preempting = run(*size), run(*size, "--preemption", "--grace", "1m")
     told = preempting.splitlines()[3]
     found = re.fullmatch(
-        r"easy: (\d+) jobs made way for (\d+) and began anew, (\d+) times in all", told
+        r"easy: (\d+) jobs were preempted for (\d+) and restarted (\d+) times", told
     )
     assert found is not None, preempting
     assert all(int(number) > 0 for number in found.groups())
     assert "made way" not in without
     assert without.splitlines()[2] != preempting.splitlines()[2]
     spared = run(*size, "--preemption", "--min-runtime", "99d")
-    assert "easy: 0 jobs made way for 0" in spared
+    assert "easy: 0 jobs were preempted for 0" in spared
     assert spared.splitlines()[2] == without.splitlines()[2]
 
 

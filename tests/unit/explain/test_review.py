@@ -153,7 +153,7 @@ def test_a_cycle_looks_so_far_only() -> None:
     made = scene(matcher, job("head", slots(1, 4), jobid=1), rules=rules)
     found = answer(made, Question(job("new", slots(1, 1))))
     assert found.outcome.reason is Reason.BEHIND
-    assert "1 jobs are before it" in found.outcome.message
+    assert "1 jobs are ahead" in found.outcome.message
     assert found.place is not None
     assert (found.place.position, found.place.waiting) == (2, 2)
     assert not any(verdict is Verdict.NOW for verdict in texts(found).values())
@@ -175,7 +175,7 @@ def test_variants_of_each_sort() -> None:
     assert texts(never)["with 4 cpu for each pod instead of 5"] is Verdict.NOW
     whole = replace(slots(10, 1), is_node_exclusive=True)
     shared = texts(answer(made, Question(job("new", whole))))
-    assert shared["on nodes that others may use, too"] is Verdict.NOW
+    assert shared["on nodes shared with other jobs"] is Verdict.NOW
 
 
 def test_a_shorter_run_is_over_before_a_promise() -> None:

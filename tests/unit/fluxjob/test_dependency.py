@@ -56,7 +56,7 @@ def test_after_is_satisfied_by_what_has_started(state: FluxJobState) -> None:
 def test_satisfied_stays_satisfied_and_unknown_is_told() -> None:
     """A target that was forgotten since does not matter; one that never was does."""
     assert outcome(Edge(K.AFTEROK, "a", None, is_satisfied=True)) is Outcome.SATISFIED
-    assert judge([Edge(K.AFTEROK, "a")]).reason == "depends on a, which does not exist (yet)"
+    assert judge([Edge(K.AFTEROK, "a")]).reason == "depends on a, which does not exist yet"
 
 
 def test_every_edge_must_be_satisfied_and_the_first_hopeless_one_is_named() -> None:
@@ -67,7 +67,7 @@ def test_every_edge_must_be_satisfied_and_the_first_hopeless_one_is_named() -> N
     assert judge([done, runs]).reason == "depends on a (job 7), which is Running"
     verdict = judge([runs, failed, done])
     assert verdict.is_never
-    assert verdict.reason.startswith("can never run: afterok:a (job 7 is Failed); submit that")
+    assert verdict.reason.startswith("can never run: afterok:a (job 7 is Failed); submit a new job")
 
 
 def test_many_edges_make_a_short_reason() -> None:

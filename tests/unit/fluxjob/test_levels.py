@@ -43,16 +43,16 @@ def test_where_a_node_stands() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "'' is no level"),
-        ("row", "'row' is no level"),
-        ("row=", "'row=' is no level"),
+        ("", "'' is not a known level"),
+        ("row", "'row' is not a known level"),
+        ("row=", "'row=' is not a known level"),
         ("Row=my.org/row", "'Row' cannot be the name of a level"),
         ("node=my.org/node", "'node' cannot be the name of a level"),
         ("row=my org/row", "'my org/row' cannot be the label of a level"),
         ("row=my.org/row|", "'' cannot be the label of a level"),
         ("host-group=kubernetes.io/hostname", "a node is always the lowest level"),
-        ("zone,zone=my.org/zone", "'zone' stands for two levels"),
-        ("row=my.org/x,rack=my.org/x", "'my.org/x' stands for two levels"),
+        ("zone,zone=my.org/zone", "'zone' means two levels"),
+        ("row=my.org/x,rack=my.org/x", "'my.org/x' means two levels"),
         (",".join(f"l{i}=my.org/l{i}" for i in range(17)), "has more than 16 levels"),
     ],
 )

@@ -64,7 +64,7 @@ def test_answers_of_proxies_are_no_status() -> None:
 
 def test_json_that_is_none() -> None:
     """A page with code 200 that is no JSON is an unavailable server, not a crash."""
-    with pytest.raises(ApiUnavailable, match="no JSON"):
+    with pytest.raises(ApiUnavailable, match="not JSON"):
         decode(b"<html>")
 
 

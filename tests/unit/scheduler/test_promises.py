@@ -38,7 +38,7 @@ def test_the_first_mishap_is_the_excuse() -> None:
     assert late["u"].excuse == "overrun of job 5, job 6, job 7 and 1 more"
     lost = Mishaps(lost=["n2", "n1"])
     assert not ledger.take_in([JOB], planned(None), now=110, mishaps=lost)
-    assert lost.excuse() == "less room on n[1-2]"
+    assert lost.excuse() == "less capacity on n[1-2]"
     assert Mishaps(topped_up=[3]).excuse() == "further slots for job 3"
 
 
