@@ -1,8 +1,8 @@
 """Dependencies of a job: edges to other jobs, and what the states of those mean. Pure.
 
 ``outcome`` is the rule for one edge. ``judge`` combines the edges of one job and returns in words
-what it waits for. ``db.life.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the rule
-for one edge, and a test compares the two. The words are those of Slurm and Flux: ``afterok``,
+what it waits for. ``db.life.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the
+rule for one edge, and a test compares the two. The words are those of Slurm and Flux: ``afterok``,
 ``afternotok``, ``afterany``, ``after``.
 """
 

@@ -156,8 +156,10 @@ def on_seen(
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """How a FluxJob whose pods are gone waits again. ``is_asked``: a user or a preemptor wanted it,
-    so it counts as a requeue."""
+    """How a job waits again when its pods have ended.
+
+    ``is_asked``: a user or a preemptor requested it, so it counts as a requeue.
+    """
 
     state: FluxJobState
     held_by: str | None
@@ -291,7 +293,7 @@ def _let_go_at(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | No
 
 
 def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:
-    """Whether the cycle need not examine it anew: the order of the queue is as it was."""
+    """Return whether no new examination by the cycle is needed: its turn is unchanged."""
     is_let_in = row.held_by == AUTHOR and found.hold is None
     return row.is_same_request and row.is_same_turn and not is_let_in
 

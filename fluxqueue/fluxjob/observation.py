@@ -18,7 +18,7 @@ from fluxqueue.fluxjob.indexes import NO_INDEXES
 class WorkloadSeen:
     """A workload and all its pods as the controller sees them now.
 
-    Attributes (those whose name does not say it all)
+    Attributes
     ----------
     has_hold : the annotation ``fluxqueue/hold`` is set.
     generation : of the workload's object. It tells a suspension by the author from the one before
@@ -28,14 +28,14 @@ class WorkloadSeen:
     ended_indexes : completion indexes that get no further pod, as an ``int4multirange``.
     has_affinity : its pods require node affinity of their own.
     is_suspendable, replaces_pods : properties of its kind (``workload.kinds``).
-    is_gathered : it is a group. No object stands for it, its pods make it. ``missing`` of them are
-        yet to come, ``gather_reason`` says so, and they are overdue after ``gather_s`` seconds.
+    is_gathered : it is a group, which has pods but no object. ``missing`` of the pods are yet to
+        come, as ``gather_reason`` says. They are overdue after ``gather_s`` seconds.
     further : jobspec with every kind of slots that its pods need, if later pods may need other
         kinds than the first.
     made_by : what makes its pods, if fluxqueue cannot delete them one by one.
     owner : the object that makes its pods, of a kind without an entry (``workload.references``).
     wanted_of : of the ``wanted`` pods, how many need each kind of slots.
-    restarts_on_loss : if a pod is lost with its node, all pods start anew.
+    restarts_on_loss : if a pod is lost with its node, all pods start again.
     is_pinnable : its pod template may name the node of all its slots.
     pinned_to : the node that its pod template names, without our gate.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
