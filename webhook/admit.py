@@ -29,7 +29,14 @@ from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
-from fluxqueue.workload.object_shape import METADATA_ONLY, REQUEST, SHAPES, check_owner, check_shape
+from fluxqueue.workload.object_shape import (
+    METADATA_ONLY,
+    REQUEST,
+    SHAPES,
+    check_owner,
+    check_shape,
+    check_size,
+)
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds, is_suspended, labels_paths
 from fluxqueue.workload.placement_review import ASKER, read_asker, read_review
 from fluxqueue.workload.placement_review import GROUP as REVIEW_GROUP
@@ -132,6 +139,7 @@ def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
         return
     for name, where in (("object", ""), ("oldObject", "oldObject")):
         obj = request.get(name)
+        check_size(obj, where)
         check_shape(obj, shape, where)
         if obj is not None and obj.get("metadata") is None:
             at = f"{where}.metadata" if where else "metadata"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,11 @@ logger = logging.getLogger(__name__)
 
 # The API server takes objects of up to 3 MiB; a review of one may hold it twice.
 _MAX_BODY_BYTES = 8 * 2**20
+_ENVELOPE = re.compile(
+    rb'\{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":'
+    rb'\{"uid":"(?P<uid>[0-9a-f-]{36})",'
+)
+"""How an API server begins a review."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,13 @@ class WebhookServer:
         InvalidInput, orjson.JSONDecodeError
             Not even its envelope can be read.
         """
-        review = orjson.loads(body)
+        try:
+            review = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            envelope = read_envelope(body)
+            if envelope is None:
+                raise
+            return envelope, refuse_unread(envelope, f"cannot be read: {error}")
         try:
             return review, admit(review, self._config.admit, all_ask=all_ask)
         except InvalidInput as error:
@@ -166,6 +178,19 @@ class WebhookServer:
 
     async def _render_metrics(self, _: web.Request) -> web.Response:
         return web.Response(text=self._metrics.render())
+
+
+def read_envelope(body: bytes) -> dict[str, Any] | None:
+    """Read the identity of a review whose object cannot be read, None where there is none.
+
+    An API server takes objects of 10,000 levels, JSON is read here to a tenth of that. It writes
+    the identity before the object.
+    """
+    found = _ENVELOPE.match(body)
+    if found is None:
+        return None
+    request = {"uid": found["uid"].decode()}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
 def too_long(body: bytes) -> tuple[Any, Answer]:

@@ -227,8 +227,17 @@ class Stack:
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
-            # All parts use the user's own account. The policies refuse every other account.
-            await install_policies(client, build_policies([await read_user(client)]))
+            own_users = [await read_user(client), *await self._accounts()]
+            await install_policies(client, build_policies(own_users))
+
+    async def _accounts(self) -> list[str]:
+        """Return the user names of the parts that have their own accounts."""
+        found = []
+        for part, kubeconfig in self.options.kubeconfigs.items():
+            if part != "view":  # It writes nothing.
+                async with KubeClient(load_kubeconfig(str(kubeconfig))) as client:
+                    found.append(await read_user(client))
+        return found
 
     async def _start_queue(self) -> None:
         environ = self._environ()

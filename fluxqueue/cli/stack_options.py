@@ -26,6 +26,7 @@ class StackOptions:
     ``kubeconfig`` names an existing cluster instead of the embedded one, ``database_url`` an
     existing database. ``environ`` is passed to controller and workers (``FLUXQUEUE_*``).
     ``kubeconfigs`` gives ``controller``, ``worker`` or ``view`` its own account on that cluster.
+    The admission policies let each of these accounts release work, except that of ``view``.
     ``has_view``: start a view server as well.
     """
 

@@ -20,6 +20,8 @@ MAX_BYTES = 1 << 20
 MAX_DEPTH = 100
 MAX_VALUES = 200_000
 
+_SHORTER = "leave parts out"
+
 _INT = re.compile(r"[-+]?[0-9]{1,19}")
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL = {".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan")}
@@ -42,7 +44,7 @@ def load(text: str | bytes, error: type[InvalidInput], max_bytes: int = MAX_BYTE
         key. ``where`` is the line.
     """
     if len(text) > max_bytes:
-        raise error(f"is larger than {max_bytes} bytes", where="document")
+        raise error(f"is larger than {max_bytes} bytes", where="document", hint=_SHORTER)
     if isinstance(text, bytes):
         try:
             text = text.decode()
@@ -72,7 +74,7 @@ def load_json(text: str | bytes, error: type[InvalidInput], max_bytes: int) -> A
         As the subclass ``error``, with the line and column of the first mistake.
     """
     if len(text) > max_bytes:
-        raise error(f"is larger than {max_bytes} bytes", where="document")
+        raise error(f"is larger than {max_bytes} bytes", where="document", hint=_SHORTER)
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError as failure:

@@ -33,7 +33,18 @@ def same_uid(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 def set_in(obj: Mapping[str, Any], path: tuple[str, ...], key: str, value: str) -> Patch:
     """Set ``key`` in the map at ``path``, making the maps on the way that are absent or null."""
-    return put(copy.deepcopy(dict(obj)), (*path, key), value)
+    return put(_copied_along(obj, path), (*path, key), value)
+
+
+def _copied_along(obj: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
+    """Copy ``obj`` and the maps at ``path``, and nothing beside them: it may be very large."""
+    copied = here = dict(obj)
+    for name in path:
+        inner = here.get(name)
+        if not isinstance(inner, Mapping):
+            break
+        here[name] = here = dict(inner)
+    return copied
 
 
 def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:

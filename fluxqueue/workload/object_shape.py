@@ -163,6 +163,49 @@ REQUEST = {
 """The request of an AdmissionReview."""
 
 
+VALUES_MAX = 100_000
+"""Values in one object: maps, lists, texts and numbers. Admission looks at each a few times, some
+microseconds in all. The largest objects that are meant seriously have a tenth of it."""
+
+
+def check_size(obj: Any, where: str) -> None:
+    """Check that an object does not have too many values for one admission.
+
+    Raises
+    ------
+    InvalidInput
+        It has more than ``VALUES_MAX``; names the field that has most of them.
+    """
+    if _count(obj) <= VALUES_MAX:
+        return
+    # Down to the list, or to the map of many members, that is too large by itself.
+    while isinstance(obj, dict):
+        name, inner = max(obj.items(), key=lambda member: _count(member[1]))
+        if _count(inner) <= VALUES_MAX:
+            break
+        where, obj = f"{where}.{name}" if where else str(name), inner
+    raise InvalidInput(
+        f"has more than {VALUES_MAX} values, which is more than one admission looks at",
+        where=where,
+        hint="leave some out, or keep them in a ConfigMap or in a file",
+    )
+
+
+def _count(value: Any) -> int:
+    """The number of values in ``value``; counting ends above ``VALUES_MAX``."""
+    number, waiting = 1, [value]
+    while waiting and number <= VALUES_MAX:
+        here = waiting.pop()
+        if isinstance(here, dict):
+            here = here.values()
+        elif not isinstance(here, list):
+            continue
+        number += len(here)
+        if number <= VALUES_MAX:
+            waiting.extend(here)
+    return number
+
+
 def check_shape(value: Any, shape: Shape, where: str) -> None:
     """Check ``value`` and all below it.
 

@@ -17,6 +17,8 @@ from fluxqueue.workload.spans import read_span
 
 DEPENDENCIES_MAX = 100
 """Edges of one workload."""
+DEPENDS_ON_MAX = 40_000
+"""Longest text that names them (characters); a name has 253 at most."""
 
 BEGIN_MAX_S = 10 * 366 * 86_400
 """Farthest relative begin time: ten years (seconds)."""
@@ -64,6 +66,8 @@ def parse_depends_on(text: str, where: str) -> tuple[Dependency, ...]:
     InvalidInput
         An unknown type, a name that no workload can have, nothing at all, or too many.
     """
+    if len(text) > DEPENDS_ON_MAX:
+        raise _error(f"is longer than {DEPENDS_ON_MAX} characters", text, where)
     found: dict[Dependency, None] = {}
     kind: DependencyKind | None = None
     for word in re.split(r"[,\s]+", text.strip(", \t\r\n")):

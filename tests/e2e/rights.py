@@ -61,7 +61,7 @@ async def rights_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[Ri
             folder,
             control_plane,
             kind=kind,
-            kubeconfigs={part: kubeconfigs[part] for part in ("controller", "worker", "view")},
+            kubeconfigs=kubeconfigs,
             environ=chart_rights.ENVIRON,
             **more,
         ) as world:

@@ -46,7 +46,7 @@ LONGEST = frozenset(
 """Modules of tests that take about a minute each."""
 
 _WORLD, _LONGEST, _SLOW = 0, 1, 2
-_FOLDERS = {"e2e": 3, "integration": 4, "migrations": 4, "property": 4, "chart": 5}
+_FOLDERS = {"e2e": 3, "adversary": 3, "integration": 4, "migrations": 4, "property": 4, "chart": 5}
 _REST = 6
 
 

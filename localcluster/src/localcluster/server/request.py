@@ -251,16 +251,28 @@ def parse_json(raw: bytes, kind: str) -> Body:
     """Return JSON with its repeated keys. Raise 400 in Go's words for common mistakes."""
     try:
         value = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+    except orjson.JSONDecodeError as error:
+        if "depth" in str(error):
+            raise _too_deep(kind) from None
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind}): couldn't get "
             f"version/kind; json parse error: {go_json_error(raw)} ({_head(raw)})"
         ) from None
     # A compact body of the same length cannot have lost a key. Other bodies are parsed again by a
     # slower parser.
-    if len(orjson.dumps(value)) == len(raw):
+    try:
+        is_whole = len(orjson.dumps(value)) == len(raw)
+    except TypeError:  # Kubernetes accepts 10,000 levels, this writer 254
+        raise _too_deep(kind) from None
+    if is_whole:
         return Body(value)
     return Body(value, [f'duplicate field "{path}"' for path in find_duplicates(raw)])
+
+
+def _too_deep(kind: str) -> StatusError:
+    return bad_request(
+        f"the object provided is unrecognized (must be of type {kind}): exceeded max depth"
+    )
 
 
 def find_duplicates(raw: bytes) -> list[str]:

@@ -18,8 +18,12 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _DECIMAL_OF = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_OF = {power: suffix for suffix, power in _BINARY.items()} | {0: ""}
 
-_CONTEXT = Context(prec=60, rounding=ROUND_CEILING)
+_CONTEXT = Context(prec=80, rounding=ROUND_CEILING)
 _NANO = Decimal("1e-9")
+_MOST = Decimal(2**63 - 1)
+"""What a number of more than 18 digits is taken for at most, as ParseQuantity has it."""
+_DIGITS, _EXPONENT = 18, 40
+"""Digits of a number that is never cut, and the largest power of ten that is kept apart."""
 
 FORMAT_MESSAGE = (
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -37,11 +41,15 @@ def _parse(text: str) -> tuple[Decimal, str]:
     if match is None:
         raise QuantityError(FORMAT_MESSAGE)
     number, suffix = Decimal(match[1]), match[2] or ""
+    if len(number.as_tuple().digits) > _DIGITS:
+        number = max(-_MOST, min(_MOST, number))
     if suffix in _BINARY:
         return number * (1024 ** _BINARY[suffix]), "binary"
     if suffix in _DECIMAL:
         return number.scaleb(_DECIMAL[suffix]), "si"
-    return number.scaleb(int(suffix[1:])), "exponent"
+    sign, digits = ("-" if suffix[1] == "-" else ""), suffix[1:].lstrip("+-").lstrip("0")
+    exponent = int(digits or "0") if len(digits) < 4 else _EXPONENT
+    return number.scaleb(int(f"{sign}{min(_EXPONENT, exponent)}")), "exponent"
 
 
 def value_of(text: str | int | float) -> Decimal:

@@ -1,0 +1,129 @@
+"""Probe Jobs of another tenant, one after the other, while an attack runs: how soon they go on.
+
+``Probing`` measures; ``assert_on_time`` judges by the goals. Figures are appended to the file that
+``FLUXQUEUE_ADVERSARY_FIGURES`` names (``make adversary`` prints them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.resources import JOBS
+from tests.adversary.tenants import Tenant
+from tests.e2e.objects import job
+from tests.support.waiting import WAIT_S, Pauses
+
+ADMITTED_S, RELEASED_S = 1.0, 2.0
+"""The goals: a probe is admitted, and released, within so much."""
+FIGURES_VARIABLE = "FLUXQUEUE_ADVERSARY_FIGURES"
+POOL = "gpu"
+"""Nodes on which the attackers run nothing: a full cluster is no attack."""
+CALM, CALM_S = 2, 0.3
+"""Probes before the attack, and what one takes at most on a machine that does nothing else. A
+machine that is slower already is given as many times longer."""
+_PAUSE_S = 0.15
+
+
+class Probing:
+    """``async with``: a few probes before, then one after the other until it is left."""
+
+    def __init__(self, victim: Tenant, attack: str) -> None:
+        self._victim, self._attack = victim, attack
+        self.admitted: list[float] = []
+        self.released: list[float] = []
+        self.calm_s = 0.0
+        self._pauses = Pauses()
+        self._task: asyncio.Task[None] | None = None
+        self._is_over = False
+        world = victim.space.world
+        # Connections of its own: those of the attacker may all be busy.
+        self._root = KubeClient(load_kubeconfig(str(world.kubeconfig)), timeout_s=WAIT_S)
+        self._client = self._root.acting_as(victim.user)
+
+    async def __aenter__(self) -> Self:
+        for _ in range(CALM):
+            self.calm_s = max(self.calm_s, (await self._probe())[1])
+        await self._pauses.__aenter__()
+        self._task = asyncio.create_task(self._go_on())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._task is not None
+        self._is_over = True
+        try:
+            await self._task
+        finally:
+            await self._pauses.__aexit__(kind, error, trace)
+            await self._root.close()
+        self._write_down()
+
+    async def until(self, probes: int) -> None:
+        """Wait until so many probes were made, beside those that were made before."""
+        wanted = len(self.released) + probes
+        assert self._task is not None
+        while len(self.released) < wanted and not self._task.done():
+            await asyncio.sleep(0.02)
+
+    async def _go_on(self) -> None:
+        while not self._is_over:
+            admitted_s, released_s = await self._probe()
+            self.admitted.append(admitted_s)
+            self.released.append(released_s)
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _probe(self) -> tuple[float, float]:
+        """Seconds until one Job is admitted, and until it is released, from its submission."""
+        namespace = self._victim.space.name
+        body = job("probe", cpu="100m", pool=POOL, run={"duration": "1s"})
+        body["metadata"] = {**body["metadata"], "generateName": "probe-"}
+        del body["metadata"]["name"]
+        began = time.monotonic()
+        made = await self._client.create(JOBS, namespace, body)
+        admitted_s = time.monotonic() - began
+        assert made["spec"]["suspend"] is True, "admission has not seen the probe"
+        name = made["metadata"]["name"]
+        while made["spec"].get("suspend"):
+            assert time.monotonic() - began < WAIT_S, f"{name} is not released"
+            await asyncio.sleep(0.02)
+            made = await self._client.get(JOBS, namespace, name)
+        released_s = time.monotonic() - began
+        await self._client.delete(JOBS, namespace, name, propagation="Background")
+        return admitted_s, released_s
+
+    def assert_on_time(self) -> None:
+        """The goals hold, in times of how busy this machine was without the attack."""
+        times, pause_s = max(1.0, self.calm_s / CALM_S), self._pauses.longest_s
+        assert self.released, "no probe was made"
+        said = f"calm {self.calm_s:.2f} s, pause {pause_s:.2f} s"
+        for what, took, goal_s in (
+            ("admitted", self.admitted, ADMITTED_S),
+            ("released", self.released, RELEASED_S),
+        ):
+            assert max(took) <= goal_s * times + pause_s, f"{what} after {max(took):.2f} s; {said}"
+
+    def _write_down(self) -> None:
+        path = os.environ.get(FIGURES_VARIABLE)
+        if not path or not self.released:
+            return
+        line = {
+            "attack": self._attack,
+            "cluster": self._victim.space.world.kind,
+            "admitted": max(self.admitted),
+            "released": max(self.released),
+            "probes": len(self.released),
+        }
+        with Path(path).open("a") as file:
+            file.write(json.dumps(line) + "\n")
