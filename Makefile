@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -80,6 +80,10 @@ test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: 
 chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; everything ends once
 	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
 	    timeout --signal=INT --kill-after=15 285 $(BIN)/python -m pytest -s tests/chaos
+
+# N hostile inputs of each kind. ARGS: --deleted, --size (python -m benchmarks.adversary -h).
+adversary: $(STAMP) ## What tenants can do to the queue, as a table: N= KUBEBUILDER_ASSETS=folder
+	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m benchmarks.adversary $(if $(N),--inputs $(N)) $(ARGS)
 
 lint: prose $(STAMP) ## ruff: rules and format; squawk: SQL of migrations; prose
 	$(BIN)/ruff check .

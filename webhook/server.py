@@ -181,10 +181,10 @@ class WebhookServer:
 
 
 def read_envelope(body: bytes) -> dict[str, Any] | None:
-    """Read the identity of a review whose object cannot be read, None where there is none.
+    """Return the identity of a review with an unreadable object, or None.
 
-    An API server takes objects of 10,000 levels, JSON is read here to a tenth of that. It writes
-    the identity before the object.
+    An API server accepts objects of 10,000 levels, this parser a tenth of that. The identity comes
+    before the object.
     """
     found = _ENVELOPE.match(body)
     if found is None:

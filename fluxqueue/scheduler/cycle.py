@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from fluxqueue.errors import InsufficientResources
+from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.request import CPU
@@ -24,11 +24,11 @@ from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import NOTHING, Amounts, Use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.allowances import Allowances, NotThisTime
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -52,6 +52,8 @@ class PendingJob:
     queue: str = "default"
     user: str = ""
 
+
+DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"
 
 Failed: TypeAlias = tuple[PendingJob, Exception]
 """A job that could not be decided, and the error."""
@@ -96,6 +98,8 @@ def split_unsatisfiable(
     jobs: Iterable[PendingJob],
     answers: dict[Jobspec, str | None] | None = None,
     failed: list[Failed] | None = None,
+    allowances: Allowances | None = None,
+    deferred: list[PendingJob] | None = None,
 ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]]]:
     """Separate jobs that could run on the empty cluster from jobs that never can.
 
@@ -104,6 +108,8 @@ def split_unsatisfiable(
     answers : The reason by request, None if the request is possible. It is filled here, and stays
         valid until nodes change.
     failed : Gets the jobs that could not be judged. Without it the first error is raised.
+    allowances : Limits the work of each user.
+    deferred : Gets the jobs that exceed the allowance of their user. A later cycle judges them.
 
     Returns
     -------
@@ -111,12 +117,18 @@ def split_unsatisfiable(
     """
     possible: list[PendingJob] = []
     never: list[tuple[PendingJob, str]] = []
+    allowances = allowances or Allowances()
+    deferred = [] if deferred is None else deferred
     answers = {} if answers is None else answers
     for job in jobs:
         reason = answers.get(job.request, "")
         if reason == "":
             try:
-                reason = answers[job.request] = _why_never(matcher, job)
+                with allowances.deciding(matcher, job.user, job.request):
+                    reason = answers[job.request] = _why_never(matcher, job)
+            except NotThisTime:
+                deferred.append(job)
+                continue
             except Exception as error:
                 if failed is None:
                     raise
@@ -131,17 +143,9 @@ def split_unsatisfiable(
 
 def _why_never(matcher: Matcher, job: PendingJob) -> str | None:
     """Return why ``job`` can never run on this cluster, or None if it can."""
-    with matcher.working(work_on(job, matcher.work)):
-        if matcher.is_satisfiable(job.request):
-            return None
-        return why_never(matcher.by_shares, job.request)
-
-
-def work_on(job: PendingJob, within: Work | None = None) -> Work:
-    """Return the budget of steps for deciding about one job."""
-    return Work(
-        MATCH_STEPS, f"deciding about its {len(job.request.resources)} parts", within=within
-    )
+    if matcher.is_satisfiable(job.request):
+        return None
+    return why_never(matcher.by_shares, job.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +176,7 @@ def run_cycle(
     queues: Queues | None = None,
     promised: Mapping[str, Placement] | None = None,
     preemptions: Preemptions = NO_PREEMPTIONS,
+    allowances: Allowances | None = None,
 ) -> Decisions:
     """Walk all queues once, in one order, and decide about each job.
 
@@ -190,6 +195,7 @@ def run_cycle(
     promised : Reservations of the previous cycle, by UID. A promised start moves earlier, or stays.
     preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
         plans each victim that is chosen here to end at its ``vacate_at``.
+    allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
 
     Returns
     -------
@@ -198,15 +204,17 @@ def run_cycle(
     """
     # 1. Walk the queue with an empty plan: the best plan for the present facts.
     waiting = list(queue)
+    allowances = allowances or Allowances()
+    again = allowances.copy()
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
-    decisions = _walk(matcher, waiting, walk)
+    decisions = _walk(matcher, waiting, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
     if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
         # 3. Undo the first walk before the second, or its allocations would count twice.
         walk.undo()
         # 4. Walk again with the promises held from the start, so that no job ahead can take them.
         walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, keep=late)
-        decisions = _walk(matcher, waiting, walk)
+        decisions = _walk(matcher, waiting, walk, again)
     return decisions
 
 
@@ -249,7 +257,9 @@ def decide_next(
     return walk.decisions
 
 
-def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisions:
+def _walk(
+    matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk, allowances: Allowances
+) -> Decisions:
     """Walk the queue with an empty plan and return the decisions."""
     # 1. Drop the old plan: a stale reservation would block nodes that are free by now.
     matcher.clear_plan()
@@ -258,8 +268,10 @@ def _walk(matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk) -> Decisio
     # 3. Decide in order of effective priority, each job within its own budget of steps.
     for job in queue:
         try:
-            with matcher.working(work_on(job, matcher.work)):
+            with allowances.deciding(matcher, job.user, job.request):
                 walk.step(job)
+        except NotThisTime:
+            walk.defer(job)
         except Exception as error:
             # A job that cannot be decided must not hold up the others.
             if matcher.work is not None and matcher.work.left < 0:
@@ -325,6 +337,7 @@ class _Walk:
         keep: Mapping[str, Placement] | None = None,
     ) -> None:
         self.matcher, self.policy, self.now = matcher, policy, now
+        self._total = matcher.work
         self._keep = keep or {}
         self._held: dict[str, Placement] = {}
         self._preemptions = preemptions
@@ -402,13 +415,22 @@ class _Walk:
         """Give no more reservations in this queue: a job that cannot start now just waits."""
         self._line(queue).depth = 0
 
-    def set_aside(self, job: PendingJob, error: Exception) -> None:
-        """Set ``job`` aside: it could not be decided, gets nothing and blocks no other job."""
+    def defer(self, job: PendingJob) -> None:
+        """Leave ``job`` to a later cycle. It waits, and blocks no other job."""
+        self._withdraw(job)
+        self._wait(job, DEFERRED)
+
+    def _withdraw(self, job: PendingJob) -> None:
+        """Book nothing for ``job``, and let no job wait behind it."""
         # The error may have come after the allocation: take it back.
         self.matcher.cancel(job.uid)
         line = self._line(job.queue)
         if line.blocker is job:
             line.blocker = None
+
+    def set_aside(self, job: PendingJob, error: Exception) -> None:
+        """Set ``job`` aside: it could not be decided, gets nothing and blocks no other job."""
+        self._withdraw(job)
         self.decisions.set_aside.append((job, error))
 
     def step(self, job: PendingJob) -> None:
@@ -501,7 +523,9 @@ class _Walk:
         """Reserve the earliest start, by preemption if that is earlier, or record why it waits."""
         placement, without = self._earliest(job, reason, held)
         # Only the head may preempt: jobs behind it could otherwise pass it on freed nodes.
-        if line.blocker is job and self._preempt(line, job, placement):
+        work = self.matcher.work
+        is_spent = work is not None and work.left < 0
+        if line.blocker is job and not is_spent and self._preempt(line, job, placement):
             line.blocker = None  # its claim is as good as a start, so the next job becomes the head
             return
         if placement is None:
@@ -553,6 +577,11 @@ class _Walk:
                 return None, without
             # Its promise is still possible: ``hold`` has found its nodes free.
             return held, ("", None)
+        except TooComplex:
+            if self._total is not None and self._total.left < 0:
+                raise
+            # It does not fit now. Its start is not worth all this work.
+            return held, (f"{reason}; its start is too costly to predict", None)
         # A promise moves earlier or stays, so the later of the two is dropped.
         if held is not None and held.starts_at < placement.starts_at:
             placement = held

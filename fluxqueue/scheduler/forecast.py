@@ -32,7 +32,8 @@ from fluxqueue.graph.tell.words import only_level
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, work_on
+from fluxqueue.scheduler.allowances import Allowances
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 
 DEPTH = 1000
 """Jobs of each queue that get an estimate."""
@@ -137,6 +138,7 @@ class _Plan:
     queues: Queues
     jobids: Mapping[str, int]
     may_go_on: Callable[[], bool]
+    _allowances: Allowances = field(default_factory=Allowances)
     _is_over: bool = False
     _lines: dict[str, _Line] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
@@ -169,7 +171,7 @@ class _Plan:
         for job in waiting:
             line = self._line(job.queue)
             try:
-                with self.matcher.working(work_on(job)):
+                with self._allowances.deciding(self.matcher, job.user, job.request):
                     found = self._step(line, job, is_promised=job.uid in promised)
             except Exception:  # noqa: BLE001  one estimate less, and all other jobs get theirs
                 found = Outlook(None, self._behind(line, job))

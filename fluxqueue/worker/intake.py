@@ -29,6 +29,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts, Use, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, split_unsatisfiable
 
 ROUNDS_MAX = 10
@@ -53,8 +54,12 @@ async def take_in(
     unreadable: Unreadable,
     *,
     limit: int,
+    allowances: Allowances,
 ) -> Taken:
-    """Look at those that are new: held by their queue, impossible on this cluster, or waiting."""
+    """Examine new jobs: each is held by its queue, impossible on this cluster, or waits.
+
+    A job of a user without ``allowances`` waits, too. A later cycle examines it.
+    """
     applicants = await unexamined(tx, rules, unreadable, limit=limit)
     if not applicants:
         return Taken()
@@ -62,9 +67,11 @@ async def take_in(
     refused, accepted = _part(applicants, rules)
     await hold(tx, refused)
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
+    deferred: list[PendingJob] = []
     possible, impossible = split_unsatisfiable(
-        matcher, [one.job for one in accepted], answers, failed
+        matcher, [one.job for one in accepted], answers, failed, allowances, deferred
     )
+    possible += deferred
     await mark_examined(tx, possible, impossible)
     return Taken(len(applicants), possible, impossible, failed)
 

@@ -4,8 +4,8 @@ Run by the worker that holds the matcher's role, between two cycles, on the grap
 left it (``schedule.CycleRunner.between_cycles``). Reviews are questions: nothing of the queue is
 changed, and what is lost is asked again by its user.
 
-What is told depends on who asked (``spec.asker``, written by admission): of jobs in the way those
-are named whose FluxJobs he may read, as the API server says of him.
+The answer depends on the asker (``spec.asker``, written by admission). It names a job in the way
+only if the API server lets the asker read its FluxJob.
 """
 
 from __future__ import annotations

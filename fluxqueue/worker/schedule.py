@@ -27,6 +27,7 @@ from fluxqueue.db.life.decisions import (
 )
 from fluxqueue.db.life.queues import read_rules, read_use
 from fluxqueue.db.life.waiting import (
+    OF_EACH,
     Unreadable,
     View,
     lock_queue,
@@ -48,6 +49,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Use
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle import (
     Decisions,
     Failed,
@@ -60,6 +62,7 @@ from fluxqueue.scheduler.cycle import (
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
 from fluxqueue.scheduler.top_up import Given, top_up
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.crowds import Crowds
 from fluxqueue.worker.intake import (
     Taken,
     past_full_users,
@@ -95,6 +98,7 @@ class CycleRunner:
         self._preempting = Preempting(context, ROLE, term)
         self._pace = Pace(context.clock, lambda: context.client.answer_times.delay_s)
         self._last: Cycle | None = None
+        self._crowds = Crowds(OF_EACH)
         # Whoever has it has the matcher for himself: a cycle, a forecast, a review.
         self._lock = asyncio.Lock()
 
@@ -211,23 +215,29 @@ class CycleRunner:
                 examined_max=EXAMINED_MAX,
                 have_nodes_changed=changes.have_nodes_changed,
                 changed_queues=changes.queues,
+                crowded=self._crowds.to_look_past,
             )
             view = await past_full_users(tx, view, self._rules, queues)
             locked = await lock_queue(tx, view)
             unreadable = Unreadable()
-            failed = await self._reconsider(tx, matcher, changes, unreadable)
+            allowances = Allowances()
+            failed = await self._reconsider(tx, matcher, changes, unreadable, allowances)
             now = self._context.clock.now_s()
             new = Taken()
             if locked.has_new:
                 new = await take_in(
-                    tx, matcher, self._rules, self._answers, unreadable, limit=EXAMINED_MAX
+                    tx,
+                    matcher,
+                    self._rules,
+                    self._answers,
+                    unreadable,
+                    limit=EXAMINED_MAX,
+                    allowances=allowances,
                 )
                 failed += new.failed
-            # Nodes may have gone since these were examined, further back in the queue.
             head = await queue_head(tx, view, self._rules, unreadable) if locked.has_waiting else []
-            queue, never = split_unsatisfiable(matcher, head, self._answers, failed)
-            if never:
-                await mark_examined(tx, [], never)
+            is_more_hidden = self._is_more_hidden(head, new)
+            queue, never, deferred = await self._judge(tx, matcher, head, failed, allowances)
             promised = self._plans.promised(matcher, queue)
             preemptions = await self._preempting.read(tx, self._rules, queue, promised)
             lacks = await lacking(tx) if locked.has_lacking else []
@@ -235,7 +245,9 @@ class CycleRunner:
             matcher.clear_plan()
             hold_claims(matcher, preemptions, [job.uid for job in queue], now)
             given = top_up(matcher, lacks, now, queues)
-            decisions = run_cycle(matcher, queue, self._policy, now, queues, promised, preemptions)
+            decisions = run_cycle(
+                matcher, queue, self._policy, now, queues, promised, preemptions, allowances
+            )
         queue = _without(queue, decisions.set_aside)
         self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
         self._pace.size = len(decisions.allocated)
@@ -255,7 +267,36 @@ class CycleRunner:
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
         is_cut_short = len(decisions.preempted) >= PER_CYCLE_MAX
+        is_cut_short |= bool(deferred) or is_more_hidden
         return is_more_behind or is_cut_short or new.looked_at == EXAMINED_MAX
+
+    def _is_more_hidden(self, head: list[PendingJob], new: Taken) -> bool:
+        """Return whether jobs of other users are behind the depth of a full queue."""
+        depths = {
+            name: rules.queue_depth or self._policy.queue_depth
+            for name, rules in self._rules.items()
+        }
+        return self._crowds.note(head, new.possible, depths)
+
+    async def _judge(
+        self,
+        tx: Transaction,
+        matcher: Matcher,
+        head: list[PendingJob],
+        failed: list[Failed],
+        allowances: Allowances,
+    ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]], list[PendingJob]]:
+        """Split the head of the queue: possible, never possible, and for a later cycle.
+
+        Nodes may have gone since these were examined, further back in the queue.
+        """
+        deferred: list[PendingJob] = []
+        queue, never = split_unsatisfiable(
+            matcher, head, self._answers, failed, allowances, deferred
+        )
+        if never:
+            await mark_examined(tx, [], never)
+        return queue, never, deferred
 
     async def _store(
         self, tx: Transaction, matcher: Matcher, given: Given, *, has_plan: bool
@@ -294,15 +335,23 @@ class CycleRunner:
         return Queues(self._rules, await read_use(tx, bounded))
 
     async def _reconsider(
-        self, tx: Transaction, matcher: Matcher, changes: Changes, unreadable: Unreadable
+        self,
+        tx: Transaction,
+        matcher: Matcher,
+        changes: Changes,
+        unreadable: Unreadable,
+        allowances: Allowances,
     ) -> list[Failed]:
         """Nodes or queues have changed: what could not run may run now, and the reverse."""
         failed: list[Failed] = []
         if changes.have_nodes_changed:
             self._answers.clear()
             never = await unsatisfiable(tx, self._rules, unreadable)
-            possible, _ = split_unsatisfiable(matcher, never, self._answers, failed)
-            await set_pending_again(tx, possible)
+            deferred: list[PendingJob] = []
+            possible, _ = split_unsatisfiable(
+                matcher, never, self._answers, failed, allowances, deferred
+            )
+            await set_pending_again(tx, [*possible, *deferred])
         if changes.queues:
             await reconsider_queues(tx, self._rules, changes.queues, unreadable)
         return failed

@@ -174,7 +174,7 @@ def check_size(obj: Any, where: str) -> None:
     Raises
     ------
     InvalidInput
-        It has more than ``VALUES_MAX``; names the field that has most of them.
+        It has more than ``VALUES_MAX``. The error names the field with most of them.
     """
     if _count(obj) <= VALUES_MAX:
         return
@@ -192,7 +192,7 @@ def check_size(obj: Any, where: str) -> None:
 
 
 def _count(value: Any) -> int:
-    """The number of values in ``value``; counting ends above ``VALUES_MAX``."""
+    """Count the values in ``value``, up to ``VALUES_MAX``."""
     number, waiting = 1, [value]
     while waiting and number <= VALUES_MAX:
         here = waiting.pop()

@@ -20,7 +20,7 @@ from fluxqueue.workload.site import DEFAULT_CPU_M
 Amounts = dict[str, int]
 
 QUANTITIES_MAX = 10_000
-"""Containers and quantities of one managed pod together; reading them takes some 0.2 s."""
+"""Containers and quantities of one managed pod together. Reading them takes some 0.2 s."""
 
 
 def effective_request(
@@ -79,8 +79,8 @@ def _containers(spec: Mapping[str, Any], where: str, in_use: Mapping[str, Amount
     total: Amounts = {}
     for number, container in enumerate(spec.get("containers") or ()):
         _add(total, _container(container, f"{where}.containers[{number}]", in_use))
-    # What sidecars ask for is in the total, so only what others ask for beside them can exceed it:
-    # no step looks at all sidecars, which would take the square of their number.
+    # The total contains all sidecars. So each step compares only its own resources, and the time
+    # grows with the number of sidecars, and not with its square.
     sidecars: Amounts = {}
     peak: Amounts = {}
     for number, container in enumerate(spec.get("initContainers") or ()):

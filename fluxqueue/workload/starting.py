@@ -18,7 +18,7 @@ from fluxqueue.workload.spans import read_span
 DEPENDENCIES_MAX = 100
 """Edges of one workload."""
 DEPENDS_ON_MAX = 40_000
-"""Longest text that names them (characters); a name has 253 at most."""
+"""Longest text that names them (characters). A name has 253 at most."""
 
 BEGIN_MAX_S = 10 * 366 * 86_400
 """Farthest relative begin time: ten years (seconds)."""

@@ -15,8 +15,8 @@ from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
 
-FULL_VARIABLE = "FLUXQUEUE_ADVERSARY_FULL"
-SIZE = 1.0 if os.environ.get(FULL_VARIABLE) else 0.04
+SIZE_VARIABLE = "FLUXQUEUE_ADVERSARY_SIZE"
+SIZE = float(os.environ.get(SIZE_VARIABLE) or 0.04)
 """``make adversary`` runs each attack at its full size."""
 AFTERWARDS = 2
 """Probes after an attack: what it stored is decided about then."""

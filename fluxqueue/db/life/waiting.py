@@ -55,7 +55,9 @@ class View:
     """How far a cycle looks.
 
     ``depth`` counts in each queue that has none of its own. ``full`` are users that no FluxJob can
-    start of as long as their others run: they must not fill the head of their queue.
+    start of as long as their others run: they must not fill the head of their queue. Of
+    ``crowded`` queues the first few of each user are looked at as well, however many of one user
+    come before them.
     """
 
     depth: int
@@ -63,6 +65,11 @@ class View:
     have_nodes_changed: bool
     changed_queues: Collection[str] = ()
     full: Set[QueueUser] = frozenset()
+    crowded: Collection[str] = ()
+
+
+OF_EACH, OF_ALL = 20, 1_000
+"""In a crowded queue so many of each user are looked at beside its head, and of all together."""
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
@@ -107,19 +114,34 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
     )
 
 
-def _head(columns: str, *, has_full: bool) -> str:
+def _head(columns: str, view: View) -> str:
     """The head of each queue: an index scan that stops at its depth, however long the queue is."""
     not_full = (
         " AND NOT (f.queue, f.user_name) IN (SELECT * FROM"
         " unnest(CAST(:full_queues AS text[]), CAST(:full_users AS text[])))"
-        if has_full
+        if view.full
         else ""
     )
+    others = _first_of_each(columns) if view.crowded else ""
     return (
         f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
         f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
         f" AND NOT is_deleting AND result IS NULL{not_full}"
         " ORDER BY priority DESC, jobid LIMIT coalesce(q.queue_depth, :depth)) h"
+        f"{others}"
+    )
+
+
+def _first_of_each(columns: str) -> str:
+    """The first few of each user in crowded queues, wherever they stand: a scan of these queues."""
+    return (
+        " UNION ALL"  # noqa: S608 constants
+        f" SELECT {columns} FROM (SELECT uid FROM (SELECT uid, row_number() OVER ("
+        " PARTITION BY queue, user_name ORDER BY priority DESC, jobid) AS place FROM fluxjobs"
+        f" WHERE queue = ANY(CAST(:crowded AS text[])) AND {_WAITS}"
+        " AND NOT is_deleting AND result IS NULL) ranked"
+        " WHERE place <= :of_each ORDER BY place LIMIT :of_all) few"
+        f" JOIN LATERAL (SELECT {PENDING} FROM fluxjobs f WHERE f.uid = few.uid) h ON true"
     )
 
 
@@ -129,6 +151,8 @@ def _head_values(view: View) -> dict[str, Any]:
         pairs = sorted(view.full)
         values["full_queues"] = [queue for queue, _ in pairs]
         values["full_users"] = [user for _, user in pairs]
+    if view.crowded:
+        values |= {"crowded": sorted(view.crowded), "of_each": OF_EACH, "of_all": OF_ALL}
     return values
 
 
@@ -160,7 +184,7 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
         FROM fluxjobs WHERE uid IN (
             (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
             UNION ALL
-            ({_head("h.uid", has_full=bool(view.full))})
+            ({_head("h.uid", view)})
             UNION ALL
             SELECT uid FROM reservations
             UNION ALL
@@ -190,10 +214,11 @@ async def queue_head(
 ) -> list[PendingJob]:
     """The first FluxJobs of each queue, all in one order: priority, then submission."""
     rows = await tx.fetch(
-        _head("h.*", has_full=bool(view.full)) + " ORDER BY priority DESC, jobid",
+        f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, jobid",  # noqa: S608
         **_head_values(view),
     )
-    return [job for _, job in unreadable.read(rows, rules)]
+    jobs = (job for _, job in unreadable.read(rows, rules))
+    return list({job.uid: job for job in jobs}.values())  # a user's first may be in the head, too
 
 
 def _applicants(

@@ -1,0 +1,63 @@
+"""Thousands of waiting FluxJobs of one user do not keep a worker from those of another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.kube.client import KubeClient
+from localcluster import LocalCluster
+from tests.support.clusters import InProcessTransport, config_of
+from tests.support.pool_model import request
+from tests.support.rows import cpu_node, workload
+from tests.support.waiting import eventually
+from tests.support.workers import QUIET, is_released, make_job, rows_of, worker
+
+DEPTH = 6
+
+
+@pytest_asyncio.fixture
+async def cluster() -> AsyncIterator[LocalCluster]:
+    """An API server that stores and does nothing else."""
+    async with LocalCluster(QUIET) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
+    transport = InProcessTransport(cluster)
+    async with KubeClient(config_of(cluster), transport=transport) as client:
+        yield client
+
+
+@pytest.mark.parametrize("is_there_before", [False, True])
+async def test_another_user_is_not_hidden(
+    database_url: str, cluster: LocalCluster, admin: KubeClient, is_there_before: bool
+) -> None:
+    """Whether the other's Job comes to a worker that knows the crowd, or to a new one."""
+    async with rows_of(database_url) as rows:
+        # What the crowd waits for is promised to its first: the other's fits beside it.
+        await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=2))
+        crowd = [workload(f"m{n}", request(cpu=4), user_name="mallory") for n in range(5 * DEPTH)]
+        await rows.see(workload("large", request(cpu=4), user_name="mallory"))
+
+        async def has_large() -> bool:
+            return (await rows.states())["large"] == "Allocated"
+
+        async def come() -> None:
+            seen = replace(await make_job(admin, "probe"), user_name="vera")
+            await rows.see(seen)
+
+        async with worker(database_url, cluster, queue_depth=DEPTH):
+            await eventually(has_large, "one of the crowd runs")
+            await rows.see(*crowd)
+            if not is_there_before:
+                await come()
+                await eventually(lambda: is_released(admin, "probe"), "the other's starts")
+        if is_there_before:
+            await come()
+            async with worker(database_url, cluster, "w2", queue_depth=DEPTH):
+                await eventually(lambda: is_released(admin, "probe"), "the other's starts")
