@@ -86,6 +86,11 @@ UNWRITTEN = _counter(
     "Observations (workload, node, foreign, queue) that could not be written even alone.",
     "kind",
 )
+OBJECTS_SET_ASIDE = _counter(
+    "fluxqueue_objects_set_aside_total",
+    "Objects that could not be read or written down, and were set aside (view quarantine).",
+    "kind",
+)
 LOST_SLOTS = _gauge("fluxqueue_lost_slots", "Slots of running work on nodes that are down or gone.")
 
 # --- the worker ----------------------------------------------------------------------------------
@@ -135,12 +140,26 @@ UNGATED_S = _histogram(
     "From submission to the ungating of a pod. First pods only, no replacements.",
     _LONG_S,
 )
+ROWS_SKIPPED = _counter(
+    "fluxqueue_rows_skipped_total",
+    "Rows that one step could not use. It left them out and did all others.",
+    "step",
+)
 EFFECTS = _counter(
     "fluxqueue_effects_total", "Attempted effects: done or failed.", "kind", "outcome"
 )
 HEALED = _counter("fluxqueue_drift_healed_total", "Places where drift was repaired.", "invariant")
 RESCUED = _counter("fluxqueue_tasks_rescued_total", "Tasks of crashed workers.", "task")
 SWEPT = _counter("fluxqueue_effects_swept_total", "Pending actions without a task.", "task")
+
+LAST_SUCCESS = _gauge(
+    "fluxqueue_last_success_timestamp_seconds",
+    "When a loop of this process last succeeded, or had nothing to do.",
+    "loop",
+)
+LOOP_PATIENCE_S = _gauge(
+    "fluxqueue_loop_patience_seconds", "After how long without success a loop is late.", "loop"
+)
 
 # --- leadership, API server, database, certificates ----------------------------------------------
 

@@ -26,6 +26,7 @@ COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
     queue.reservations,
     queue.promises,
     workloads.rows_of_workloads,
+    workloads.stranded,
     workloads.workloads_of_rows,
     workloads.allocations,
     workloads.releases,
@@ -35,12 +36,25 @@ COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
     nodes.over_capacity,
     nodes.usage,
     queue.late_effects,
+    queue.loops,
+    queue.set_aside,
 )
 
 
 def compare(view: View) -> list[Finding]:
-    """Return all differences of one round, in the order of ``COMPARISONS``. Pure."""
-    return [finding for comparison in COMPARISONS for finding in comparison(view)]
+    """Return all differences of one round, in the order of ``COMPARISONS``. Pure.
+
+    A comparison that fails for one object is a finding by itself. All other comparisons are made.
+    """
+    found: list[Finding] = []
+    for comparison in COMPARISONS:
+        try:
+            found.extend(comparison(view))
+        except Exception as error:  # noqa: BLE001  the other comparisons still have something to say
+            name = comparison.__name__.replace("_", " ")
+            detail = f"{type(error).__name__}: {error}"
+            found.append(Finding("comparison not possible", f"check of {name}", detail))
+    return found
 
 
 async def check(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from fluxqueue.checking.findings import Finding, Severity
 from fluxqueue.checking.view import View, node_of, uid_of
 from fluxqueue.fluxjob.follow import SlotState
-from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.objects import Object
 from fluxqueue.workload.nodes import foreign_pod, node_fact
 from fluxqueue.workload.resources import raw_request
@@ -74,8 +74,21 @@ def _differences(subject: str, counted: Mapping[str, tuple[int, int]]) -> Iterat
 
 
 def _capacity(view: View) -> Amounts:
-    facts = [node_fact(node) for node in view.cluster.nodes]
+    facts = readable_nodes(view)
     return {(fact.name, name): amount for fact in facts for name, amount in fact.capacity.items()}
+
+
+def readable_nodes(view: View) -> list[NodeFact]:
+    """The nodes of the cluster, but those that cannot be read."""
+    return [fact for node in view.cluster.nodes if (fact := _fact(node)) is not None]
+
+
+def _fact(node: Object) -> NodeFact | None:
+    """A node. None of one that cannot be read, which the controller sets aside and tells."""
+    try:
+        return node_fact(node)
+    except Exception:  # noqa: BLE001  the finding "object set aside" tells it
+        return None
 
 
 def _foreign(view: View) -> Amounts:

@@ -5,10 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding, Severity
+from fluxqueue.checking.nodes import readable_nodes
 from fluxqueue.checking.view import View
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.promises import START_TOLERANCE_S
-from fluxqueue.workload.nodes import node_fact
+
+
+def loops(view: View) -> Iterator[Finding]:
+    """Each loop of controller and worker has succeeded lately, or had nothing to do."""
+    for row in view.rows.loops:
+        if row.silent_s <= row.patience_s:
+            continue
+        detail = f"has not succeeded for {row.silent_s // 60} minutes"
+        if row.error:
+            detail = f"{detail}; last error: {row.error}"
+        hint = "look at the log of the process that runs it (docs/admin/runbook.md, A loop is late)"
+        yield Finding("loop is late", f"loop {row.loop}", f"{detail}; {hint}", may_pass=False)
+
+
+def set_aside(view: View) -> Iterator[Finding]:
+    """Nothing is set aside: every object can be read, and everything pending can be carried out."""
+    for row in view.rows.set_aside:
+        name = "/".join(one for one in (row.namespace, row.name) if one)
+        yield Finding("object set aside", f"{row.kind} {name}", row.reason, Severity.WARNING)
+    for one in view.rows.fluxjobs:
+        if one.trouble and not FluxJobState(one.state).is_final:
+            yield Finding("input not usable", one.subject, one.trouble, Severity.WARNING)
 
 
 def drift(view: View) -> Iterator[Finding]:
@@ -59,7 +81,7 @@ def _has_overrun(view: View) -> bool:
 
 
 def _has_lost_node(view: View) -> bool:
-    facts = [node_fact(node) for node in view.cluster.nodes]
+    facts = readable_nodes(view)
     known = {line.node for line in view.rows.usage}
     is_missing = bool(known - {fact.name for fact in facts})
     return is_missing or not all(fact.is_up and fact.is_schedulable for fact in facts)

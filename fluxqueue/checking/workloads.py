@@ -13,7 +13,7 @@ from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.managed import NEVER_MANAGED, is_taken_in
+from fluxqueue.workload.managed import NEVER_MANAGED, is_managed, is_taken_in
 
 RELEASE_S = 30
 """Seconds after which an allocated Job that is still suspended counts as not released."""
@@ -27,8 +27,28 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
             continue
         age_s = view.now_s - from_rfc3339(meta["creationTimestamp"])
         if age_s >= view.unseen_s:
-            detail = f"created {age_s} s ago, but unknown to the queue"
+            detail = (
+                f"created {age_s} s ago, but unknown to the queue. The next resync queues it, or an"
+                " Event on it gives the reason"
+            )
             yield Finding("managed workload without a row", _name(workload), detail)
+
+
+def stranded(view: View) -> Iterator[Finding]:
+    """What waits for us, held, has a row that has not ended: no other would ever start it."""
+    for uid, workload in view.workloads.items():
+        row = view.row_of.get(uid)
+        if row is None or not FluxJobState(row.state).is_final or row.is_cancelled:
+            continue
+        kind = kind_of(workload)
+        is_waiting = is_managed(workload) and kind.fact(workload).result is None
+        if not is_waiting or (kind.can_be_suspended and not kind.is_suspended(workload)):
+            continue
+        detail = (
+            f"job {row.jobid} is {row.state}, and its {row.workload_kind} waits for it; the next"
+            " resync queues it anew (restart the controller to have one now)"
+        )
+        yield Finding("waiting workload whose row has ended", row.subject, detail)
 
 
 def workloads_of_rows(view: View) -> Iterator[Finding]:

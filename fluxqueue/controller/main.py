@@ -19,13 +19,18 @@ from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.controller.gauges import show_for_ever
+from fluxqueue.controller.observing.comparing import LOOP as RESYNC
 from fluxqueue.controller.observing.observer import Observer
+from fluxqueue.controller.observing.writing import LOOP as OBSERVE
 from fluxqueue.controller.operator import build_registry, run_operator
+from fluxqueue.controller.reviews import LOOP as REVIEWS
 from fluxqueue.controller.reviews import ReviewWatch
+from fluxqueue.controller.steered import LOOP as STEER
 from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import CONTROLLER
+from fluxqueue.db.liveness import LATE_S, Liveness
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     Conflict,
@@ -64,6 +69,7 @@ class Controller:
         self._settings, self._clock = settings, clock
         self._identity = identity
         self._heartbeats = heartbeats or Heartbeats()
+        self._liveness = Liveness(clock, identity)
         self._observer: Observer | None = None
         self._steering = self._watch_steering()
         self._reviews = self._watch_reviews()
@@ -108,12 +114,17 @@ class Controller:
     def _start_leading(self, term: int) -> None:
         logger.info("leads", extra={"action": "lead", "lease_term": term})
         metrics.lead(CONTROLLER, term)
+        for loop in (OBSERVE, STEER, REVIEWS):
+            self._liveness.expect(loop)
+        patience_s = LATE_S + 2 * int(self._settings.resync_interval_s)
+        self._liveness.expect(RESYNC, patience_s=patience_s, is_periodic=True)
         self._steering, self._reviews = self._watch_steering(), self._watch_reviews()
         loops = [
             self._observe(),
             self._operate(),
             self._steering.run(),
             self._reviews.run(),
+            self._liveness.keep(self._database),
             show_for_ever(self._database, self._clock, self._heartbeats),
         ]
         if self._settings.cert_secret:
@@ -122,6 +133,7 @@ class Controller:
 
     def _stop_leading(self) -> None:
         metrics.stop_leading(CONTROLLER)
+        self._liveness.forget(OBSERVE, STEER, REVIEWS, RESYNC)
         self._observer = None
         for task in self._leading:
             task.cancel()
@@ -162,11 +174,15 @@ class Controller:
         while self._elector.is_leader:
             try:
                 term = await Term.begin(self._database, self._settings, self._clock, self._identity)
-                self._observer = Observer(term, self._client, self._settings, self._clock)
+                self._observer = Observer(
+                    term, self._client, self._settings, self._clock, self._liveness
+                )
                 await self._observer.run()
             except (DatabaseUnavailable, LostLeadership) as error:
+                self._liveness.fail(OBSERVE, error)
                 logger.warning("observation ended", extra={"action": "lead", "error": str(error)})
-            except Exception:
+            except Exception as error:
+                self._liveness.fail(OBSERVE, error)
                 logger.exception("observation ended and is started again")
             await self._clock.sleep(RESTART_S)
 
@@ -187,7 +203,13 @@ class Controller:
             return None if self._observer is None else self._observer.find(workload_uid)
 
         return SteeringWatch(
-            self._client, self._clock, begin=begin, stands=stands, find=find, on_lost=on_lost
+            self._client,
+            self._clock,
+            begin=begin,
+            stands=stands,
+            find=find,
+            on_lost=on_lost,
+            liveness=self._liveness,
         )
 
     def _watch_reviews(self) -> ReviewWatch:
@@ -197,6 +219,7 @@ class Controller:
             self._clock,
             per_minute=self._settings.reviews_per_minute,
             keep_s=self._settings.review_keep_s,
+            liveness=self._liveness,
         )
 
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:

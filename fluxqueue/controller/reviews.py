@@ -16,6 +16,7 @@ from contextlib import suppress
 from fluxqueue import metrics
 from fluxqueue.clock import Clock, from_rfc3339
 from fluxqueue.db.database import Database
+from fluxqueue.db.liveness import Liveness
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -32,6 +33,9 @@ from fluxqueue.workload.placement_review import read_asker
 
 logger = logging.getLogger(__name__)
 
+
+LOOP = "reviews"
+"""Its name where the times of loops are reported."""
 
 ALL_USERS = 10
 """All users together are answered so many times as much as one."""
@@ -86,7 +90,9 @@ class ReviewWatch:
         *,
         per_minute: int,
         keep_s: int,
+        liveness: Liveness | None = None,
     ) -> None:
+        self._liveness = liveness or Liveness(clock, LOOP)
         self._database, self._client, self._clock = database, client, clock
         self._keep_s = keep_s
         self._allowance = Allowance(per_minute)
@@ -96,6 +102,7 @@ class ReviewWatch:
         no more of it."""
         self._kept: dict[str, tuple[int, str, str]] = {}
         self._more = asyncio.Event()
+        self._is_failing = False
 
     def see(self, review: Object) -> None:
         """A review is there."""
@@ -126,21 +133,31 @@ class ReviewWatch:
                 async with asyncio.timeout(LOOK_S):
                     await self._more.wait()
             self._more.clear()
+            self._liveness.begin(LOOP)
             if self._clock.monotonic_s() - cleared_s >= LOOK_S:
                 cleared_s = self._clock.monotonic_s()
-                await self._clear_away()
+                try:
+                    await self._clear_away()
+                except Exception:
+                    logger.exception("old reviews were not deleted")
+            self._is_failing = False
             for uid, review in list(self._new.items()):
                 if await self._attempt(review):
                     self._settle(uid)
+            if not self._is_failing:
+                self._liveness.succeed(LOOP)
 
     async def _attempt(self, review: Object) -> bool:
         try:
             await self._pass_on(review)
         except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+            self._is_failing = True
+            self._liveness.fail(LOOP, error)
             logger.warning("will try again", extra={"action": "review", "error": str(error)})
             return False
         except Exception:
             logger.exception("a review was not passed on")
+            metrics.OBJECTS_SET_ASIDE.labels("review").inc()
         return True
 
     async def _pass_on(self, review: Object) -> None:

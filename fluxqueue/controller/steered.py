@@ -12,10 +12,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.steering import FluxJobOf, Outcome, cancel_deleted, heed
+from fluxqueue.db.liveness import Liveness
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -23,6 +26,7 @@ from fluxqueue.errors import (
     LostLeadership,
     NotFound,
 )
+from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource
@@ -33,6 +37,9 @@ from fluxqueue.workload.steered import Steered, read_steered
 
 logger = logging.getLogger(__name__)
 
+
+LOOP = "steer"
+"""Its name where the times of loops are reported."""
 
 RETRY_S = 1.0
 """Pause before what could not be written, or has no row yet, is tried again."""
@@ -63,10 +70,14 @@ class SteeringWatch:
         stands: Callable[[str], bool],
         find: Callable[[str], Object | None],
         on_lost: Callable[[str], None],
+        liveness: Liveness | None = None,
     ) -> None:
+        self._liveness = liveness or Liveness(clock, LOOP)
         self._client, self._clock, self._begin = client, clock, begin
         self._stands, self._workload, self._on_lost = stands, find, on_lost
         self._heeded: dict[str, tuple[int, Steered]] = {}
+        self._failed: dict[str, Any] = {}
+        """By UID the generation of a spec that could not be carried out."""
         self._steered: dict[str, Object] = {}
         self._deleted: dict[str, Object] = {}
         self._ours: set[str] = set()
@@ -75,7 +86,13 @@ class SteeringWatch:
     def see(self, fluxjob: Object) -> None:
         """A FluxJob is there, as it is now."""
         uid = fluxjob["metadata"]["uid"]
-        spec = _read(fluxjob)
+        generation = fluxjob["metadata"].get("generation")
+        if uid in self._failed and self._failed[uid] == generation:
+            return  # it was reported, and is as it was
+        try:
+            spec = _read(fluxjob)
+        except Exception:  # noqa: BLE001  what is wrong with it is reported when it is carried out
+            spec = None
         if spec != _AS_MADE and self._heeded.get(uid) != spec:
             self._steered[uid] = fluxjob
             self._more.set()
@@ -88,6 +105,7 @@ class SteeringWatch:
         """A FluxJob is gone; whose workload goes on was cancelled by that."""
         uid, workload = fluxjob["metadata"]["uid"], fluxjob["spec"]["workload"]["uid"]
         self._heeded.pop(uid, None)
+        self._failed.pop(uid, None)
         self._steered.pop(uid, None)
         if uid in self._ours or not self._stands(workload):
             self._ours.discard(uid)
@@ -101,11 +119,12 @@ class SteeringWatch:
         while True:
             await self._more.wait()
             self._more.clear()
+            self._liveness.begin(LOOP)
             for uid, fluxjob in list(self._steered.items()):
-                if await self._attempt(self._heed(uid, fluxjob)):
+                if await self._attempt(fluxjob, self._heed(uid, fluxjob)):
                     self._done(self._steered, uid, fluxjob)
             for uid, fluxjob in list(self._deleted.items()):
-                if await self._attempt(self._cancel(fluxjob)):
+                if await self._attempt(fluxjob, self._cancel(fluxjob)):
                     self._done(self._deleted, uid, fluxjob)
             if self._steered or self._deleted:
                 await self._clock.sleep(RETRY_S)
@@ -116,14 +135,25 @@ class SteeringWatch:
         if where.get(uid) is fluxjob:
             del where[uid]
 
-    async def _attempt(self, work: Awaitable[bool]) -> bool:
+    async def _attempt(self, fluxjob: Object, work: Awaitable[bool]) -> bool:
+        """Do the work of one FluxJob. Tell whether it is done with. What only others can mend is
+        reported once, and tried again when the FluxJob changes.
+        """
         try:
-            return await work
+            is_done = await work
         except (DatabaseUnavailable, LostLeadership, ApiUnavailable, ApiError) as error:
+            self._liveness.fail(LOOP, error)
             logger.warning("will try again", extra={"action": "steer", "error": str(error)})
-        except Exception:
-            logger.exception("steering failed and is repeated")
-        return False
+            return False
+        except Exception as error:
+            logger.exception("a change of a FluxJob cannot be carried out")
+            metrics.OBJECTS_SET_ASIDE.labels("fluxjob").inc()
+            meta = fluxjob["metadata"]
+            self._failed[meta["uid"]] = meta.get("generation")
+            await self._refuse(fluxjob, Outcome("spec", False, f"cannot be read: {as_text(error)}"))
+            return True
+        self._liveness.succeed(LOOP)
+        return is_done
 
     async def _heed(self, uid: str, fluxjob: Object) -> bool:
         generation, steered = _read(fluxjob)

@@ -20,6 +20,8 @@ foreign_usage      pods of others that are bound to a node
 graph_changes      what no cycle has taken in yet; consumed by the next one
 leadership         who may match, and who may observe, under which term
 history            who did what to which FluxJob, and when
+set_aside          objects that the controller cannot read or write down
+loops              when each loop of ours last succeeded
 cluster            the cluster that all rows are about
 schema_floor       the oldest code that still works on this schema
 dependencies       edges of depends_on, each with the workload its name stands for
@@ -146,6 +148,28 @@ fluxjobs = Table(
         DateTime(timezone=True),
         comment="owed: a look at its pods, slots or begin time, from then on",
     ),
+    Column(
+        "said",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'::jsonb"),
+        comment="what its author says that counts, by annotation: the last good value of each",
+    ),
+    Column(
+        "faults",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'::jsonb"),
+        comment="what of its objects cannot be used since it was admitted",
+    ),
+    Column(
+        "stalled",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'::jsonb"),
+        comment="why what is owed is refused, by task",
+    ),
+    Column("troubled_at", DateTime(timezone=True), comment="since when it has faults, or stalls"),
     Column("last_error", Text, comment="why what is owed has failed last"),
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
@@ -614,6 +638,42 @@ Index(
 Index("ix_accounting_ended_at", accounting.c.ended_at)
 Index("ix_accounting_jobid", accounting.c.jobid)
 Index("ix_accounting_namespace_name", accounting.c.namespace, accounting.c.name)
+
+set_aside = Table(
+    "set_aside",
+    metadata,
+    Column("kind", Text, primary_key=True, comment="workload, node, queue, foreign, ..."),
+    Column("key", Text, primary_key=True, comment="its UID, or its name"),
+    Column("namespace", Text, nullable=False, server_default=""),
+    Column("name", Text, nullable=False, server_default=""),
+    Column("reason", Text, nullable=False),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=_NOW),
+)
+
+loops = Table(
+    "loops",
+    metadata,
+    Column("loop", Text, primary_key=True, comment="cycle, observe, publish, sweep, ..."),
+    Column("holder", Text, nullable=False, comment="the process that wrote this last"),
+    Column(
+        "began_at",
+        DateTime(timezone=True),
+        nullable=False,
+        server_default=_NOW,
+        comment="since when it has been run without a pause",
+    ),
+    Column("written_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+    Column(
+        "succeeded_at",
+        DateTime(timezone=True),
+        comment="when it last succeeded, or had nothing to do",
+    ),
+    Column("failed_at", DateTime(timezone=True), comment="when it last failed"),
+    Column("error", Text, comment="why it has failed since it last succeeded"),
+    Column(
+        "patience_s", Integer, nullable=False, comment="so long without success, and it is late"
+    ),
+)
 
 schema_floor = Table(
     "schema_floor",

@@ -16,6 +16,9 @@ NAME_KEY = "metadata.name"
 """The key of a node's name among its labels, as in Kubernetes' matchFields."""
 
 
+CAPACITY_MAX = 2**52
+"""As much as one node counts for at most: sums over many nodes stay within 64 bits."""
+
 TOPOLOGY_PREFIX = "topology.kubernetes.io/"
 """The prefix of Kubernetes' labels for zone and region. Racks and blocks follow it."""
 
@@ -76,7 +79,7 @@ class NodeFact:
         return cls(
             name=data["name"],
             uid=data["uid"],
-            capacity={k: int(v) for k, v in data["capacity"].items()},
+            capacity={k: min(CAPACITY_MAX, int(v)) for k, v in data["capacity"].items()},
             labels=dict(data.get("labels", {})),
             taints=tuple(Taint(*t) for t in data.get("taints", ())),
             is_up=bool(data.get("up", True)),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxqueue.fluxjob.faults import Fault
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 
@@ -36,6 +37,8 @@ class WorkloadSeen:
     owner : the object that makes its pods, of a kind without an entry (``workload.references``).
     wanted_of : of the ``wanted`` pods, how many need each kind of slots.
     restarts_on_loss : if a pod is lost with its node, all pods start again.
+    said : what its author says that counts, by annotation: the last good value of each.
+    faults : values that cannot be used since the author changed them after admission.
     is_pinnable : its pod template may name the node of all its slots.
     pinned_to : the node that its pod template names, without our gate.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
@@ -82,6 +85,8 @@ class WorkloadSeen:
     owner: Mapping[str, str] | None = None
     wanted_of: Mapping[str, int] | None = None
     restarts_on_loss: bool = False
+    said: Mapping[str, str] = field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
     flux_version: str | None = field(default=None, compare=False)
 
 

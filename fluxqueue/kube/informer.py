@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 ChangeHandler = Callable[[Object | None, Object | None], None]
 Transform = Callable[[Object], Object]
+TroubleHandler = Callable[[Resource, Object, Exception | None], None]
+"""Told of an object that could not be reduced or handled, and why. None: it could be again."""
 
 RETRY_BASE_S = 0.2
 RETRY_CAP_S = 30.0
@@ -80,6 +82,8 @@ class Informer:
     transform : Reduces an object before it is stored and shown to handlers. It must keep
         ``metadata`` name, namespace, uid and resourceVersion.
     on_change : Called with (old, new). ``old`` is None for an addition, ``new`` for a removal.
+    on_trouble : Called for each object that ``transform`` or a handler cannot take. All others go
+        on, and that object stays as it was stored last.
 
     An object that was deleted and created again under the same name is a removal and an addition,
     even if only the result was seen.
@@ -95,6 +99,7 @@ class Informer:
         field_selector: str = "",
         transform: Transform | None = None,
         on_change: ChangeHandler | None = None,
+        on_trouble: TroubleHandler | None = None,
         retry_cap_s: float = RETRY_CAP_S,
     ) -> None:
         self.resource = resource
@@ -106,6 +111,9 @@ class Informer:
         self._label_selector, self._field_selector = label_selector, field_selector
         self._transform = transform
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
+        self._on_trouble = on_trouble
+        self._unread: set[Key] = set()
+        self._unhandled: set[Key] = set()
         self._store: dict[Key, Object] = {}
         self._tombstones: OrderedDict[str, int] = OrderedDict()
         self._ahead: dict[Key, int] = {}  # versions written by us that the watch has not reached
@@ -155,7 +163,9 @@ class Informer:
         stored = self._store.get(key)
         if stored is None or version > _version(stored["metadata"].get("resourceVersion")):
             self._ahead[key] = version
-            self._upsert(key, self._reduce(obj))
+            reduced = self._reduce(obj)
+            if reduced is not None:
+                self._upsert(key, reduced)
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -267,6 +277,13 @@ class Informer:
                     error,
                 )
                 await asyncio.sleep(delay_s)
+            except Exception:
+                # A watch that ended here would be silent for ever.
+                logger.exception(
+                    "informer broke and lists anew action=watch resource=%s", self.resource.key
+                )
+                self._must_list = True
+                await asyncio.sleep(self._backoff.next_delay_s())
 
     async def _relist(self) -> None:
         items, resource_version = await self._collect()
@@ -278,21 +295,59 @@ class Informer:
         self._listed.set()
 
     async def _collect(self) -> tuple[list[Object], str]:
-        return await self._client.collect(
+        items, version = await self._client.collect(
             self.resource,
             self._namespace,
             keep=self._keep,
             label_selector=self._label_selector,
             field_selector=self._field_selector,
         )
+        return [item for item in items if item is not None], version
 
-    def _keep(self, raw: Object) -> Object:
+    def _keep(self, raw: Object) -> Object | None:
         """Return what to store of a listed object. An unchanged object is not stored twice."""
         stored = self._store.get(key_of(raw))
         return stored if stored is not None and _is_same(stored, raw) else self._reduce(raw)
 
-    def _reduce(self, raw: Object) -> Object:
-        return self._transform(raw) if self._transform else raw
+    def _reduce(self, raw: Object) -> Object | None:
+        """What is stored of an object. None of one that cannot be read and never could.
+
+        One that could be read before stays as it was, but for its version and its deletion: taken
+        for gone, its pods would be unmanaged.
+        """
+        if self._transform is None:
+            return raw
+        key = key_of(raw)
+        try:
+            reduced = self._transform(raw)
+        except Exception as error:  # noqa: BLE001  one object must not stop the whole watch
+            self._tell_trouble(self._unread, raw, error)
+            stored = self._store.get(key)
+            if stored is None or stored["metadata"].get("uid") != raw["metadata"].get("uid"):
+                return None
+            moved = ("resourceVersion", "deletionTimestamp")
+            meta = {name: raw["metadata"][name] for name in moved if name in raw["metadata"]}
+            return {**stored, "metadata": {**stored["metadata"], **meta}}
+        self._tell_trouble(self._unread, raw, None)
+        return reduced
+
+    def _tell_trouble(self, troubled: set[Key], obj: Object, error: Exception | None) -> None:
+        """Remember in ``troubled`` whether there is an error, and tell of what is new."""
+        if error is None and not troubled:
+            return  # the usual case: every object comes here
+        key = key_of(obj)
+        if error is None and key not in troubled:
+            return
+        (troubled.discard if error is None else troubled.add)(key)
+        if self._on_trouble is not None:
+            self._on_trouble(self.resource, obj, error)
+        elif error is not None:
+            logger.error(
+                "object cannot be read action=watch resource=%s key=%s error=%s",
+                self.resource.key,
+                key,
+                error,
+            )
 
     async def _follow(self) -> None:
         events = self._client.watch(
@@ -346,12 +401,13 @@ class Informer:
         if event.type == "DELETED":
             self._bury(metadata["uid"], _version(self._resource_version))
             last, stored = self._reduce(obj), self._store.get(key)
-            if stored is not None and _content(stored) != _content(last):
+            if stored is not None and last is not None and _content(stored) != _content(last):
                 # Only the last state may tell how the object ended.
                 self._upsert(key, last)
             self._remove(key)
-        else:
-            self._upsert(key, self._reduce(obj))
+            self._tell_trouble(self._unread, obj, None)
+        elif (reduced := self._reduce(obj)) is not None:
+            self._upsert(key, reduced)
 
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
         """Return whether a later state is known. Servers keep the order, proxies may not."""
@@ -386,10 +442,15 @@ class Informer:
     def _call(self, handler: ChangeHandler, old: Object | None, new: Object | None) -> None:
         try:
             handler(old, new)
-        except Exception:
+        except Exception as error:
             # An error in one handler must not hide the cluster from the others.
+            told = new or old or {"metadata": {"name": "?"}}
             logger.exception(
                 "informer handler failed action=notify resource=%s key=%s",
                 self.resource.key,
-                key_of(new or old or {"metadata": {"name": "?"}}),
+                key_of(told),
             )
+            self._tell_trouble(self._unhandled, told, error)
+        else:
+            if self._unhandled:
+                self._tell_trouble(self._unhandled, new or old or {}, None)

@@ -253,5 +253,5 @@ def rules_or_none(
     """
     try:
         return read_rules(name, spec, namespaces)
-    except (InvalidInput, InvalidSettings):
+    except (InvalidInput, InvalidSettings, ValueError, TypeError, KeyError, ArithmeticError):
         return None

@@ -2,6 +2,7 @@
 
 Shared by the tasks that name workloads. What has failed goes on being owed by its row; the task
 ends with an error, and procrastinate runs it again, more slowly each time, until nothing is owed.
+One that fails for good (a defect, a refusal) is reported on its FluxJob, and holds up no other.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from fluxqueue import metrics
 from fluxqueue.db.life.owed import note_failures
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.errors import EffectsFailed, FluxQueueError
+from fluxqueue.errors import Conflict, EffectsFailed, FluxQueueError, LostLeadership, Transient
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
@@ -23,48 +25,117 @@ Item = TypeVar("Item")
 Done = TypeVar("Done")
 
 
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an effect failed. ``is_lasting``: time does not mend it, so the FluxJob shows it."""
+
+    error: str
+    is_lasting: bool = False
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Of what was raised. A defect is named by its type."""
+        if isinstance(error, FluxQueueError):
+            is_lasting = not isinstance(error, Transient | Conflict | LostLeadership)
+            return cls(str(error) or type(error).__name__, is_lasting)
+        return cls(f"{type(error).__name__}: {error}", is_lasting=True)
+
+
 async def all_at_once(
     items: Sequence[Item], effect: Callable[[Item], Awaitable[Done]]
-) -> tuple[list[Done], dict[int, str]]:
+) -> tuple[list[Done], dict[int, Failure]]:
     """Carry out ``effect`` for each item; the client bounds how many calls are open.
 
-    Gives what was done, and the errors in words by the number of the item.
+    Gives what was done, and what failed by the number of the item.
     """
-    outcomes = await asyncio.gather(*(effect(item) for item in items), return_exceptions=True)
+
+    async def carry_out(item: Item) -> Done:
+        return await effect(item)
+
+    outcomes = await asyncio.gather(*map(carry_out, items), return_exceptions=True)
     done: list[Done] = []
-    failed: dict[int, str] = {}
+    failed: dict[int, Failure] = {}
     for number, outcome in enumerate(outcomes):
         if not isinstance(outcome, BaseException):
             done.append(outcome)
-        elif isinstance(outcome, FluxQueueError):
-            failed[number] = str(outcome) or type(outcome).__name__
         elif isinstance(outcome, Exception):
-            # A defect in one effect must not take the rest of the batch with it.
-            logger.error("effect broke", exc_info=outcome)
-            failed[number] = f"{type(outcome).__name__}: {outcome}"
+            if not isinstance(outcome, FluxQueueError):
+                # A defect in one effect must not take the rest of the batch with it.
+                logger.error("effect broke", exc_info=outcome)
+            failed[number] = Failure.of(outcome)
         else:
             raise outcome
     return done, failed
 
 
+async def one_by_one(
+    uids: Sequence[str], work: Callable[[Sequence[str]], Awaitable[Done]]
+) -> tuple[list[Done], dict[str, Failure]]:
+    """Do ``work`` on all at once. Where that breaks, on halves, until the one is found that breaks.
+
+    Gives what was done, part by part, and what failed by UID.
+
+    Raises
+    ------
+    Transient, LostLeadership
+        It is not one of these that is wrong. The task is run again.
+    """
+    done: list[Done] = []
+    failed: dict[str, Failure] = {}
+    waiting = [list(uids)]
+    while waiting:
+        part = waiting.pop()
+        try:
+            done.append(await work(part))
+        except (Transient, LostLeadership):
+            raise
+        except Exception as error:
+            middle = len(part) // 2
+            if not middle:
+                logger.exception("cannot be done", extra={"uid": part[0] if part else ""})
+                if not part:
+                    raise
+                failed[part[0]] = Failure.of(error)
+                continue
+            waiting += [part[middle:], part[:middle]]
+    return done, failed
+
+
 async def conclude(
-    context: WorkerContext, task: TaskName, done: int, failed: Mapping[str, str]
+    context: WorkerContext, task: TaskName, done: int, failed: Mapping[str, Failure]
 ) -> None:
     """Count what was done; end the task with an error where something failed.
 
     Raises
     ------
     EffectsFailed
-        ``failed`` (words by the UID of the workload) is not empty.
+        ``failed`` (by the UID of the workload) is not empty.
     """
     metrics.EFFECTS.labels(task.value, "done").inc(done)
     metrics.EFFECTS.labels(task.value, "failed").inc(len(failed))
-    for uid, error in failed.items():
+    for uid, one in failed.items():
         logger.warning(
             "effect failed and will be tried again",
-            extra={"action": task.value, "uid": uid, "error": error},
+            extra={"action": task.value, "uid": uid, "error": one.error},
         )
-    if failed:
-        await note_failures(context.database, failed)
-        uid, error = next(iter(failed.items()))
-        raise EffectsFailed(f"{len(failed)} of {done + len(failed)} failed, first {uid}: {error}")
+    if not failed:
+        context.liveness.succeed(task.value)
+        return
+    uid, first = next(iter(failed.items()))
+    _note(context, task, done, failed)
+    await note_failures(
+        context.database,
+        {uid: one.error for uid, one in failed.items()},
+        lasting={uid for uid, one in failed.items() if one.is_lasting},
+        task=task.value,
+    )
+    raise EffectsFailed(f"{len(failed)} of {done + len(failed)} failed, first {uid}: {first.error}")
+
+
+def _note(context: WorkerContext, task: TaskName, done: int, failed: Mapping[str, Failure]) -> None:
+    """One object that is refused is reported on its FluxJob, and is no failure of the loop."""
+    is_of_one = len(failed) == 1 and all(one.is_lasting for one in failed.values())
+    if done or is_of_one:
+        context.liveness.succeed(task.value)
+    else:
+        context.liveness.fail(task.value, next(iter(failed.values())).error)

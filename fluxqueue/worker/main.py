@@ -17,6 +17,7 @@ import procrastinate
 from fluxqueue import metrics
 from fluxqueue.db import leadership
 from fluxqueue.db.doorbell import Doorbell
+from fluxqueue.db.liveness import LATE_S
 from fluxqueue.db.task_queue import (
     EFFECTS,
     HEARTBEAT_S,
@@ -29,11 +30,13 @@ from fluxqueue.db.task_queue import (
 )
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.maintain import SWEEP_S, Maintenance
+from fluxqueue.worker.maintain import MAINTAIN, SWEEP, SWEEP_S, Maintenance
 from fluxqueue.worker.publish import publish_statuses
+from fluxqueue.worker.queue_keeping import LOOP as QUEUES
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.release import release_workloads
 from fluxqueue.worker.review import Reviewer
+from fluxqueue.worker.schedule import LOOP as CYCLE
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from fluxqueue.worker.settle import settle_workloads
 
@@ -106,7 +109,8 @@ class Worker:
 
     async def _schedule(self) -> None:
         if self._matcher is not None:
-            await self._matcher.run()
+            with self._context.liveness.turn(CYCLE):
+                await self._matcher.run()
 
     async def _review(self, namespace: str, name: str, uid: str, crashes: int = 0) -> None:
         if self._reviewer is None:
@@ -115,12 +119,22 @@ class Worker:
 
     async def run(self) -> None:
         """Run all loops until cancelled."""
+        self._expect_loops()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_running("listen", self._doorbell.listen))
             group.create_task(self._keep_running("look", self._doorbell.look))
             group.create_task(self._keep_running(EFFECTS, self._run_effects))
             group.create_task(self._keep_running(LATER, self._run_later))
             group.create_task(self._keep_running("matcher", self._lead_while_possible))
+            group.create_task(self._context.liveness.keep(self._context.database))
+
+    def _expect_loops(self) -> None:
+        liveness, settings = self._context.liveness, self._context.settings
+        for task in (TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH):
+            liveness.expect(task.value)
+        liveness.expect(SWEEP, is_periodic=True)
+        patience_s = LATE_S + 2 * int(settings.maintain_interval_s)
+        liveness.expect(MAINTAIN, patience_s=patience_s, is_periodic=True)
 
     async def _keep_running(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
         """Start ``body`` again whenever it ends, ever slower while it keeps failing."""
@@ -178,12 +192,15 @@ class Worker:
         self._matcher = CycleRunner(context, term)
         self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
+        for loop in (CYCLE, QUEUES):
+            context.liveness.expect(loop)
         try:
             await context.database.wake_matcher()
             await self._match_and_renew(term, duration_s)
         finally:
             self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
+            context.liveness.forget(CYCLE, QUEUES)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 

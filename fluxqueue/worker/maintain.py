@@ -15,9 +15,13 @@ from fluxqueue import metrics
 from fluxqueue.db import retention, task_queue
 from fluxqueue.db.life import drift_repair
 from fluxqueue.db.life.owed import sweep
+from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
+
+SWEEP, MAINTAIN = "sweep", "maintain"
+"""Their names where the times of loops are reported."""
 
 SWEEP_S = 2
 """How often somebody looks for what was lost."""
@@ -38,6 +42,10 @@ class Maintenance:
 
     async def sweep(self) -> None:
         """Give the tasks of dead workers to others, and defer what is owed and in no task."""
+        with self._context.liveness.turn(SWEEP):
+            await self._sweep()
+
+    async def _sweep(self) -> None:
         database = self._context.database
         self._context.heartbeats.beat("sweep", within_s=SWEEP_S + self._context.patience_s)
         for task in await task_queue.rescue_stalled(database.app):
@@ -50,19 +58,41 @@ class Maintenance:
             logger.info("was owed and in no task", extra={"action": task, "number": number})
 
     async def maintain(self) -> None:
-        """Prune, repair and report once; only drift that lasts from one time to the next."""
+        """Prune, repair and report once. Only drift that lasts from one time to the next.
+
+        What fails of it keeps nothing else from being done.
+        """
+        with self._context.liveness.turn(MAINTAIN):
+            await self._maintain()
+
+    async def _maintain(self) -> None:
         settings = self._context.settings
         within_s = settings.maintain_interval_s + self._context.patience_s
         self._context.heartbeats.beat("maintain", within_s=within_s)
+        failed: list[Exception] = []
+        for step in (self._prune, self._analyze, self._look_after_drift):
+            try:
+                await step()
+            except DatabaseUnavailable:
+                raise
+            except Exception as error:
+                logger.exception("maintenance failed", extra={"action": "maintain"})
+                failed.append(error)
+        if failed:
+            raise failed[0]
+
+    async def _prune(self) -> None:
+        settings = self._context.settings
         await retention.delete_old_rows(
             self._context.database,
             retention_s=settings.history_retention_s,
             accounting_retention_s=settings.accounting_retention_s,
         )
+
+    async def _analyze(self) -> None:
         analyzed = await retention.analyze_unknown(self._context.database)
         if analyzed:
             logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
-        await self._look_after_drift()
 
     async def _look_after_drift(self) -> None:
         rows = await drift_repair.drift(self._context.database)

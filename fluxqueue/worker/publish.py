@@ -9,11 +9,13 @@ names the FluxJob beside it. Its reason is that of the conditions.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.db.life.published import (
     PublishedRow,
     Told,
@@ -23,6 +25,7 @@ from fluxqueue.db.life.published import (
 )
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
+from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.holders import BY_QUEUE
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
@@ -31,9 +34,10 @@ from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.workload.fluxjob_object import (
     Since,
+    Troubles,
     reason_of,
     render_conditions,
     render_status,
@@ -44,6 +48,8 @@ from fluxqueue.workload.kinds import kind_named
 from fluxqueue.workload.references import read_reference
 
 S = FluxJobState
+
+logger = logging.getLogger(__name__)
 
 _EVENTS = {
     S.GATHERING: "{reason}",
@@ -69,12 +75,16 @@ async def publish_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
     EffectsFailed
         Something has failed, and is owed further.
     """
-    rows = await read_owed_status(context.database, uids)
+    parts, broken = await one_by_one(uids, lambda part: read_owed_status(context.database, part))
+    rows = [row for part in parts for row in part]
     done, failed = await all_at_once(rows, lambda row: _publish(context, row))
-    await remember_written(context.database, done)
-    await conclude(
-        context, TaskName.PUBLISH, len(done), {rows[n].uid: error for n, error in failed.items()}
+    by_uid = {one.uid: one for one in done}
+    _, unkept = await one_by_one(
+        list(by_uid),
+        lambda part: remember_written(context.database, [by_uid[uid] for uid in part]),
     )
+    broken |= unkept | {rows[number].uid: error for number, error in failed.items()}
+    await conclude(context, TaskName.PUBLISH, len(done) - len(unkept), broken)
 
 
 async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
@@ -86,6 +96,7 @@ async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
             reason=one["event"],
             message=one["message"],
             at_s=context.clock.now_s(),
+            is_warning=bool(one.get("is_warning")),
         )
         await tell_event(context.client, event)
     told = await tell(context, row)
@@ -144,6 +155,17 @@ async def _is_owed(context: WorkerContext, row: PublishedRow) -> bool:
 
 
 def _render(row: PublishedRow) -> dict[str, Any]:
+    """Return the whole status. If its slots cannot be rendered, the status says why instead."""
+    try:
+        return _rendered(row)
+    except Exception as error:
+        logger.exception("status cannot be rendered", extra={"uid": row.uid})
+        metrics.ROWS_SKIPPED.labels("publish").inc()
+        said = {**(row.stalled or {}), "publish": f"{type(error).__name__}: {as_text(error)}"}
+        return _rendered(replace(row, slots=(), held=(), starts_at=None, stalled=said))
+
+
+def _rendered(row: PublishedRow) -> dict[str, Any]:
     slots = [(slot["node"], slot["resources"]) for slot in row.slots]
     held = [(node["node"], node["resources"]) for node in row.held]
     started, ended = _epoch(row.started_at), _epoch(row.ended_at)
@@ -187,6 +209,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
             reason=_word(row),
             is_to_stop=bool(row.vacate_by or row.cancel_by),
             generation=row.observed_generation,
+            troubles=Troubles(row.faults, row.stalled or {}, _epoch(row.troubled_at)),
         ),
         operator=_operator(row),
         queue=row.queue,
@@ -195,6 +218,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
         priority=row.priority,
         priority_parts=row.priority_parts,
         generation=row.observed_generation,
+        last_good=row.said,
     )
 
 

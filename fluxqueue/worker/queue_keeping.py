@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.life.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
@@ -32,6 +33,9 @@ from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
+
+LOOP = "queues"
+"""Its name where the times of loops are reported."""
 
 STATUS_S = 2.0
 """The counts of a queue are written at most this often."""
@@ -57,7 +61,8 @@ class QueueKeeper:
         clock = self._context.clock
         while True:
             try:
-                await self.turn()
+                with self._context.liveness.turn(LOOP):
+                    await self.turn()
             except LostLeadership:
                 return
             except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
@@ -72,7 +77,13 @@ class QueueKeeper:
         now_s = self._context.clock.monotonic_s()
         if now_s - self._shares_at_s >= self._context.settings.fair_share_interval_s:
             self._shares_at_s = now_s
-            await self.share()
+            try:
+                await self.share()
+            except (LostLeadership, DatabaseUnavailable):
+                raise
+            except Exception:
+                metrics.ROWS_SKIPPED.labels("share").inc()
+                logger.exception("shares not computed; they stay as they are")
         await self.show()
 
     # --- fair share ----------------------------------------------------------------------------
@@ -112,7 +123,14 @@ class QueueKeeper:
         await self._count_levels()
         written = 0
         for one in figures:
-            written += await self._show_one(one)
+            try:
+                written += await self._show_one(one)
+            except (ApiUnavailable, DatabaseUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001  one queue must not keep the others away
+                metrics.ROWS_SKIPPED.labels("queue").inc()
+                extra = {"action": "queues", "queue": one.name, "error": str(error)}
+                logger.warning("counts of a queue not written", extra=extra)
         self._seen = (last, figures)
         return written
 

@@ -30,7 +30,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.publish import tell, write_status
 from fluxqueue.workload.gates import pin_patch, stop_patch, unpin_patch
 from fluxqueue.workload.kinds import kind_in_row, kind_of
@@ -51,7 +51,8 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
     EffectsFailed
         Something has failed, and is owed further.
     """
-    owed = await read_owed_releases(context.database, uids)
+    parts, broken = await one_by_one(uids, lambda part: read_owed_releases(context.database, part))
+    owed = [one for part in parts for one in part]
     starting = [one.uid for one in owed if one.wanted is not None and _lets_go(one.wanted)]
     rows = await read_published(context.database, starting) if starting else {}
     later = _told_later(context, owed, rows)
@@ -59,10 +60,12 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
         owed,
         lambda one: _release(context, one, rows.get(one.uid), is_put_off=one.uid in later),
     )
-    await finish(context.database, done)
-    await conclude(
-        context, TaskName.RELEASE, len(done), {owed[n].uid: error for n, error in failed.items()}
+    by_uid = {one.owed.uid: one for one in done}
+    _, unfinished = await one_by_one(
+        list(by_uid), lambda part: finish(context.database, [by_uid[uid] for uid in part])
     )
+    broken |= unfinished | {owed[number].uid: error for number, error in failed.items()}
+    await conclude(context, TaskName.RELEASE, len(done) - len(unfinished), broken)
 
 
 def _let_go_in(workload: Mapping[str, Any]) -> int | None:

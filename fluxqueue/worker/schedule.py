@@ -39,7 +39,7 @@ from fluxqueue.db.life.waiting import (
     unsatisfiable,
 )
 from fluxqueue.db.reading.review import has_news
-from fluxqueue.errors import DatabaseUnavailable, InvalidInput
+from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
 from fluxqueue.explain.review import Scene
 from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.levels import parse_levels
@@ -76,6 +76,8 @@ from fluxqueue.worker.preempting import Preempting
 logger = logging.getLogger(__name__)
 
 ROLE = "matcher"
+LOOP = "cycle"
+"""Its name where the times of loops are reported."""
 EXAMINED_MAX = 2000
 """New FluxJobs looked at for satisfiability in one cycle."""
 
@@ -124,9 +126,20 @@ class CycleRunner:
                 async with self._lock:
                     is_more = await self._cycle()
                     await self._let_make_way()
-        async with self._lock, self._in_doubt_after_failure():
-            if self._matcher is not None:
-                await self._plans.forecast(self._matcher)
+        async with self._lock:
+            await self._forecast()
+
+    async def _forecast(self) -> None:
+        """Tell those that wait when they can expect to start. What fails of it costs no start."""
+        try:
+            async with self._in_doubt_after_failure():
+                if self._matcher is not None:
+                    await self._plans.forecast(self._matcher)
+        except (LostLeadership, DatabaseUnavailable):
+            raise
+        except Exception:
+            metrics.ROWS_SKIPPED.labels("forecast").inc()
+            logger.exception("no forecast", extra={"action": "forecast"})
 
     async def _let_make_way(self) -> None:
         """What the last cycle wants of others, after it: they are locked in another order."""

@@ -8,15 +8,16 @@ that is in flight is sent again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fluxqueue import metrics
-from fluxqueue.db.life.settling import Evict, Ungate, finish, settle
+from fluxqueue.db.life.settling import Evict, Settled, Ungate, finish, settle
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.effects import all_at_once, conclude
+from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
 from fluxqueue.workload.gates import narrow_patch, ungate_patch
 
 
@@ -28,23 +29,31 @@ async def settle_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
     EffectsFailed
         Something has failed, and is owed further.
     """
-    async with context.database.begin() as tx:
-        settled = await settle(tx, uids, if_observed=True)
+
+    async def look(part: Sequence[str]) -> Settled:
+        async with context.database.begin() as tx:
+            return await settle(tx, part, if_observed=True)
+
+    parts, broken = await one_by_one(uids, look)
+    settled = Settled()
+    for part in parts:
+        settled.add(part)
     ungated, not_ungated = await all_at_once(settled.ungates, lambda one: _ungate(context, one))
     _, not_evicted = await all_at_once(settled.evictions, lambda one: _evict(context, one))
     failed = {
-        one.workload_uid: f"pod {one.namespace}/{one.name}: {error}"
+        one.workload_uid: replace(error, error=f"pod {one.namespace}/{one.name}: {error.error}")
         for pods, errors in ((settled.ungates, not_ungated), (settled.evictions, not_evicted))
         for one, error in _of(pods, errors)
     }
+    failed |= broken
     let_go = [uid for uid in ungated if uid is not None]
     await finish(context.database, settled, let_go=let_go, failed=failed)
     await conclude(context, TaskName.SETTLE, len(uids) - len(failed), failed)
 
 
 def _of(
-    pods: Sequence[Ungate] | Sequence[Evict], errors: Mapping[int, str]
-) -> list[tuple[Ungate | Evict, str]]:
+    pods: Sequence[Ungate] | Sequence[Evict], errors: Mapping[int, Failure]
+) -> list[tuple[Ungate | Evict, Failure]]:
     return [(pods[number], error) for number, error in errors.items()]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -56,6 +56,9 @@ _OURS = frozenset(
     }
 )
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
+
+HINTS_MAX = 5
+"""Unknown keys for which the nearest known key is found, which costs more than to read a value."""
 
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -109,26 +112,80 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
     ):
         _collect(found, meta.get("labels") or {}, f"{path}.labels", LABELS, "annotation")
         _collect(found, meta.get("annotations") or {}, f"{path}.annotations", ANNOTATIONS, "label")
-    jobspec: OwnJobspec | None = _read(found, labels.JOBSPEC, read_jobspec)
+    said = {key: _read(found, key, parse) for key, parse in _PARSERS.items()}
+    jobspec: OwnJobspec | None = said[labels.JOBSPEC]
     wishes = Wishes(
-        duration_s=_read(found, labels.DURATION, parse_duration),
-        priority=_read(found, labels.PRIORITY, _parse_priority),
-        is_exclusive=bool(_read(found, labels.EXCLUSIVE, _parse_bool)),
-        is_spread=bool(_read(found, labels.SPREAD, _parse_spread)),
-        within=_read(found, labels.WITHIN, _parse_level),
-        prefer_within=_read(found, labels.PREFER_WITHIN, _parse_level),
-        has_whole_cores=bool(_read(found, labels.CORES, _parse_cores)),
-        match_policy=_read(found, labels.MATCH_POLICY, _parse_match_policy),
-        queue=_read(found, labels.QUEUE, parse_queue),
+        duration_s=said[labels.DURATION],
+        priority=said[labels.PRIORITY],
+        is_exclusive=bool(said[labels.EXCLUSIVE]),
+        is_spread=bool(said[labels.SPREAD]),
+        within=said[labels.WITHIN],
+        prefer_within=said[labels.PREFER_WITHIN],
+        has_whole_cores=bool(said[labels.CORES]),
+        match_policy=said[labels.MATCH_POLICY],
+        queue=said[labels.QUEUE],
         jobspec=jobspec,
-        depends_on=_read(found, labels.DEPENDS_ON, parse_depends_on) or (),
-        begin=_read(found, labels.BEGIN_TIME, parse_begin_time),
-        is_held=bool(_read(found, labels.HOLD, _parse_bool)),
-        restarts_on_loss=bool(_read(found, labels.ON_NODE_LOSS, _parse_on_loss)),
+        depends_on=said[labels.DEPENDS_ON] or (),
+        begin=said[labels.BEGIN_TIME],
+        is_held=bool(said[labels.HOLD]),
+        restarts_on_loss=bool(said[labels.ON_NODE_LOSS]),
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
     return wishes if jobspec is None else _fill_from(wishes, jobspec)
+
+
+def values_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
+    """Return what an author says, by key, as it stands. The later of ``places`` wins.
+
+    ``places`` are metadata with their paths. A value of another type counts as its text.
+    """
+    found: dict[str, str] = {}
+    for _, meta in places:
+        for name, known in (("labels", LABELS), ("annotations", ANNOTATIONS)):
+            for key, value in (meta.get(name) or {}).items():
+                if key in known or key in _BOTH:
+                    found[key] = str(value)
+    return found
+
+
+def faults_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, InvalidInput]:
+    """Return each key under ``fluxqueue/`` that by itself cannot be used, and why.
+
+    Each key is read once, whatever the others say, so the cost is that of the keys. ``places`` are
+    as of ``values_of``.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    errors: dict[str, InvalidInput] = {}
+    for path, meta in places:
+        for name, known, other in (
+            ("labels", LABELS, "annotation"),
+            ("annotations", ANNOTATIONS, "label"),
+        ):
+            for key, value in (meta.get(name) or {}).items():
+                if not key.startswith(labels.PREFIX):
+                    continue
+                where = f"{path}.{name}[{key}]"
+                if key in known or key in _BOTH:
+                    found[key] = (where, value)
+                    continue
+                error = _misplaced(key, where, value, other, has_hint=len(errors) < HINTS_MAX)
+                if error is not None:
+                    errors[key] = error
+    for key, (where, value) in found.items():
+        try:
+            _read(found, key, _PARSERS.get(key, _as_it_is))
+        except InvalidInput as error:
+            errors[key] = error
+        except Exception as error:  # noqa: BLE001  a defect of one parser is of one value
+            errors[key] = InvalidInput(f"cannot be read ({error})", where=where, value=value)
+    return errors
+
+
+def _as_it_is(text: str, where: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput("is no text", where=where, value=text, hint="write it in quotes")
+    return text
 
 
 def first_said(several: Iterable[Wishes]) -> Wishes:
@@ -199,11 +256,21 @@ def _collect(
         where = f"{path}[{key}]"
         if key in known or key in _BOTH:
             found[key] = (where, value)
-        elif key in ANNOTATIONS | LABELS:
-            hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
-            raise InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)
-        elif key not in _OURS:
-            raise InvalidInput("is not known", where=where, value=value, hint=_nearest(key))
+        elif (error := _misplaced(key, where, value, other_place)) is not None:
+            raise error
+
+
+def _misplaced(
+    key: str, where: str, value: str, other_place: str, *, has_hint: bool = True
+) -> InvalidInput | None:
+    """Say why a key that is not read here should not be here. None where it is ours."""
+    if key in ANNOTATIONS | LABELS:
+        hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
+        return InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)
+    if key in _OURS:
+        return None
+    hint = _nearest(key) if has_hint else ""
+    return InvalidInput("is not known", where=where, value=value, hint=hint)
 
 
 def _nearest(key: str) -> str:
@@ -333,3 +400,22 @@ def parse_queue(text: str, where: str) -> str:
         value=text,
         hint="lower-case letters, digits and '-', at most 63 characters",
     )
+
+
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
+    labels.JOBSPEC: read_jobspec,
+    labels.DURATION: parse_duration,
+    labels.PRIORITY: _parse_priority,
+    labels.EXCLUSIVE: _parse_bool,
+    labels.SPREAD: _parse_spread,
+    labels.WITHIN: _parse_level,
+    labels.PREFER_WITHIN: _parse_level,
+    labels.CORES: _parse_cores,
+    labels.MATCH_POLICY: _parse_match_policy,
+    labels.QUEUE: parse_queue,
+    labels.DEPENDS_ON: parse_depends_on,
+    labels.BEGIN_TIME: parse_begin_time,
+    labels.HOLD: _parse_bool,
+    labels.ON_NODE_LOSS: _parse_on_loss,
+}
+"""How each key is read. The order is that of the errors."""

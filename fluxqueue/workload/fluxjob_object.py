@@ -7,11 +7,12 @@ Called by the controller (``build``) and by whoever writes status. The definitio
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
+from fluxqueue.fluxjob.faults import described
 from fluxqueue.fluxjob.holders import (
     BY_BEGIN_TIME,
     BY_COMPLEXITY,
@@ -39,6 +40,9 @@ FIELD_MANAGER = "fluxqueue"
 """Under which name our controller changes the spec of a FluxJob."""
 
 _MAX_REASON = 1024
+
+LAST_GOOD_MAX = 16_384
+"""Characters of an annotation that a status repeats. The row keeps longer ones."""
 
 
 def fluxjob_name(workload: Mapping[str, Any]) -> str:
@@ -156,6 +160,7 @@ def render_status(
     priority: int | None = None,
     priority_parts: Mapping[str, int] | None = None,
     generation: int | None = None,
+    last_good: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Render a whole status (a replacement for the old one); times are epoch seconds.
 
@@ -163,7 +168,8 @@ def render_status(
     ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
     one, made of ``priority_parts``. ``operator`` is what an operator set or has asked for, and
     ``accepted_by`` the queue that took it in, ``author_hold`` how its author holds it: no other
-    object tells, and they are read back when rows are rebuilt. ``generation`` is that of the spec
+    object tells, and they are read back when rows are rebuilt. So is ``last_good``, the annotations
+    that count where others cannot be used. ``generation`` is that of the spec
     that was heeded last.
     """
     status: dict[str, Any] = {
@@ -200,6 +206,9 @@ def render_status(
         status["priorityParts"] = dict(priority_parts or {})
     if operator:
         status["operator"] = dict(operator)
+    if last_good:
+        shown = {key: text for key, text in last_good.items() if len(text) <= LAST_GOOD_MAX}
+        status["lastGood"] = shown
     if resource_set is not None:
         status["R"] = dict(resource_set)
     return status
@@ -279,6 +288,16 @@ class Since:
     running: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Troubles:
+    """What is wrong with a FluxJob. ``faults``: in the form of the row (``fluxjob.faults``).
+    ``stalled``: by task, why the API server refuses an action. ``since_s``: epoch seconds."""
+
+    faults: Sequence[Mapping[str, Any]] = ()
+    stalled: Mapping[str, str] = field(default_factory=dict)
+    since_s: int | None = None
+
+
 def render_conditions(
     *,
     state: FluxJobState,
@@ -291,10 +310,11 @@ def render_conditions(
     reason: str | None = None,
     is_to_stop: bool = False,
     generation: int | None = None,
+    troubles: Troubles | None = None,
 ) -> list[dict[str, Any]]:
     """Render the conditions of its life: ``Queued``, ``Reserved``, ``Allocated``, ``Released``,
-    ``Running``, ``Finished`` and, where it applies, ``ConstraintsIgnored``
-    (``constraints.ignored`` names what).
+    ``Running``, ``Finished`` and, where they apply, ``ConstraintsIgnored``
+    (``constraints.ignored`` names what), ``InputValid`` (False) and ``Stalled`` (of ``troubles``).
 
     ``kubectl wait --for=condition=Finished fluxjob/x`` waits for the last resource to be back.
     ``started_at_s`` is when it was given its nodes; ``message`` goes with the one that its state is
@@ -333,6 +353,15 @@ def render_conditions(
                 "ConstraintsIgnored", True, submitted_at_s, "NotSupported", message, generation
             )
         )
+    troubles = troubles or Troubles()
+    since_s = submitted_at_s if troubles.since_s is None else troubles.since_s
+    if troubles.faults:
+        word, said = described(troubles.faults)
+        found.append(_condition("InputValid", False, since_s, word, said, generation))
+    if troubles.stalled:
+        told = [f"{task} is refused: {why}" for task, why in sorted(troubles.stalled.items())]
+        message = f"{'; '.join(told)}; it is tried again"
+        found.append(_condition("Stalled", True, since_s, "EffectRefused", message, generation))
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.fluxjob.node import NAME_KEY, ForeignPod, NodeFact
+from fluxqueue.fluxjob.node import CAPACITY_MAX, NAME_KEY, ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.workload.numa import NodeZones, read_zones
 from fluxqueue.workload.pods import controller_owner
@@ -44,7 +44,7 @@ def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None
         name=meta["name"],
         uid=meta["uid"],
         capacity={
-            name: to_base_units(name, value, where=f"status.allocatable.{name}")
+            name: min(CAPACITY_MAX, to_base_units(name, value, where=f"status.allocatable.{name}"))
             for name, value in allocatable.items()
         },
         labels={**(meta.get("labels") or {}), NAME_KEY: meta["name"]},

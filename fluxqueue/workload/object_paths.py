@@ -56,6 +56,16 @@ def without(obj: Mapping[str, Any], path: str) -> dict[str, Any]:
     return changed
 
 
+def replaced(obj: Any, at: Path, value: Any) -> Any:
+    """A copy of ``obj`` that has ``value`` at the place ``at``, which is there."""
+    if not at:
+        return value
+    key, *rest = at
+    copied: Any = list(obj) if isinstance(obj, list) else dict(obj)
+    copied[key] = replaced(copied[key], tuple(rest), value)
+    return copied
+
+
 def nested(path: str, value: Any) -> dict[str, Any]:
     """The smallest object in which ``path``, of keys alone, leads to ``value``."""
     for name in reversed(path.split(".")):

@@ -14,7 +14,7 @@ from typing import Any
 
 from fluxqueue.errors import TooComplex
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
-from fluxqueue.workload.quantity import to_base_units
+from fluxqueue.workload.quantity import MAX_UNITS, to_base_units
 from fluxqueue.workload.site import DEFAULT_CPU_M
 
 Amounts = dict[str, int]
@@ -70,7 +70,7 @@ def raw_request(
     total = _containers(spec, where, in_use)
     _override_by_pod_level(total, spec.get("resources") or {}, f"{where}.resources")
     _add(total, _read(spec.get("overhead") or {}, f"{where}.overhead"))
-    result = {name: amount for name, amount in total.items() if amount}
+    result = {name: min(amount, MAX_UNITS) for name, amount in total.items() if amount}
     result[PODS] = 1
     return result
 

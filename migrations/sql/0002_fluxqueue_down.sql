@@ -31,6 +31,8 @@ DROP FUNCTION fluxqueue_wake_matcher CASCADE;
 DROP FUNCTION fluxqueue_defer CASCADE;
 DROP TABLE cluster;
 DROP TABLE schema_floor;
+DROP TABLE loops;
+DROP TABLE set_aside;
 DROP TABLE accounting;
 DROP TABLE dependencies;
 DROP TABLE fair_shares;

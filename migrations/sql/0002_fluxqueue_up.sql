@@ -18,6 +18,10 @@ CREATE TABLE fluxjobs (
     publish_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
     settle_at TIMESTAMP WITH TIME ZONE,
+    said JSONB DEFAULT '{}'::jsonb NOT NULL,
+    faults JSONB DEFAULT '[]'::jsonb NOT NULL,
+    stalled JSONB DEFAULT '{}'::jsonb NOT NULL,
+    troubled_at TIMESTAMP WITH TIME ZONE,
     last_error TEXT,
     user_name TEXT DEFAULT '' NOT NULL,
     queue TEXT DEFAULT 'default' NOT NULL,
@@ -151,6 +155,14 @@ COMMENT ON COLUMN fluxjobs.publish_at IS 'owed: its status is to be written, fro
 COMMENT ON COLUMN fluxjobs.release_at IS 'owed: its workload object is to be made what the row says';
 
 COMMENT ON COLUMN fluxjobs.settle_at IS 'owed: a look at its pods, slots or begin time, from then on';
+
+COMMENT ON COLUMN fluxjobs.said IS 'what its author says that counts, by annotation: the last good value of each';
+
+COMMENT ON COLUMN fluxjobs.faults IS 'what of its objects cannot be used since it was admitted';
+
+COMMENT ON COLUMN fluxjobs.stalled IS 'why what is owed is refused, by task';
+
+COMMENT ON COLUMN fluxjobs.troubled_at IS 'since when it has faults, or stalls';
 
 COMMENT ON COLUMN fluxjobs.last_error IS 'why what is owed has failed last';
 
@@ -760,6 +772,60 @@ COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 
 COMMENT ON COLUMN accounting.reason IS 'why it ended so, for people';
 
+CREATE TABLE set_aside (
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    namespace TEXT DEFAULT '' NOT NULL,
+    name TEXT DEFAULT '' NOT NULL,
+    reason TEXT NOT NULL,
+    since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT pk_set_aside PRIMARY KEY (kind, key)
+);
+
+COMMENT ON TABLE set_aside IS 'Objects that the controller cannot read or write down, and why';
+
+COMMENT ON COLUMN set_aside.kind IS 'workload, node, queue, foreign, ...';
+
+COMMENT ON COLUMN set_aside.key IS 'its UID, or its name';
+
+COMMENT ON COLUMN set_aside.namespace IS 'namespace of the object; empty where it has none';
+
+COMMENT ON COLUMN set_aside.name IS 'its name';
+
+COMMENT ON COLUMN set_aside.reason IS 'why it cannot be used';
+
+COMMENT ON COLUMN set_aside.since IS 'since when';
+
+CREATE TABLE loops (
+    loop TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    began_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    written_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    succeeded_at TIMESTAMP WITH TIME ZONE,
+    failed_at TIMESTAMP WITH TIME ZONE,
+    error TEXT,
+    patience_s INTEGER NOT NULL,
+    CONSTRAINT pk_loops PRIMARY KEY (loop)
+);
+
+COMMENT ON TABLE loops IS 'When each loop of controller and worker last succeeded';
+
+COMMENT ON COLUMN loops.loop IS 'cycle, observe, publish, sweep, ...';
+
+COMMENT ON COLUMN loops.holder IS 'the process that wrote this last';
+
+COMMENT ON COLUMN loops.began_at IS 'since when it has been run without a pause';
+
+COMMENT ON COLUMN loops.written_at IS 'when this was written';
+
+COMMENT ON COLUMN loops.succeeded_at IS 'when it last succeeded, or had nothing to do';
+
+COMMENT ON COLUMN loops.failed_at IS 'when it last failed';
+
+COMMENT ON COLUMN loops.error IS 'why it has failed since it last succeeded';
+
+COMMENT ON COLUMN loops.patience_s IS 'so long without success, and it is late';
+
 CREATE TABLE schema_floor (
     is_only BOOLEAN DEFAULT true NOT NULL,
     oldest_head TEXT NOT NULL,
@@ -1229,12 +1295,26 @@ BEGIN
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
     END IF;
+    -- An action that is not pending any more is not refused any more.
+    IF new_row.stalled <> '{}' THEN
+        new_row.stalled := new_row.stalled - ARRAY[
+            CASE WHEN new_row.release_at IS NULL THEN 'release' END,
+            CASE WHEN new_row.settle_at IS NULL THEN 'settle' END,
+            CASE WHEN new_row.publish_at IS NULL THEN 'publish' END];
+    END IF;
     IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
-        new_row.expected_start, new_row.queue, new_row.observed_generation)
+        new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
+        new_row.stalled)
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
-        old_row.expected_start, old_row.queue, old_row.observed_generation) THEN
+        old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
+        old_row.stalled) THEN
         new_row.version := old_row.version + 1;
+    END IF;
+    IF new_row.faults = '[]' AND new_row.stalled = '{}' THEN
+        new_row.troubled_at := NULL;
+    ELSIF new_row.troubled_at IS NULL THEN
+        new_row.troubled_at := now();
     END IF;
     RETURN new_row;
 END
@@ -1425,13 +1505,30 @@ ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jo
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 
--- What the cycle could not read or decide: it waits for another request, for other software or for
--- `fluxqueue db release`.
+-- Jobs and objects that are set aside, so that all others continue. held_by says why.
+-- quarantine, too-complex: the cycle could not read or decide the job. It waits for another request,
+-- for other software or for `fluxqueue db release`. input: the last good values count.
+-- stalled: the API server refuses an action, and it is tried again. Others: the kind of an object.
 CREATE VIEW quarantine AS
 SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
        uid, date_trunc('second', now() - submitted_at) AS waiting
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
-ORDER BY jobid;
+UNION ALL
+SELECT jobid, namespace, workload_name, queue, user_name, 'input',
+       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(faults) f), NULL,
+       uid, date_trunc('second', now() - troubled_at)
+FROM fluxjobs WHERE faults <> '[]' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
+UNION ALL
+SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
+       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
+       uid, date_trunc('second', now() - troubled_at)
+FROM fluxjobs WHERE stalled <> '{}'
+UNION ALL
+SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
+       date_trunc('second', now() - s.since)
+FROM set_aside s
+WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
+ORDER BY jobid, namespace, name;
 
 CREATE VIEW node_usage AS
 WITH capacity AS (
@@ -1530,17 +1627,17 @@ COMMENT ON COLUMN queue.priority IS 'Higher goes first';
 COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
 COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
 COMMENT ON COLUMN queue.reason IS 'Why it waits';
-COMMENT ON VIEW quarantine IS 'What could not be read or decided, and is set aside';
-COMMENT ON COLUMN quarantine.jobid IS 'Its number';
+COMMENT ON VIEW quarantine IS 'What could not be used, read, decided or carried out, and is set aside';
+COMMENT ON COLUMN quarantine.jobid IS 'Its number; null: no FluxJob stands for it';
 COMMENT ON COLUMN quarantine.namespace IS 'Namespace of the workload';
 COMMENT ON COLUMN quarantine.name IS 'Name of the workload';
 COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
 COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
-COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine';
+COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine: it is held; input, stalled, or the kind of an object';
 COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
 COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
-COMMENT ON COLUMN quarantine.uid IS 'UID of the workload';
-COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN quarantine.uid IS 'UID of the workload, or what tells an object from others of its kind';
+COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted, or set aside';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
 COMMENT ON COLUMN pending_queue.position IS 'Its turn';
 COMMENT ON COLUMN pending_queue.jobid IS 'Its number';

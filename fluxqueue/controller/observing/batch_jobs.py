@@ -17,7 +17,7 @@ from fluxqueue.controller.observing.seen import trim_job
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import JOBS
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
@@ -47,6 +47,7 @@ class BatchJobs:
         *,
         is_known: Callable[[str], bool],
         on_change: Callable[[Object | None, Object | None], None],
+        on_trouble: TroubleHandler | None = None,
     ) -> None:
         self._client, self._clock = client, clock
         self._is_known, self._on_change = is_known, on_change
@@ -57,6 +58,7 @@ class BatchJobs:
             label_selector=labels.MANAGED,
             transform=trim_job,
             on_change=self._see,
+            on_trouble=on_trouble,
             retry_cap_s=5.0,
         )
 
@@ -85,6 +87,14 @@ class BatchJobs:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _stray(self, job: Object) -> Object | None:
+        try:
+            return self._find_stray(job)
+        except Exception as error:  # noqa: BLE001  one that cannot be read is no reason to stop
+            uid = job["metadata"].get("uid")
+            logger.warning("Job cannot be read", extra={"uid": uid, "error": str(error)})
+            return None
+
+    def _find_stray(self, job: Object) -> Object | None:
         template = (job.get("spec") or {}).get("template") or {}
         is_ours = (
             self._is_known(job["metadata"]["uid"])
@@ -102,7 +112,11 @@ class BatchJobs:
     def _may_be_there(self, job: Object) -> bool:
         """Whether anything depends on that it has only lost its label."""
         meta = job["metadata"]
-        is_over = BATCH_JOB.fact(job).result is not None or bool(meta.get("deletionTimestamp"))
+        try:
+            has_ended = BATCH_JOB.fact(job).result is not None
+        except Exception:  # noqa: BLE001  of one that cannot be read it is asked
+            has_ended = False
+        is_over = has_ended or bool(meta.get("deletionTimestamp"))
         return not is_over and self._is_known(meta["uid"])
 
     def _ask(self, job: Object) -> None:

@@ -31,11 +31,15 @@ from fluxqueue.controller.term import Term
 from fluxqueue.db.life.observations import Known, read_known
 from fluxqueue.db.life.queues import queue_names
 from fluxqueue.db.life.rebuild import prepare
+from fluxqueue.db.liveness import Liveness
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
 
 logger = logging.getLogger(__name__)
+
+LOOP = "resync"
+"""Its name where the times of loops are reported."""
 
 PAGE = 1000
 """Nodes and pods of others written at once."""
@@ -60,7 +64,9 @@ class Comparing:
         watches: Watches,
         writing: Writing,
         wrapper: Wrapper,
+        liveness: Liveness,
     ) -> None:
+        self._liveness = liveness
         self._term, self._client, self._settings, self._clock = term, client, settings, clock
         self._workloads, self._marking, self._watches = workloads, marking, watches
         self._foreign = marking.foreign
@@ -83,10 +89,15 @@ class Comparing:
             try:
                 await self.compare()
             except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                self._liveness.fail(LOOP, error)
                 logger.warning("resync failed", extra={"action": "begin", "error": str(error)})
                 await self._clock.sleep(pause)
                 pause = min(2 * pause, RETRY_MAX_S)
+            except Exception as error:
+                self._liveness.fail(LOOP, error)
+                raise
             else:
+                self._liveness.succeed(LOOP)
                 self.is_begun = True
                 return
 
@@ -103,13 +114,16 @@ class Comparing:
             await self._clock.sleep(pause_s)
             try:
                 await self.resync()
+                self._liveness.succeed(LOOP)
                 pause_s = self._settings.resync_interval_s
                 continue
             except LostLeadership:
                 raise
             except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                self._liveness.fail(LOOP, error)
                 logger.warning("resync failed", extra={"action": "resync", "error": str(error)})
-            except Exception:
+            except Exception as error:
+                self._liveness.fail(LOOP, error)
                 logger.exception("resync failed and is repeated")
             pause_s = min(RESYNC_RETRY_S, self._settings.resync_interval_s)
 
@@ -169,6 +183,8 @@ class Comparing:
             self._writing.see,
             self._writing.see_gone,
             self._writing.remember,
+            self._writing.is_unsure,
+            self._writing.recall,
             self._term.database.begin,
         )
         if mending.is_takeover_in_pages:

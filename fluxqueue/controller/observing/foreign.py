@@ -7,16 +7,12 @@ told of it ends here, and the rest is written in batches.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.objects import Object
 from fluxqueue.workload.nodes import foreign_pod
-
-logger = logging.getLogger(__name__)
 
 Change = tuple[list[ForeignPod], list[str]]
 """Pods that take something of a node, and the UIDs of those that no longer do."""
@@ -28,13 +24,19 @@ EVERY_S = 0.5
 class ForeignPods:
     """Remembers which pods of others stand in the rows.
 
-    Parameters: ``find`` gives a pod by its UID if it exists and is not ours.
+    Parameters: ``find`` gives a pod by its UID if it exists and is not ours. ``on_trouble`` gets
+    each pod that cannot be read, with the error, and all others without one. The row of a pod that
+    cannot be read stays.
 
     ``due_s``: when the next batch may be written (monotonic).
     """
 
-    def __init__(self, find: Callable[[str], Object | None]) -> None:
-        self._find = find
+    def __init__(
+        self,
+        find: Callable[[str], Object | None],
+        on_trouble: Callable[[str, Object | None, Exception | None], None] = lambda *_: None,
+    ) -> None:
+        self._find, self._on_trouble = find, on_trouble
         self._written: set[str] = set()
         self.due_s = float("-inf")
 
@@ -56,20 +58,18 @@ class ForeignPods:
         present: list[ForeignPod] = []
         gone: list[str] = []
         for uid in uids:
-            used = self._used(uid)
+            pod = self._find(uid)
+            try:
+                used = foreign_pod(pod) if pod is not None else None
+            except Exception as error:  # noqa: BLE001  one pod must not keep the others away
+                self._on_trouble(uid, pod, error)
+                continue
+            self._on_trouble(uid, pod, None)
             if used is not None:
                 present.append(used)
             elif uid in self._written:
                 gone.append(uid)
         return present, gone
-
-    def _used(self, uid: str) -> ForeignPod | None:
-        pod = self._find(uid)
-        try:
-            return foreign_pod(pod) if pod is not None else None
-        except InvalidInput as error:
-            logger.warning("pod cannot be read", extra={"uid": uid, "error": str(error)})
-            return None
 
     def remember(self, written: Change, *, at_s: float | None = None) -> None:
         """Take in what was written; in a batch of events, when that was (monotonic)."""

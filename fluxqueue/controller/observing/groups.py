@@ -16,6 +16,7 @@ window*: until none has come for a while. Those that come later grow it.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +37,8 @@ from fluxqueue.workload.groups import Membership, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.pods import controller_owner, has_ended, pod_fact
+
+logger = logging.getLogger(__name__)
 
 _NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
 
@@ -457,9 +460,18 @@ async def list_groups(client: KubeClient) -> list[KnownGroup]:
         They cannot be listed.
     """
     found, _ = await client.collect(
-        FLUXJOBS, keep=_published, label_selector=f"{labels.WITHOUT_OBJECT}=true"
+        FLUXJOBS, keep=_published_safely, label_selector=f"{labels.WITHOUT_OBJECT}=true"
     )
     return sorted((one for one in found if one is not None), key=lambda one: one.created)
+
+
+def _published_safely(fluxjob: Object) -> KnownGroup | None:
+    try:
+        return _published(fluxjob)
+    except Exception as error:  # noqa: BLE001  one FluxJob must not hide the groups of all others
+        name = (fluxjob.get("metadata") or {}).get("name")
+        logger.warning("FluxJob cannot be read", extra={"fluxjob": name, "error": str(error)})
+        return None
 
 
 def _published(fluxjob: Object) -> KnownGroup | None:

@@ -8,7 +8,8 @@ together, and has FluxJobs made (``wrapping``). It neither asks the API server n
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.foreign import ForeignPods
@@ -17,6 +18,7 @@ from fluxqueue.controller.observing.marks import GATHER_S, Kind, Marks
 from fluxqueue.controller.observing.owners import Owners
 from fluxqueue.controller.observing.pod_groups import PodGroups
 from fluxqueue.controller.observing.seen import is_news, is_pod_news
+from fluxqueue.controller.observing.troubles import FOREIGN, OWNER, WORKLOAD, Troubles
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.db.life.observations import KnownGroup
@@ -56,13 +58,19 @@ class Marking:
         marks: Marks,
         workloads: Workloads,
         wrapper: Wrapper,
+        troubles: Troubles,
     ) -> None:
         self._clock, self._marks = clock, marks
-        self._workloads, self._wrapper = workloads, wrapper
-        self.foreign = ForeignPods(self._find_foreign)
-        self._pod_groups = PodGroups(client, clock, self._on_pod_group)
+        self._workloads, self._wrapper, self._troubles = workloads, wrapper, troubles
+        self.foreign = ForeignPods(self._find_foreign, self._on_foreign_trouble)
+        self._pod_groups = PodGroups(client, clock, self._on_pod_group, troubles.tell_of)
         self._owners = Owners(
-            client, clock, owner_kinds, find=workloads.find, on_found=self._on_owner
+            client,
+            clock,
+            owner_kinds,
+            find=workloads.find,
+            on_found=self._on_owner,
+            on_trouble=self._on_owner_trouble,
         )
         self._groups = Groups(
             workloads.objects.get,
@@ -72,6 +80,17 @@ class Marking:
             window_s=window_s,
         )
         self._alarms: dict[str, asyncio.TimerHandle] = {}
+
+    def _on_foreign_trouble(self, uid: str, pod: Object | None, error: Exception | None) -> None:
+        if error is None:
+            self._troubles.clear(FOREIGN, uid)
+        else:
+            self._troubles.note(FOREIGN, uid, error, pod, type_of=("v1", "Pod"))
+
+    def _on_owner_trouble(self, owner: Mapping[str, Any], namespace: str, error: Exception) -> None:
+        at = {"namespace": namespace, "name": owner["name"], "uid": owner["uid"]}
+        of = (owner["apiVersion"], owner["kind"])
+        self._troubles.note(OWNER, owner["uid"], error, {"metadata": at}, type_of=of)
 
     async def run(self) -> None:
         """Follow what PodGroup objects say, until cancelled."""
@@ -120,7 +139,7 @@ class Marking:
             self._part_with_strangers(uid)
         if new is None and old is not None:
             self._groups.lose_job(old)
-        if old is None or new is None or is_news(old, new):
+        if _is_news(old, new):
             self.mark_workload(uid)
             for group in self._groups.of_job(uid):
                 self._see_group(group)
@@ -135,7 +154,7 @@ class Marking:
         is_ours = new is not None and (uid in self._workloads.flux_uids or is_taken_in(new))
         self._groups.hold(uid, new if is_ours else None)
         self._keep(uid, old, self._groups.object(uid))
-        if old is None or new is None or is_news(old, new):
+        if _is_news(old, new):
             self.mark_workload(uid)
 
     # --- pods and nodes ----------------------------------------------------------------------
@@ -168,7 +187,7 @@ class Marking:
         """A node was ``old`` and is ``new``."""
         node = new or old
         assert node is not None, "an informer tells of an object, old or new"
-        if old is None or new is None or node_fact(old) != node_fact(new):
+        if old is None or new is None or _is_node_news(old, new):
             self.mark_node(node["metadata"]["name"])
 
     def mark_node(self, name: str) -> None:
@@ -197,7 +216,7 @@ class Marking:
 
     def _on_bare_pod(self, uid: str, old: Object | None, new: Object | None) -> None:
         self._keep(uid, old, new)
-        if old is None or new is None or is_news(old, new):
+        if _is_news(old, new):
             self.mark_workload(uid)
 
     def _on_pod_of_ours(self, workload: str, old: Object | None, new: Object | None) -> None:
@@ -246,7 +265,12 @@ class Marking:
 
     def _see_group(self, uid: str, *, within_s: float = GATHER_S) -> None:
         """Put together anew what stands for a group, and have it written."""
-        self._workloads.keep(uid, self._groups.object(uid))
+        try:
+            stands = self._groups.object(uid)
+        except Exception as error:  # noqa: BLE001  it stays as it was, others go on
+            self._troubles.note(WORKLOAD, uid, error, self._workloads.objects.get(uid))
+            return
+        self._workloads.keep(uid, stands)
         self.mark_workload(uid, within_s=within_s)
         closes_in_s = self._groups.closes_in_s(uid)
         if closes_in_s is not None:
@@ -293,6 +317,25 @@ def _uid(old: Object | None, new: Object | None) -> str:
     told = new or old
     assert told is not None, "an informer tells of an object, old or new"
     return str(told["metadata"]["uid"])
+
+
+def _is_news(old: Object | None, new: Object | None) -> bool:
+    """Whether a change of a workload must be written. Of one that cannot be read it always is, so
+    that it is reported.
+    """
+    if old is None or new is None:
+        return True
+    try:
+        return is_news(old, new)
+    except Exception:  # noqa: BLE001  the writer finds out what is wrong with it
+        return True
+
+
+def _is_node_news(old: Object, new: Object) -> bool:
+    try:
+        return node_fact(old) != node_fact(new)
+    except Exception:  # noqa: BLE001  the writer finds out what is wrong with it
+        return True
 
 
 def _is_as_owned(old: Object, new: Object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -49,6 +49,8 @@ class Mending:
     writing : held while a page is compared and written, so that what is seen and what is written
         go in one order.
     see, see_gone : make observations.
+    is_unsure : tells whether ``see`` met something spoilt with a past that is not known yet. It is
+        seen again after ``recall``.
     remember : is told what was written.
     begin_beside : opens a transaction that holds up no other.
     """
@@ -60,6 +62,8 @@ class Mending:
     see: resync.See
     see_gone: resync.SeeGone
     remember: Remember
+    is_unsure: Callable[[], bool]
+    recall: Callable[[], Awaitable[bool]]
     begin_beside: Begin
     mended: resync.Mended = field(default_factory=resync.Mended)
     disbelieved: dict[str, str] = field(default_factory=dict)
@@ -110,14 +114,16 @@ class Mending:
         """Write a page; why it could not be, None where it is written."""
         try:
             async with self.writing:
-                await self._write(page, doubted)
+                while not await self._write(page, doubted):
+                    await self.recall()
         except (LostLeadership, Transient):
             raise
         except Exception as error:  # noqa: BLE001  whatever it is, it is of one of these
             return error
         return None
 
-    async def _write(self, page: Sequence[str], doubted: Collection[str]) -> None:
+    async def _write(self, page: Sequence[str], doubted: Collection[str]) -> bool:
+        """Write a page. False where it has to be seen again first, and nothing was written."""
         is_room_measured = bool(self.suspects.found)
         sight = self.sight.of(page)
         async with self.begin() as tx:
@@ -125,12 +131,15 @@ class Mending:
                 await hold_decisions(tx)
             present = await read_present(tx, page)
             differences = resync.compare(sight, present, page, self.see, self.see_gone, doubted)
+            if self.is_unsure():
+                return False
             taken = await resync.write(
                 tx, differences, self._held, is_room_measured=is_room_measured
             )
         seen = [*differences.changed, *(one.seen for one in differences.found)]
         self.remember(seen, differences.gone)
         self.mended.add(differences, taken)
+        return True
 
     async def _take_alone(self, uid: str, error: Exception) -> bool:
         """What it fails for stands in its record, or else in its objects; tell whether it was

@@ -11,18 +11,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.comparing import Comparing
 from fluxqueue.controller.observing.marking import Marking
 from fluxqueue.controller.observing.marks import Marks
+from fluxqueue.controller.observing.recalling import recall
 from fluxqueue.controller.observing.seen import Reader
+from fluxqueue.controller.observing.troubles import Troubles
 from fluxqueue.controller.observing.watches import Watches
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.observing.wrapping import Wrapper
 from fluxqueue.controller.observing.writing import Writing
 from fluxqueue.controller.term import Term
+from fluxqueue.db.life.past import Past
+from fluxqueue.db.liveness import Liveness
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
@@ -33,14 +38,24 @@ from fluxqueue.workload.site import Site
 class Observer:
     """Follows the cluster while its term lasts."""
 
-    def __init__(self, term: Term, client: KubeClient, settings: Settings, clock: Clock) -> None:
-        self.term = term
+    def __init__(
+        self,
+        term: Term,
+        client: KubeClient,
+        settings: Settings,
+        clock: Clock,
+        liveness: Liveness | None = None,
+    ) -> None:
+        self.term, self._client = term, client
+        liveness = liveness or Liveness(clock, "controller")
+        self._liveness = liveness
         site = Site(
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
         marks = Marks(clock)
         self.workloads = Workloads()
+        self.troubles = Troubles(client, clock, term.begin_write)
         self.wrapper = Wrapper(
             client,
             clock,
@@ -49,6 +64,7 @@ class Observer:
             stands=self.stands,
             class_values=self._class_values,
             on_made=self._on_made,
+            recall=self._recall,
         )
         self.marking = Marking(
             client,
@@ -58,9 +74,15 @@ class Observer:
             marks=marks,
             workloads=self.workloads,
             wrapper=self.wrapper,
+            troubles=self.troubles,
         )
         self.watches = Watches(
-            client, clock, owner_kinds, self.marking, policy=settings.queue_policy
+            client,
+            clock,
+            owner_kinds,
+            self.marking,
+            troubles=self.troubles,
+            policy=settings.queue_policy,
         )
         self.writing = Writing(
             term,
@@ -71,6 +93,9 @@ class Observer:
             watches=self.watches,
             foreign=self.marking.foreign,
             wrapper=self.wrapper,
+            troubles=self.troubles,
+            liveness=liveness,
+            recall=self._recall,
             delay_s=lambda: client.answer_times.delay_s,
         )
         self.comparing = Comparing(
@@ -83,6 +108,7 @@ class Observer:
             watches=self.watches,
             writing=self.writing,
             wrapper=self.wrapper,
+            liveness=liveness,
         )
 
     @property
@@ -103,6 +129,9 @@ class Observer:
         found = self.find(uid)
         return found is not None and not found["metadata"].get("deletionTimestamp")
 
+    async def _recall(self, uids: AbstractSet[str]) -> dict[str, Past]:
+        return await recall(self.term.database, self._client, uids, self.workloads.objects)
+
     def _class_values(self) -> Mapping[str, int]:
         return self.watches.class_values()
 
@@ -122,6 +151,7 @@ class Observer:
             beside.append(self._start(self.wrapper.run()))
             beside.append(self._start(self.marking.run()))
             await self.comparing.begin()
+            beside.append(self._start(self.troubles.run()))
             beside.append(self._start(self.watches.run()))
             beside.append(self._start(self.term.confirm_for_ever()))
             beside.append(self._start(self.comparing.run()))

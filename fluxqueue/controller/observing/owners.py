@@ -55,6 +55,11 @@ class _Found:
     size: int | None = None
 
 
+def _log_trouble(owner: Mapping[str, Any], namespace: str, error: Exception) -> None:
+    extra = {"action": "owner", "uid": owner["uid"], "namespace": namespace, "error": str(error)}
+    logger.error("owner cannot be read; taken for the topmost", extra=extra)
+
+
 class Owners:
     """The topmost controllers of pods.
 
@@ -62,6 +67,8 @@ class Owners:
     ----------
     find : gives an object that is watched anyway (a BatchJob, a Pod) by its UID.
     on_found : told the UID of a pod whose topmost owner is known now.
+    on_trouble : gets an owner reference, its namespace and the error, if that owner cannot be read.
+        The owner counts as the topmost one then.
     """
 
     def __init__(
@@ -72,8 +79,10 @@ class Owners:
         *,
         find: Callable[[str], Object | None],
         on_found: Callable[[str], None],
+        on_trouble: Callable[[Mapping[str, Any], str, Exception], None] = _log_trouble,
     ) -> None:
         self._client, self._clock, self._kinds = client, clock, kinds
+        self._on_trouble = on_trouble
         self._find, self._on_found = find, on_found
         self._known: dict[str, _Found] = {}
         self._waiting: dict[str, set[str]] = {}
@@ -139,6 +148,10 @@ class Owners:
                     extra = {"action": "owner", "uid": uid, "error": str(error)}
                     logger.warning("owner not read; tried again", extra=extra)
                     await self._clock.sleep(backoff.next_delay_s())
+                except Exception as error:  # noqa: BLE001  its pods must not wait for ever
+                    self._on_trouble(owner, namespace, error)
+                    found = _Found(None)
+                    break
         finally:
             del self._tasks[uid]
         if len(self._known) >= KNOWN_MAX:

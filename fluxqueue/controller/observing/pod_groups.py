@@ -18,7 +18,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import Resource
 from fluxqueue.objects import Object
 
@@ -52,11 +52,18 @@ class PodGroups:
     """The PodGroup objects there are; ``on_change`` is told namespace and name of a group."""
 
     def __init__(
-        self, client: KubeClient, clock: Clock, on_change: Callable[[str, str], None]
+        self,
+        client: KubeClient,
+        clock: Clock,
+        on_change: Callable[[str, str], None],
+        on_trouble: TroubleHandler | None = None,
     ) -> None:
         self._client, self._clock, self._on_change = client, clock, on_change
+        self._on_trouble = on_trouble
         self._informers: dict[str, Informer] = {}
         self._declared: dict[tuple[str, str], dict[str, Declared]] = {}
+        self._names: dict[str, set[str]] = {}
+        """Of which groups each object speaks, by its UID."""
 
     def find(self, namespace: str, name: str) -> Declared | None:
         """What the object of that name says; None where there is none, or it says no size.
@@ -83,13 +90,20 @@ class PodGroups:
             for resource in await find_served(self._client, KINDS):
                 if resource.key not in self._informers and await self._may_read(resource):
                     informer = Informer(
-                        self._client, resource, on_change=self._changed, retry_cap_s=60.0
+                        self._client,
+                        resource,
+                        on_change=self._changed,
+                        on_trouble=self._on_trouble,
+                        retry_cap_s=60.0,
                     )
                     self._informers[resource.key] = informer
                     informer.start()
         except (ApiUnavailable, ApiError) as error:
             extra = {"action": "discover", "error": str(error)}
             logger.warning("kinds of groups not read; tried again", extra=extra)
+        except Exception:
+            # What one definition says must not end the observation of all others.
+            logger.exception("kinds of groups not read; tried again")
 
     async def _may_read(self, resource: Resource) -> bool:
         try:
@@ -99,10 +113,14 @@ class PodGroups:
         return True
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
-        before, now = (dict(read_declared(one)) if one else {} for one in (old, new))
         found = new or old
         assert found is not None, "an informer tells of an object, old or new"
         namespace, uid = found["metadata"]["namespace"], found["metadata"]["uid"]
+        # One that cannot be read raises here, and what it said before goes on counting.
+        now = dict(read_declared(new)) if new else {}
+        before = self._names.pop(uid, set())
+        if now:
+            self._names[uid] = set(now)
         for name in {*before, *now}:
             said = self._declared.setdefault((namespace, name), {})
             if name in now:

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.troubles import said
 from fluxqueue.db.life.queues import QueueSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
-from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
 from fluxqueue.objects import Object
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
@@ -53,6 +54,7 @@ class QueueWatch:
     clock: Clock
     policy: str
     """Policy of the queue ``default`` where it has to be made."""
+    on_trouble: TroubleHandler | None = None
     queues: Informer = field(init=False)
     namespaces: Informer = field(init=False)
 
@@ -63,6 +65,7 @@ class QueueWatch:
             FLUXQUEUES,
             on_change=self._on_queue,
             transform=trim_queue,
+            on_trouble=self.on_trouble,
             retry_cap_s=RETRY_CAP_S,
         )
         self.namespaces = Informer(
@@ -70,6 +73,7 @@ class QueueWatch:
             NAMESPACES,
             on_change=self._on_namespace,
             transform=trim_namespace,
+            on_trouble=self.on_trouble,
             retry_cap_s=RETRY_CAP_S,
         )
 
@@ -97,18 +101,23 @@ class QueueWatch:
 
     def _see_one(self, queue: Object) -> QueueSeen:
         meta, spec = queue["metadata"], queue["spec"]
-        rules, fault = None, None
+        rules, namespaces, fault = None, None, None
         try:
             rules = read_rules(meta["name"], spec)
+            namespaces = self._allowed(spec)
         except (InvalidInput, InvalidSettings) as error:
             fault = str(error)
+        except Exception as error:
+            # A defect met by one queue: its former spec stays in force, and all others go on.
+            logger.exception("queue cannot be read", extra={"queue": meta["name"]})
+            fault = said(error)
         return QueueSeen(
             name=meta["name"],
             uid=meta["uid"],
             generation=int(meta.get("generation") or 0),
             spec=spec,
-            namespaces=self._allowed(spec),
-            rules=rules,
+            namespaces=namespaces,
+            rules=rules if fault is None else None,
             fault=fault,
         )
 

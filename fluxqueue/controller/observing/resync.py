@@ -47,7 +47,7 @@ from fluxqueue.scheduler.record import FIELDS, Record, read_record, read_version
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.managed import is_taken_in
+from fluxqueue.workload.managed import is_managed, is_taken_in
 from fluxqueue.workload.pinning import named_node, pinned_as
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request
@@ -260,12 +260,23 @@ class Verdict(Flag):
     CHANGED = auto()
     GONE = auto()
     UNPUBLISHED = auto()
+    STRANDED = auto()
 
 
 async def list_fluxjobs(client: KubeClient) -> dict[str, Published]:
     """All FluxJobs by the UID of their workload, listed page by page."""
-    kept, _ = await client.collect(FLUXJOBS, keep=publication)
+    kept, _ = await client.collect(FLUXJOBS, keep=_publication)
     return {one.workload_uid: one for one in kept if one is not None}
+
+
+def _publication(fluxjob: Object) -> Published | None:
+    try:
+        return publication(fluxjob)
+    except Exception as error:  # noqa: BLE001  one FluxJob must not stop the whole comparison
+        metrics.RESYNC_TROUBLES.labels("record").inc()
+        name = (fluxjob.get("metadata") or {}).get("name")
+        logger.warning("FluxJob cannot be read", extra={"fluxjob": name, "error": str(error)})
+        return None
 
 
 def publication(fluxjob: Object) -> Published | None:
@@ -337,11 +348,18 @@ def _note(
         if Verdict.CHANGED in verdict:
             found.changed.append(seen)
             return
-        record = _record(fluxjob, is_doubted=is_doubted)
-        if record is not None and not is_doubted:
+        is_stranded = Verdict.STRANDED in verdict
+        record = _record(fluxjob, is_doubted=is_doubted or is_stranded)
+        if record is not None and is_stranded and fluxjob is not None:
+            # It keeps its number and its place. That it ended is what is wrong.
+            told = fluxjob.record()
+            record = replace(record, jobid=told.jobid, submitted_at_s=told.submitted_at_s)
+        if record is not None and not is_doubted and not is_stranded:
             record = _with_pinned_start(record, seen, sight.objects[uid])
         placed = placed_pods(sight, uid)
-        found.found.append(Found(seen, record, placed, _last_nodes(sight, uid)))
+        found.found.append(
+            Found(seen, record, placed, _last_nodes(sight, uid), is_stranded=is_stranded)
+        )
 
 
 def _record(fluxjob: Published | None, *, is_doubted: bool) -> Record | None:
@@ -378,6 +396,8 @@ def judge(sight: Sight, present: Present, uid: str) -> Verdict:
         is_news = row is not None and _is_gone_news(sight, row)
         return Verdict.GONE if is_news else Verdict.NOTHING
     fluxjob = _fluxjob_of(sight, uid)
+    if row is not None and _is_stranded(sight, row):
+        return Verdict.FOUND | Verdict.STRANDED
     if row is None:
         # Where a gate is the only mark: let go before it has a FluxJob, and the rows lost then,
         # nobody would know it any more. Its FluxJob is made first, as for one just seen.
@@ -393,6 +413,22 @@ def judge(sight: Sight, present: Present, uid: str) -> Verdict:
         return verdict | Verdict.FOUND
     seen = see_progress(sight.objects[uid], list(sight.pods_of.get(uid, {}).values()))
     return verdict | (Verdict.CHANGED if differs(row, seen, _uid(fluxjob)) else Verdict.NOTHING)
+
+
+def _is_stranded(sight: Sight, row: RowSeen) -> bool:
+    """Whether a workload waits for us, held, though its row has ended: no process would start it.
+
+    So it is after a mix-up of databases. One that a user cancelled is about to be deleted.
+    """
+    if row.state not in FINAL or row.is_cancelled:
+        return False
+    workload = sight.objects[row.uid]
+    kind = kind_of(workload)
+    if not kind.has_object or not is_managed(workload):
+        return False
+    if kind.can_be_suspended and not kind.is_suspended(workload):
+        return False
+    return kind.fact(workload).result is None
 
 
 def _has_stray(sight: Sight, present: Present, uid: str) -> bool:
@@ -433,18 +469,23 @@ def _is_ours(sight: Sight, uid: str) -> bool:
 
     The gate of a Pod is gone once it was released; then its FluxJob alone knows.
     """
-    return is_taken_in(sight.objects[uid]) or _fluxjob_of(sight, uid) is not None
+    if _fluxjob_of(sight, uid) is not None:
+        return True
+    try:
+        return is_taken_in(sight.objects[uid])
+    except Exception:  # noqa: BLE001  one that cannot be read is reported when it is seen by itself
+        return False
 
 
 def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
     fluxjob, workload = sight.fluxjobs.get(uid), sight.objects.get(uid)
     if fluxjob is None or workload is None:
         return None
-    is_its = (fluxjob.namespace, fluxjob.name) == (
-        workload["metadata"]["namespace"],
-        fluxjob_name(workload),
-    )
-    return fluxjob if is_its else None
+    try:
+        its = workload["metadata"]["namespace"], fluxjob_name(workload)
+    except Exception:  # noqa: BLE001  one that cannot be read is reported when it is seen by itself
+        return None
+    return fluxjob if (fluxjob.namespace, fluxjob.name) == its else None
 
 
 def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:

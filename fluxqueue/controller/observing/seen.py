@@ -5,10 +5,12 @@ Called by ``marking``, ``writing`` and ``resync``; no client, no database.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from fluxqueue.db.life.past import Asked, Past
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR
@@ -25,9 +27,12 @@ from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering
+from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
+
+logger = logging.getLogger(__name__)
 
 _META = (
     "name",
@@ -219,12 +224,62 @@ def see_workload(
     InvalidInput
         The object cannot be turned into a request (admission was passed by).
     """
-    kind, meta = kind_of(workload), workload["metadata"]
+    kind = kind_of(workload)
     progress = see_progress(workload, its_pods, patience_s=site.gather_s)
     workload = kind.as_written(workload)
-    wishes = kind.wishes(workload)
     request = kind.to_request(workload, site=site)
     further = kind.further(workload, site=site)
+    asked = Asked(
+        render(request),
+        request.size,
+        int(request.duration_s) or None,
+        None if further is None else render(further),
+    )
+    seen = _describe(workload, progress, asked, class_values)
+    return replace(seen, flux_uid=flux_uid, said=said_by(workload))
+
+
+def see_spoilt(
+    workload: Object,
+    its_pods: Sequence[Object],
+    past: Past,
+    *,
+    flux_uid: str | None,
+    class_values: Mapping[str, int],
+    site: Site,
+) -> WorkloadSeen:
+    """Describe a workload that ``see_workload`` cannot read, by what of it can be read.
+
+    Of what cannot be used the last good value counts, as ``past`` has it. ``faults`` tell all of
+    it.
+
+    Raises
+    ------
+    InvalidInput
+        What its pods ask for cannot be read, and never could.
+    """
+    kind = kind_of(workload)
+    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
+    mended = mend(kind.as_written(workload), past.said, site)
+    asked = past.asked
+    if mended.request is not None:
+        asked = Asked(
+            render(mended.request),
+            mended.request.size,
+            int(mended.request.duration_s) or None,
+            None if mended.further is None else render(mended.further),
+        )
+    if asked is None:
+        raise InvalidInput(mended.faults[-1].message)
+    seen = _describe(mended.workload, progress, asked, class_values)
+    return replace(seen, flux_uid=flux_uid, said=mended.said, faults=mended.faults)
+
+
+def _describe(
+    workload: Object, progress: Progress, asked: Asked, class_values: Mapping[str, int]
+) -> WorkloadSeen:
+    kind, meta = kind_of(workload), workload["metadata"]
+    wishes = kind.wishes(workload)
     specs = kind.pod_specs(workload)
     owner = kind.reference(workload)
     return WorkloadSeen(
@@ -235,18 +290,18 @@ def see_workload(
         is_suspendable=kind.can_be_suspended,
         replaces_pods=kind.replaces_pods(workload),
         workload_name=meta["name"],
-        flux_uid=flux_uid,
+        flux_uid=None,
         user_name=submitter(workload),
         queue=wishes.queue or "default",
         priority=kind.priority(workload, class_values=class_values),
         held_by=_held_by(workload, has_hold=wishes.is_held),
-        request=render(request),
-        size=request.size + progress.missing,
-        duration_s=int(request.duration_s) or None,
+        request=asked.request,
+        size=asked.size + progress.missing,
+        duration_s=asked.duration_s,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=[
-            *dict.fromkeys(one for spec in specs for one in ignored(spec)),
+            *dict.fromkeys(one for spec in specs for one in _ignored(spec)),
             *kind.disregarded(workload),
         ],
         is_gone=False,
@@ -255,11 +310,20 @@ def see_workload(
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
         is_gathered=not kind.has_object,
-        further=None if further is None else render(further),
+        further=asked.further,
         made_by=kind.made_by(workload),
         owner=None if owner is None else owner.to_json(),
         **_as_fields(progress),
     )
+
+
+def _ignored(spec: Object) -> Sequence[str]:
+    """What of a pod spec is not considered. A defect there says nothing, and stops nothing."""
+    try:
+        return ignored(spec)
+    except Exception as error:  # noqa: BLE001  a hint is no reason to leave a workload unread
+        logger.warning("pod spec cannot be read", extra={"error": str(error)})
+        return ()
 
 
 def see_facts(
@@ -288,6 +352,8 @@ class Reader:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
+        self._recalled: dict[str, Past] = {}
+        self._unsure: set[str] = set()
 
     def see(
         self,
@@ -296,12 +362,12 @@ class Reader:
         flux_uid: str | None,
         class_values: Mapping[str, int],
     ) -> WorkloadSeen:
-        """As ``see_workload``.
+        """As ``see_workload``, or else as ``see_spoilt``.
 
         Raises
         ------
         InvalidInput
-            The object cannot be turned into a request.
+            The object cannot be turned into a request, and never could.
         """
         uid = workload["metadata"]["uid"]
         asks = (kind_of(workload).asks(workload), dict(class_values))
@@ -313,19 +379,66 @@ class Reader:
             progress = _as_fields(now)
             size = old.size - old.missing + progress["missing"]
             return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
-        seen = see_workload(
+        seen = self._read(workload, its_pods, flux_uid, class_values)
+        if uid not in self._unsure:
+            self._asked[uid] = asks, seen
+        return seen
+
+    def _read(
+        self,
+        workload: Object,
+        its_pods: Sequence[Object],
+        flux_uid: str | None,
+        class_values: Mapping[str, int],
+    ) -> WorkloadSeen:
+        uid = workload["metadata"]["uid"]
+        try:
+            return see_workload(
+                workload, its_pods, flux_uid=flux_uid, class_values=class_values, site=self._site
+            )
+        except Exception as error:  # noqa: BLE001  what else is wrong is found by ``see_spoilt``
+            logger.info("workload is spoilt", extra={"uid": uid, "error": str(error)})
+        past = self._past(uid)
+        if past is None:
+            self._unsure.add(uid)
+        return see_spoilt(
             workload,
             its_pods,
+            past or Past(),
             flux_uid=flux_uid,
             class_values=class_values,
             site=self._site,
         )
-        self._asked[uid] = asks, seen
-        return seen
+
+    def _past(self, uid: str) -> Past | None:
+        """What it said before. None where this process has not seen it, and nothing recalled it."""
+        known = self._asked.get(uid)
+        if known is None:
+            return self._recalled.get(uid)
+        seen = known[1]
+        size = seen.size - seen.missing
+        return Past(seen.said, Asked(seen.request, size, seen.duration_s, seen.further))
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether something must be recalled."""
+        return bool(self._unsure)
+
+    def take_unsure(self) -> set[str]:
+        """UIDs of spoilt workloads of which something must be recalled (``recall``), once."""
+        unsure, self._unsure = self._unsure, set()
+        return unsure
+
+    def recall(self, uids: Iterable[str], found: Mapping[str, Past]) -> None:
+        """Take in what rows and FluxJobs tell of workloads that this process never read well."""
+        for uid in uids:
+            self._recalled[uid] = found.get(uid, Past())
 
     def forget(self, uid: str) -> None:
         """A workload is gone."""
         self._asked.pop(uid, None)
+        self._recalled.pop(uid, None)
+        self._unsure.discard(uid)
 
 
 def is_news(old: Object, new: Object) -> bool:

@@ -17,7 +17,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.informer import Informer
+from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import Resource
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
@@ -48,8 +48,10 @@ class SuspendedOwners:
         clock: Clock,
         kinds: Iterable[OwnerKind],
         on_change: Callable[[Object | None, Object | None], None],
+        on_trouble: TroubleHandler | None = None,
     ) -> None:
         self._client, self._clock, self._on_change = client, clock, on_change
+        self._on_trouble = on_trouble
         self._kinds = {(one.group, one.kind): one for one in kinds if one.suspend}
         self._informers: dict[tuple[str, str], Informer] = {}
         self._made: dict[str, Made] = {}
@@ -84,6 +86,9 @@ class SuspendedOwners:
             except (ApiUnavailable, ApiError) as error:
                 extra = {"action": "discover", "error": str(error)}
                 logger.warning("kinds of owners not read; tried again", extra=extra)
+            except Exception:
+                # What one definition says must not end the observation of all others.
+                logger.exception("kinds of owners not read; tried again")
 
     async def relist(self) -> None:
         """Read all of them anew.
@@ -117,6 +122,7 @@ class SuspendedOwners:
                     resource,
                     on_change=partial(self._see, self._kinds[key]),
                     transform=reduce,
+                    on_trouble=self._on_trouble,
                     retry_cap_s=5.0,
                 )
                 self._informers[key].start()

@@ -18,12 +18,14 @@ from fluxqueue.controller.observing.marking import Marking
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.seen import trim_pod
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
+from fluxqueue.controller.observing.troubles import NODE, PRIORITY_CLASS, Troubles
 from fluxqueue.controller.observing.zones import ZoneWatch
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import ChangeHandler, Informer, Transform
 from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource
+from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.nodes import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
@@ -41,6 +43,7 @@ class Watches:
     Parameters
     ----------
     marking : told of every change.
+    troubles : told of what cannot be read.
     policy : of the queue ``default`` where it has to be made.
     """
 
@@ -51,13 +54,24 @@ class Watches:
         owner_kinds: OwnerKinds,
         marking: Marking,
         *,
+        troubles: Troubles,
         policy: str,
     ) -> None:
-        self._client, self._clock = client, clock
-        self.queues = QueueWatch(client, marking.mark_queue, clock, policy)
+        self._client, self._clock, self._troubles = client, clock, troubles
+        self.queues = QueueWatch(
+            client, marking.mark_queue, clock, policy, on_trouble=self._on_trouble
+        )
         self._zones = ZoneWatch(client, marking.mark_node)
-        self._jobs = BatchJobs(client, clock, is_known=marking.is_awaited, on_change=marking.on_job)
-        self._suspended = SuspendedOwners(client, clock, owner_kinds, marking.on_suspended)
+        self._jobs = BatchJobs(
+            client,
+            clock,
+            is_known=marking.is_awaited,
+            on_change=marking.on_job,
+            on_trouble=self._on_trouble,
+        )
+        self._suspended = SuspendedOwners(
+            client, clock, owner_kinds, marking.on_suspended, on_trouble=self._on_trouble
+        )
         self._nodes = self._informer(NODES, marking.on_node)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
@@ -80,8 +94,13 @@ class Watches:
             resource,
             on_change=on_change,
             transform=transform,
+            on_trouble=self._on_trouble,
             retry_cap_s=RETRY_MAX_S,
         )
+
+    def _on_trouble(self, resource: Resource, obj: Object, error: Exception | None) -> None:
+        """An object cannot be read, or can be again."""
+        self._troubles.tell_of(resource, obj, error)
 
     async def begin(self, suspended: Set[tuple[str, str]]) -> None:
         """Have seen all there is.
@@ -125,14 +144,25 @@ class Watches:
         await self._zones.stop()
 
     def nodes(self, names: Iterable[str]) -> tuple[list[NodeFact], list[str]]:
-        """The nodes ``names`` as they are, and those of them that are gone."""
-        found = {name: self._nodes.get("", name) for name in names}
-        present = [
-            node_fact(node, self._zones.of(name))
-            for name, node in found.items()
-            if node is not None
-        ]
-        return present, [name for name, node in found.items() if node is None]
+        """The nodes ``names`` as they are, and those of them that are gone.
+
+        One that cannot be read is neither: its row stays as it is.
+        """
+        present: list[NodeFact] = []
+        gone: list[str] = []
+        for name in names:
+            node = self._nodes.get("", name)
+            if node is None:
+                gone.append(name)
+                self._troubles.clear(NODE, name)
+                continue
+            try:
+                present.append(node_fact(node, self._zones.of(name)))
+            except Exception as error:  # noqa: BLE001  one node must not keep the others away
+                self._troubles.note(NODE, name, error, node, type_of=("v1", "Node"))
+            else:
+                self._troubles.clear(NODE, name)
+        return present, gone
 
     def node_names(self) -> set[str]:
         """Names of all nodes that there are."""
@@ -140,14 +170,25 @@ class Watches:
 
     def hosts(self) -> dict[str, str]:
         """Hostname label -> name of the node."""
-        return {
-            node["metadata"].get("labels", {}).get(labels.HOSTNAME): node["metadata"]["name"]
+        named = (
+            ((node["metadata"].get("labels") or {}).get(labels.HOSTNAME), node["metadata"]["name"])
             for node in self._nodes.items()
-        }
+        )
+        return {host: name for host, name in named if host is not None}
 
     def class_values(self) -> dict[str, int]:
         """The values of PriorityClasses by name."""
-        return {item["metadata"]["name"]: int(item["value"]) for item in self._classes.items()}
+        found: dict[str, int] = {}
+        for item in self._classes.items():
+            name = item["metadata"]["name"]
+            try:
+                found[name] = int(item["value"])
+            except Exception as error:  # noqa: BLE001  it counts as if it were not there
+                at = (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind)
+                self._troubles.note(PRIORITY_CLASS, name, error, item, type_of=at)
+            else:
+                self._troubles.clear(PRIORITY_CLASS, name)
+        return found
 
 
 async def insist(clock: Clock, read: Callable[[], Awaitable[Read]], what: str) -> Read:

@@ -11,12 +11,24 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.seen import age
-from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
+from fluxqueue.db.life.past import Past
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    DatabaseUnavailable,
+    Invalid,
+    InvalidInput,
+    NotFound,
+)
+from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
@@ -31,6 +43,7 @@ from fluxqueue.workload.fluxjob_object import (
     is_fluxjob_of,
 )
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.last_good import mend
 from fluxqueue.workload.managed import why_not_vouched
 from fluxqueue.workload.site import Site
 
@@ -52,6 +65,7 @@ class Wrapper:
     stands : tells whether a workload that no object stands for is still there.
     find : gives a workload by its UID as long as it lacks its FluxJob, else None.
     class_values : the values of PriorityClasses by name, as they are now.
+    recall : gives what workloads said before, by their UIDs.
     on_made : told the UID of a workload, and the UID and resourceVersion of the FluxJob that it
         has now.
     """
@@ -66,7 +80,9 @@ class Wrapper:
         stands: Callable[[str], bool],
         class_values: Callable[[], Mapping[str, int]],
         on_made: Callable[[str, str, str], None],
+        recall: Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]],
     ) -> None:
+        self._recall = recall
         self._client, self._clock, self._site = client, clock, site
         self._find, self._class_values, self._on_made = find, class_values, on_made
         self._stands = stands
@@ -220,19 +236,23 @@ class Wrapper:
     async def _try(self, uid: str, workload: Object, turn: _Turn) -> bool:
         """Try once; tell whether it is settled, for the object as it is now."""
         try:
-            body = _build(workload, self._class_values(), self._site)
+            body = await self._body(uid, workload)
             made = await self._create(workload, body)
         except InvalidInput as error:
             await self._refuse(uid, workload, error)
             return True
-        except (ApiUnavailable, ApiError) as error:
+        except (ApiUnavailable, ApiError, DatabaseUnavailable) as error:
             if isinstance(error, ApiError) and error.is_namespace_ending:
                 return True  # the workload goes too, and what it holds is given back then
+            if isinstance(error, Invalid):
+                await self._refuse(uid, workload, InvalidInput(f"its FluxJob is refused: {error}"))
             extra = {"action": "wrap", "uid": uid, "error": str(error)}
             logger.warning("FluxJob not created; tried again", extra=extra)
             return False
-        except Exception:
+        except Exception as error:
             logger.exception("FluxJob not created; tried again", extra={"uid": uid})
+            metrics.OBJECTS_SET_ASIDE.labels("unwrapped").inc()
+            await self._refuse(uid, workload, InvalidInput(f"cannot be read: {as_text(error)}"))
             return False
         if made is None:
             return False
@@ -243,6 +263,20 @@ class Wrapper:
             self._made[uid] = workload["metadata"]["namespace"], fluxjob_name(workload), flux_uid
         self._on_made(uid, flux_uid, flux_version)
         return True
+
+    async def _body(self, uid: str, workload: Object) -> dict[str, Any]:
+        """The FluxJob of a workload. Of one that was spoilt since its admission, as far as it can
+        be read (``last_good``).
+        """
+        try:
+            return _build(workload, self._class_values(), self._site)
+        except InvalidInput as error:
+            past = (await self._recall({uid})).get(uid, Past())
+            mended = mend(workload, past.said, self._site)
+            if mended.request is None:
+                raise
+            logger.warning("workload is spoilt", extra={"uid": uid, "error": str(error)})
+            return _build(mended.workload, self._class_values(), self._site)
 
     async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
         """Create, or find the one that is there; its metadata, None where another's is in the
@@ -349,11 +383,19 @@ async def report_unwritten(client: KubeClient, workload: Object, error: str, at_
     await _warn(client, workload, f"unwritten/{error}", told, at_s)
 
 
+def type_of(workload: Object) -> tuple[str, str] | None:
+    """apiVersion and kind of the object that stands for a workload. None where none does."""
+    kind = kind_of(workload)
+    return kind.shown_as(workload) if kind.has_object else None
+
+
 async def _warn(
     client: KubeClient, workload: Object, key: str, told: tuple[str, str], at_s: int
 ) -> None:
-    kind, (reason, message) = kind_of(workload), told
-    involved = Involved.of(workload, api_version=kind.api_version, kind=kind.name)
+    of, (reason, message) = type_of(workload), told
+    if of is None:
+        return
+    involved = Involved.of(workload, api_version=of[0], kind=of[1])
     event = build_event(
         involved, key=key, reason=reason, message=message, at_s=at_s, is_warning=True
     )

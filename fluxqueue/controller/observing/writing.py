@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fluxqueue import metrics
@@ -18,12 +19,15 @@ from fluxqueue.clock import Clock, Pace
 from fluxqueue.controller.observing.foreign import Change, ForeignPods
 from fluxqueue.controller.observing.marks import GATHER_S, Batch, Kind, Marks
 from fluxqueue.controller.observing.seen import Reader, age, last_result, see_facts, see_gone
+from fluxqueue.controller.observing.troubles import QUEUE, WORKLOAD, Troubles, said
 from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
 from fluxqueue.controller.observing.workloads import Workloads
-from fluxqueue.controller.observing.wrapping import Wrapper, shown
+from fluxqueue.controller.observing.wrapping import Wrapper, shown, type_of
 from fluxqueue.controller.term import Term
 from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
-from fluxqueue.db.life.queues import save_queues
+from fluxqueue.db.life.past import Past
+from fluxqueue.db.life.queues import QueueSeen, save_queues
+from fluxqueue.db.liveness import Liveness
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -32,10 +36,17 @@ from fluxqueue.errors import (
     LostLeadership,
     Transient,
 )
+from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
+from fluxqueue.workload.last_good import LAST_REQUEST
 
 logger = logging.getLogger(__name__)
+
+LOOP = "observe"
+"""Its name where the times of loops are reported."""
+
+Recall = Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
 
 BATCH_MAX = 200
 PASSING = (LostLeadership, Transient, ApiError)
@@ -48,6 +59,7 @@ class Writing:
     """Writes what is marked.
 
     ``lock`` is held while something is looked at and written, so that both go in one order.
+    ``recall`` gives what workloads said before, by their UIDs.
     """
 
     def __init__(
@@ -61,15 +73,20 @@ class Writing:
         watches: Watches,
         foreign: ForeignPods,
         wrapper: Wrapper,
+        troubles: Troubles,
+        liveness: Liveness,
+        recall: Recall,
         delay_s: Callable[[], float],
     ) -> None:
         self._term, self._clock = term, clock
+        self._troubles, self._liveness, self._recall = troubles, liveness, recall
         self._reader, self._marks = reader, marks
         self._workloads, self._watches = workloads, watches
         self._foreign, self._wrapper = foreign, wrapper
         self._written: dict[str, WorkloadSeen] = {}
         self._pace = Pace(clock, delay_s)
         self._lost: BaseException | None = None
+        self._unwritten: set[tuple[Kind, str]] = set()
         self.lock = asyncio.Lock()
 
     # --- the loop ----------------------------------------------------------------------------
@@ -89,9 +106,11 @@ class Writing:
             try:
                 await self._turn()
                 pause = RETRY_MIN_S
+                self._liveness.succeed(LOOP)
             except LostLeadership:
                 raise
             except Exception as error:
+                self._liveness.fail(LOOP, error)
                 # What was marked stays marked; one defect must not stop all observation.
                 if isinstance(error, DatabaseUnavailable | ApiUnavailable):
                     logger.warning("will try again", extra={"action": "flush", "error": str(error)})
@@ -110,6 +129,7 @@ class Writing:
         await self._marks.wait(float("inf"))
         if self._lost is not None:
             return
+        self._liveness.begin(LOOP)
         await self._pace.rest()
         with self._pace.work():
             # A queue that was changed just before somebody names it goes with him.
@@ -164,10 +184,11 @@ class Writing:
     def _write_later(self, kind: Kind, key: str, error: Exception) -> None:
         """What cannot be written holds nobody up; it is tried again after a while."""
         metrics.UNWRITTEN.labels(kind.value).inc()
-        logger.error(
-            "cannot be written, and is tried again",
-            extra={"action": "flush", "kind": kind.value, "key": key, "error": str(error)},
-        )
+        if kind is Kind.WORKLOAD:
+            self._set_aside(key, error)
+        else:
+            self._troubles.note(kind.value, key, error)
+        self._unwritten.add((kind, key))
         asyncio.get_running_loop().call_later(APART_S, self._marks.mark, kind, key)
 
     # --- what is written ---------------------------------------------------------------------
@@ -178,7 +199,8 @@ class Writing:
         present = [uid for uid in uids if uid in objects]
         lost = [uid for uid in uids if uid not in objects and uid in flux_uids]
         gone = {uid: self.see_gone(uid) for uid in lost}
-        seen = self._see([uid for uid in present if flux_uids.get(uid) is not None])
+        wrapped = [uid for uid in present if flux_uids.get(uid) is not None]
+        seen = await self._see(wrapped)
         if Kind.QUEUE in batch:
             await self._watches.queues.ensure_default()
         queues = self._watches.queues.see(batch.get(Kind.QUEUE, []))
@@ -198,17 +220,32 @@ class Writing:
                 await save_nodes(tx, *nodes)
             if any(foreign):
                 await save_foreign(tx, *foreign)
+        self._forgive(batch)
         amended = [one for one in seen if _asks_otherwise(self._written.get(one.uid), one)]
         self.remember(seen, gone)
         self._foreign.remember(foreign, at_s=self._clock.monotonic_s())
         for one in amended:
             self._wrapper.amend(one)
+        self._note_queues(*queues)
         await self._watches.queues.tell_faults(queues[0])
+
+    def _note_queues(self, seen: Iterable[QueueSeen], gone: Iterable[str]) -> None:
+        """Of a queue that cannot be used the former spec stays in force. An Event on it says so."""
+        for one in seen:
+            if one.fault is None:
+                self._troubles.clear(QUEUE, one.name)
+            else:
+                self._troubles.note(QUEUE, one.name, InvalidInput(one.fault))
+        for name in gone:
+            self._troubles.clear(QUEUE, name)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""
-        async with self.lock, self._term.begin_write() as tx:
-            await save_queues(tx, *self._watches.queues.see(names))
+        async with self.lock:
+            queues = self._watches.queues.see(names)
+            async with self._term.begin_write() as tx:
+                await save_queues(tx, *queues)
+        self._note_queues(*queues)
 
     async def write_nodes(self, names: Iterable[str]) -> None:
         """Write nodes as they are, marked or not."""
@@ -222,6 +259,15 @@ class Writing:
             async with self._term.begin_write() as tx:
                 await save_foreign(tx, *foreign)
             self._foreign.remember(foreign)
+
+    def _forgive(self, batch: Batch) -> None:
+        """What has been written at last is set aside no more."""
+        for kind, keys in batch.items() if self._unwritten else ():
+            for key in keys:
+                if (kind, key) in self._unwritten:
+                    self._unwritten.discard((kind, key))
+                    if kind is not Kind.WORKLOAD:
+                        self._troubles.clear(kind.value, key)
 
     # --- what is seen, and what was written --------------------------------------------------
 
@@ -239,6 +285,7 @@ class Writing:
         """Take in what was written; ``gone``: workloads that were written off."""
         self._written.update({one.uid: one for one in seen})
         for uid, one in gone.items():
+            self._troubles.clear(WORKLOAD, uid)
             self._wrapper.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
             self._wrapper.forget(uid)
@@ -246,31 +293,93 @@ class Writing:
             if not one.pods:
                 self._workloads.forget(uid)
 
-    def _see(self, uids: Iterable[str]) -> list[WorkloadSeen]:
+    async def _see(self, uids: Sequence[str]) -> list[WorkloadSeen]:
         """Observations that tell the rows something new, oldest workload first."""
-        objects = self._workloads.objects
+        found, failed = self._look(uids)
+        if await self.recall():
+            found, failed = self._look(uids)
+        for uid, error in failed.items():
+            self._set_aside(uid, error)
         seen: list[WorkloadSeen] = []
-        for uid in sorted(uids, key=lambda uid: age(objects[uid])):
-            pods = self._pods_of(uid)
-            try:
-                one = self.see(objects[uid], pods, self._workloads.flux_uids[uid])
-            except InvalidInput as error:
-                logger.warning("workload cannot be read", extra={"uid": uid, "error": str(error)})
-                if uid not in self._written:
-                    continue
-                one = see_facts(self._written[uid], objects[uid], pods)
-            if one.is_deleting and one.result is None:
-                # An orphaning deletion parts it from its pods first: what they were tells its end.
-                left = self._workloads.left(uid)
-                one = replace(one, result=last_result(objects[uid], pods, left))
-            if self._written.get(uid) != one:
-                version = self._workloads.take_version(uid)
+        for one in found:
+            if not one.faults or one.faults[0].reason != UNREADABLE:
+                self._troubles.clear(WORKLOAD, one.uid)
+            if self._written.get(one.uid) != one:
+                version = self._workloads.take_version(one.uid)
                 seen.append(one if version is None else replace(one, flux_version=version))
         return seen
 
+    def _look(self, uids: Sequence[str]) -> tuple[list[WorkloadSeen], dict[str, Exception]]:
+        """Return what can be seen of each, oldest first, and the errors of the others by UID."""
+        objects = self._workloads.objects
+        found: list[WorkloadSeen] = []
+        failed: dict[str, Exception] = {}
+        for uid in sorted(
+            (uid for uid in uids if uid in objects), key=lambda uid: age(objects[uid])
+        ):
+            try:
+                found.append(self._see_one(uid))
+            except Exception as error:  # noqa: BLE001  it keeps no other away
+                failed[uid] = error
+        return found, failed
+
+    def _see_one(self, uid: str) -> WorkloadSeen:
+        """One workload as it is now.
+
+        What can be followed of one that cannot be read is followed: its pods run, and end.
+
+        Raises
+        ------
+        Exception
+            Nothing of it can be reported.
+        """
+        workload, pods = self._workloads.objects[uid], self._pods_of(uid)
+        try:
+            one = self.see(workload, pods, self._workloads.flux_uids[uid])
+        except Exception as error:
+            if uid not in self._written:
+                raise
+            one = see_facts(self._written[uid], workload, pods)
+            one = replace(one, faults=(Fault(UNREADABLE, "", said(error), LAST_REQUEST),))
+        if one.is_deleting and one.result is None:
+            # An orphaning deletion parts it from its pods first: what they were tells its end.
+            left = self._workloads.left(uid)
+            one = replace(one, result=last_result(workload, pods, left))
+        return one
+
+    def _set_aside(self, uid: str, error: Exception) -> None:
+        """Report a workload that cannot be read or written. It is read again when it changes."""
+        # What is noted on its row goes with the next good observation, which must be written then.
+        self._written.pop(uid, None)
+        workload = self._workloads.objects.get(uid)
+        of = None if workload is None else type_of(workload)
+        self._troubles.note(WORKLOAD, uid, error, workload, type_of=of)
+
+    def is_unsure(self) -> bool:
+        """Whether something spoilt was seen with a past that must be recalled first."""
+        return self._reader.is_unsure
+
+    async def recall(self) -> bool:
+        """Recall the past of the spoilt workloads that were seen since. Whether there were any.
+
+        Raises
+        ------
+        DatabaseUnavailable, ApiUnavailable
+            It has to be asked again.
+        """
+        unsure = self._reader.take_unsure()
+        if unsure:
+            self._reader.recall(unsure, await self._recall(unsure))
+        return bool(unsure)
+
     def see_gone(self, uid: str) -> WorkloadGone:
         """What the rows are to say of a workload that is gone."""
-        return see_gone(self._workloads.last(uid), self._pods_of(uid), self._workloads.left(uid))
+        last, pods, left = self._workloads.last(uid), self._pods_of(uid), self._workloads.left(uid)
+        try:
+            return see_gone(last, pods, left)
+        except Exception as error:  # noqa: BLE001  that it is gone is certain, and its room is needed
+            logger.warning("last state not read", extra={"uid": uid, "error": str(error)})
+            return see_gone(None, pods, left)
 
     def _pods_of(self, uid: str) -> list[Object]:
         return list(self._workloads.pods_of.get(uid, {}).values())

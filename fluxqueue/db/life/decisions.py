@@ -6,12 +6,14 @@ decisions of a cycle become visible together or not at all.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
+from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
@@ -20,6 +22,8 @@ from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Given, Lack
+
+logger = logging.getLogger(__name__)
 
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
@@ -37,8 +41,11 @@ SELECT node, jsonb_object_agg(resource, amount) AS used,
        coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
            AS permanent
 FROM (
-    SELECT u.node, r.key AS resource, sum(r.value::numeric)::bigint AS amount,
-           coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0)::bigint AS permanent
+    -- Anybody may bind a pod that asks for as much as a number can be, and several of them.
+    SELECT u.node, r.key AS resource,
+           least(sum(r.value::numeric), 1::bigint << 62)::bigint AS amount,
+           least(coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0),
+                 1::bigint << 62)::bigint AS permanent
     FROM others u, jsonb_each_text(u.resources) r
     GROUP BY 1, 2) s
 GROUP BY node
@@ -89,8 +96,8 @@ class Changes:
 async def load_graph(tx: Transaction, ledger: ShareLedger) -> Changes:
     """Fill an empty ledger from the rows; changes recorded so far are contained in them."""
     changes = await tx.fetch(_TAKE_CHANGES)
-    rows = await tx.fetch("SELECT fact FROM nodes ORDER BY length(name), name")
-    facts = [NodeFact.from_json(row["fact"]) for row in rows]
+    rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
+    facts = _facts(rows)
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None)
     _book(ledger, await tx.fetch(_SLOTS))
@@ -114,7 +121,7 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
         rows = await tx.fetch(
             "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
         )
-        present = [NodeFact.from_json(row["fact"]) for row in rows]
+        present = _facts(rows)
         for name in set(names) - {fact.name for fact in present}:
             ledger.remove_node(name)
         await _set_nodes(tx, ledger, present, names)
@@ -127,18 +134,42 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
     return Changes(have_nodes_changed, _queues_in(changes))
 
 
+def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
+    """The nodes of rows. One that cannot be read is as if it were not there."""
+    found = []
+    for row in rows:
+        try:
+            found.append(NodeFact.from_json(row["fact"]))
+        except Exception as error:  # noqa: BLE001  one row must not stop all matching
+            _skip("node", row["name"], error)
+    return found
+
+
+def _skip(step: str, key: str, error: Exception) -> None:
+    metrics.ROWS_SKIPPED.labels(step).inc()
+    extra = {"action": "cycle", "step": step, "key": key, "error": str(error)}
+    logger.error("row cannot be used, and is left out", extra=extra)
+
+
 async def _set_nodes(
     tx: Transaction, ledger: ShareLedger, facts: Sequence[NodeFact], names: Sequence[str] | None
 ) -> None:
     rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
     used = {row["node"]: row for row in rows}
     for fact in facts:
-        others = used.get(fact.name)
-        if others is None:
-            ledger.set_node(fact, {})
-        else:
-            others_there = Others(tuple(others["namespaces"]), others["permanent"])
-            ledger.set_node(fact, others["used"], others_there)
+        try:
+            _set_node(ledger, fact, used.get(fact.name))
+        except Exception as error:  # noqa: BLE001  nothing is placed on one that cannot be used
+            _skip("node", fact.name, error)
+            ledger.remove_node(fact.name)
+
+
+def _set_node(ledger: ShareLedger, fact: NodeFact, others: Mapping[str, Any] | None) -> None:
+    if others is None:
+        ledger.set_node(fact, {})
+    else:
+        others_there = Others(tuple(others["namespaces"]), others["permanent"])
+        ledger.set_node(fact, others["used"], others_there)
 
 
 def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -169,7 +200,8 @@ async def lacking(tx: Transaction) -> list[Lack]:
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
                f.queue, f.user_name,
-               (SELECT coalesce(sum((s.resources ->> 'cpu')::bigint), 0)::bigint
+               (SELECT least(coalesce(sum((s.resources ->> 'cpu')::bigint), 0),
+                             1::bigint << 62)::bigint
                 FROM allocation_slots s
                 WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
                -- Of unequal pods each needs a slot of its own kind: those that wait say which.
@@ -189,21 +221,28 @@ async def lacking(tx: Transaction) -> list[Lack]:
         ORDER BY f.priority DESC, f.jobid
         """
     )
-    return [
-        Lack(
-            row["uid"],
-            row["lacking"],
-            read_stored(row["request"]),
-            tuple(row["nodes"]),
-            row["until"],
-            tuple(row["refused"]),
-            tuple(row["kinds"]),
-            row["queue"],
-            row["user_name"],
-            row["cpu_m"],
-        )
-        for row in rows
-    ]
+    found = []
+    for row in rows:
+        try:
+            found.append(_lack(row))
+        except Exception as error:  # noqa: BLE001  it keeps what it has, and others grow
+            _skip("lacking", row["uid"], error)
+    return found
+
+
+def _lack(row: Mapping[str, Any]) -> Lack:
+    return Lack(
+        row["uid"],
+        row["lacking"],
+        read_stored(row["request"]),
+        tuple(row["nodes"]),
+        row["until"],
+        tuple(row["refused"]),
+        tuple(row["kinds"]),
+        row["queue"],
+        row["user_name"],
+        row["cpu_m"],
+    )
 
 
 async def store_top_up(tx: Transaction, given: Given) -> None:

@@ -25,22 +25,23 @@ class Notice:
     event: str
     message: str
     key: str
+    is_warning: bool = False
 
 
 _REMEMBER = """
-WITH said AS (
+WITH news AS (
     SELECT * FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, event text, message text, key text)
+        uid text, event text, message text, key text, is_warning bool)
 ), noted AS (
     INSERT INTO history (uid, jobid, actor, event, detail)
     SELECT f.uid, f.jobid,
            coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
-           said.event, jsonb_build_object('message', said.message)
-    FROM said JOIN fluxjobs f USING (uid)
+           news.event, jsonb_build_object('message', news.message)
+    FROM news JOIN fluxjobs f USING (uid)
 )
 UPDATE fluxjobs f SET version = version + 1, notices = f.notices || (
-    SELECT jsonb_agg(to_jsonb(said) - 'uid') FROM said WHERE said.uid = f.uid)
-WHERE f.uid IN (SELECT uid FROM said)
+    SELECT jsonb_agg(to_jsonb(news) - 'uid') FROM news WHERE news.uid = f.uid)
+WHERE f.uid IN (SELECT uid FROM news)
 """
 
 

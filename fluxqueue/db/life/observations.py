@@ -8,6 +8,7 @@ is why all workloads of a transaction are written by one call.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -20,6 +21,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.notices import UNMANAGED_USE, Notice, leave_notices
 from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import LOST, UNSEEN
 from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
@@ -33,6 +35,7 @@ _OBSERVED = (
     *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
     *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
     *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
+    *("said", "faults"),
     *("is_examined", "author_hold", "vacate_by", "let_go_at", "held_by", "state", "reason"),
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
@@ -110,9 +113,9 @@ _RESIZE = """
 WITH resized AS (
     SELECT s.allocation_id, s.number, coalesce(s.granted, s.resources) AS granted,
            (SELECT coalesce(jsonb_object_agg(g.key, CASE WHEN p.uses ? g.key THEN
-                g.value::bigint + greatest(0, (p.uses ->> g.key)::bigint
-                    - coalesce((p.used_first ->> g.key)::bigint, 0))
-                ELSE g.value::bigint END), '{}')
+                least(1::bigint << 52, g.value::numeric + greatest(0, (p.uses ->> g.key)::bigint
+                    - coalesce((p.used_first ->> g.key)::bigint, 0)))
+                ELSE g.value::numeric END), '{}')
             FROM jsonb_each_text(coalesce(s.granted, s.resources)) g) AS resources
     FROM pods p JOIN allocation_slots s ON s.pod_uid = p.uid AND s.state = 'held'
     WHERE p.uid = ANY(CAST(:pods AS text[])) AND (s.granted IS NOT NULL OR p.uses <> p.used_first)
@@ -163,8 +166,8 @@ WHERE f.uid = g.uid
 
 # The order of locks is that of the UIDs, as everywhere.
 _LOCK = """
-SELECT f.uid, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by, f.let_go_at, f.result,
-       f.pinned_to, f.size, f.duration_s, f.is_examined,
+SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by, f.let_go_at,
+       f.result, f.pinned_to, f.size, f.duration_s, f.is_examined,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
        coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
@@ -224,8 +227,48 @@ async def save_workloads(
     pods = [(one.uid, one.namespace, one.pods) for one in seen]
     pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
     await _save_pods(tx, pods, before)
+    await _tell_faults(tx, seen, {row["uid"]: row["faults"] for row in locked})
     await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     return any(row["is_awaited"] for row in locked)
+
+
+async def _tell_faults(
+    tx: Transaction, seen: Sequence[WorkloadSeen], before: Mapping[str, Sequence[Any]]
+) -> None:
+    """Tell users of what cannot be used, when it is new."""
+    notices = []
+    for one in seen:
+        faults = [fault.to_json() for fault in one.faults]
+        if faults and faults != before.get(one.uid):
+            notices.append(_notice(one.uid, faults))
+    await leave_notices(tx, notices)
+
+
+def _notice(uid: str, faults: Sequence[Mapping[str, Any]]) -> Notice:
+    word, message = described(faults)
+    digest = hashlib.sha256(message.encode()).hexdigest()[:16]
+    return Notice(uid, word, message, key=f"{word}/{digest}", is_warning=True)
+
+
+async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
+    """Note on its row that a workload cannot be read or written. The next good observation takes
+    that away. Tells whether it has a row.
+    """
+    row = await tx.fetch_one(
+        "SELECT faults FROM fluxjobs WHERE uid = :uid FOR UPDATE",
+        uid=uid,
+    )
+    if row is None:
+        return False
+    faults = [fault.to_json()]
+    if row["faults"] != faults:
+        await tx.execute(
+            "UPDATE fluxjobs SET faults = CAST(:faults AS jsonb) WHERE uid = :uid",
+            uid=uid,
+            faults=orjson.dumps(faults).decode(),
+        )
+        await leave_notices(tx, [_notice(uid, faults)])
+    return True
 
 
 async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:

@@ -6,26 +6,63 @@ stands in the rows and in the view ``owed`` (``sql/50_views.sql``, ``sql/20_task
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.life.notices import Notice, leave_notices
 
 ERROR_MAX = 500
 
+STALLED = "EffectRefused"
+"""Reason of the Event on what cannot be carried out, and of its condition ``Stalled``."""
 
-async def note_failures(database: Database, errors: Mapping[str, str]) -> None:
-    """Write down why effects have failed, by UID; the next success takes it out again."""
-    await database.execute(
-        """
-        UPDATE fluxjobs f SET last_error = e.error
-        FROM unnest(CAST(:uids AS text[]), CAST(:errors AS text[])) AS e (uid, error)
-        WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
-                        ORDER BY uid FOR NO KEY UPDATE)
-          AND f.uid = e.uid
-        """,
-        uids=list(errors),
-        errors=[error[:ERROR_MAX] for error in errors.values()],
-    )
+
+async def note_failures(
+    database: Database,
+    errors: Mapping[str, str],
+    *,
+    lasting: Collection[str] = (),
+    task: str = "",
+) -> None:
+    """Write down why effects of ``task`` have failed, by UID. The next success takes it out again.
+
+    Parameters: ``lasting`` are the UIDs of those that time alone does not mend: a condition and one
+    Event report them.
+    """
+    said = {uid: error.replace("\0", "")[:ERROR_MAX] for uid, error in errors.items()}
+    async with database.begin() as tx:
+        new = await tx.fetch(
+            """
+            UPDATE fluxjobs f SET last_error = e.error,
+                -- The first word of it stays: another one each time would be news each time.
+                stalled = CASE WHEN e.is_lasting
+                               THEN jsonb_build_object(CAST(:task AS text), e.error) || f.stalled
+                               ELSE f.stalled END
+            FROM unnest(CAST(:uids AS text[]), CAST(:errors AS text[]),
+                        CAST(:lasting AS bool[])) AS e (uid, error, is_lasting)
+                 JOIN (SELECT uid, stalled FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                       ORDER BY uid FOR NO KEY UPDATE) old USING (uid)
+            WHERE f.uid = e.uid
+            RETURNING f.uid, f.stalled ->> :task AS told,
+                      f.stalled ? :task AND NOT old.stalled ? :task AS is_news
+            """,
+            uids=list(said),
+            errors=list(said.values()),
+            lasting=[uid in lasting for uid in said],
+            task=task,
+        )
+        notices = [
+            Notice(
+                row["uid"],
+                STALLED,
+                f"{task} is refused and tried again: {row['told']}",
+                key=f"{STALLED}/{task}",
+                is_warning=True,
+            )
+            for row in new
+            if row["is_news"]
+        ]
+        await leave_notices(tx, notices)
 
 
 async def sweep(tx: Transaction, *, grace_s: float = 0.0) -> Mapping[str, int]:

@@ -33,6 +33,7 @@ class RowSeen:
     """UID -> (phase, is_gated, is_terminating, node)."""
     ended_indexes: str = NO_INDEXES
     missing: int = 0
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,15 @@ async def read_uids(tx: Transaction) -> list[str]:
 
 
 async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
-    """Read what a resync compares with the cluster of some workloads."""
+    """Read what a resync compares with the cluster of some workloads.
+
+    Rows that are over and gone are among them: an object may be there all the same.
+    """
     rows = await tx.fetch(
-        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"  # noqa: S608 constant
-        " is_suspended, missing, CAST(ended_indexes AS text) AS ended_indexes FROM fluxjobs"
-        f" WHERE {_KEPT} AND uid = ANY(CAST(:uids AS text[]))",
+        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
+        " is_suspended, missing, CAST(ended_indexes AS text) AS ended_indexes,"
+        " cancel_by IS NOT NULL AS is_cancelled FROM fluxjobs"
+        " WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=list(uids),
     )
     return await _present(tx, rows)

@@ -66,8 +66,12 @@ class PublishedRow:
     blocked_by: str | None = None
     observed_generation: int = 1
     position: int | None = None
-    notices: Sequence[Mapping[str, str]] = ()
+    notices: Sequence[Mapping[str, Any]] = ()
     is_first: bool = False
+    faults: Sequence[Mapping[str, Any]] = ()
+    said: Mapping[str, str] | None = None
+    stalled: Mapping[str, str] | None = None
+    troubled_at: datetime | None = None
 
 
 _COLUMNS = """
@@ -77,7 +81,8 @@ f.ignored, f.submitted_at,
 f.allocated_at, f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold,
 f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority, f.set_queue,
 f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts, f.owner, f.kept_back,
-f.blocked_by, f.observed_generation, f.position, f.notices,
+f.blocked_by, f.observed_generation, f.position, f.notices, f.faults, f.stalled, f.troubled_at,
+CASE WHEN f.faults <> '[]' THEN f.said END AS said,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 a.starts_at, a.until,
 a.id IS NOT NULL AND NOT EXISTS (

@@ -125,7 +125,7 @@ async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, 
     rows = await tx.fetch(
         """
         SELECT f.queue, f.user_name, count(*) AS jobs, sum(s.nodes)::bigint AS nodes,
-               sum(s.cpu_m)::bigint AS cpu_m
+               least(sum(s.cpu_m), 1::bigint << 62)::bigint AS cpu_m
         FROM allocations a JOIN fluxjobs f USING (uid) CROSS JOIN LATERAL (
             SELECT count(DISTINCT s.node) AS nodes,
                    coalesce(sum((s.resources ->> 'cpu')::bigint), 0) AS cpu_m

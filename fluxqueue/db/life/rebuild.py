@@ -17,6 +17,7 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.observations import save_workloads, tell_matcher
+from fluxqueue.db.tables import LIVING
 from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,
@@ -45,13 +46,15 @@ NodeResource = tuple[str, str]
 class Found:
     """A workload in the cluster: as seen, as its FluxJob says, and its pods that were let go.
 
-    ``last_nodes``: where the last pod of a completion index has failed.
+    ``last_nodes``: where the last pod of a completion index has failed. ``is_stranded``: it waits,
+    though its row has ended.
     """
 
     seen: WorkloadSeen
     record: Record | None
     pods: tuple[PlacedPod, ...] = ()
     last_nodes: Mapping[int, str] = field(default_factory=dict)
+    is_stranded: bool = False
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ async def take_over(
     """
     if not found:
         return TakenOver()
+    await _forget_ended(tx, [one for one in found if one.is_stranded])
     rows = await _locked_rows(tx, [one.seen.uid for one in found])
     jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
     cases = [
@@ -131,6 +135,28 @@ async def take_over(
         created=len(found) - len(rows),
         corrected=sum(case.row is not None for case in cases),
         adopted=sum(case.runs for case in cases),
+    )
+
+
+async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
+    """Take away rows that have ended of workloads that wait: a row that has ended stays so, and
+    another one is made. What is said in ``history`` and ``accounting`` stays.
+    """
+    uids = [one.seen.uid for one in stranded]
+    if not uids:
+        return
+    gone = await tx.fetch(
+        "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs"  # noqa: S608 constants
+        f" WHERE uid = ANY(CAST(:uids AS text[])) AND NOT {LIVING} AND cancel_by IS NULL"
+        " ORDER BY uid FOR UPDATE) RETURNING uid, jobid, state, version",
+        uids=uids,
+    )
+    await tx.execute(
+        "INSERT INTO history (uid, jobid, actor, event, detail)"
+        " SELECT r.uid, r.jobid, coalesce(nullif(current_setting('fluxqueue.actor', true), ''),"
+        " session_user), 'QueuedAnew', jsonb_build_object('from', r.state)"
+        " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, jobid bigint, state text)",
+        rows=_json([{name: row[name] for name in ("uid", "jobid", "state")} for row in gone]),
     )
 
 

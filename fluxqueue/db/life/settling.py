@@ -80,6 +80,12 @@ class Settled:
     evictions: list[Evict] = field(default_factory=list)
     owed: dict[str, datetime | None] = field(default_factory=dict)
 
+    def add(self, other: Settled) -> None:
+        """Take in those of another transaction."""
+        self.ungates += other.ungates
+        self.evictions += other.evictions
+        self.owed |= other.owed
+
 
 NAMED = 3
 """Lost slots that a reason names."""

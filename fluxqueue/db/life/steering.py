@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from sqlalchemy.exc import DataError
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.errors import InvalidInput
@@ -417,9 +418,14 @@ async def _heed(
     tx: Transaction, row: Row, actor: str, field: str, verb: Heeded, value: Any
 ) -> Outcome:
     try:
-        message, is_done = await verb(tx, row, actor, value), True
+        # A value that no row takes must not undo what the other fields say.
+        async with tx.connection.begin_nested():
+            message, is_done = await verb(tx, row, actor, value), True
     except _Refused as refusal:
         message, is_done = str(refusal), False
+    except (DataError, ValueError, TypeError, KeyError, ArithmeticError) as error:
+        said = str(getattr(error, "orig", None) or error).partition("\n")[0]
+        message, is_done = f"{value!r:.80} cannot be used: {said}; the former value counts", False
     reference = f"spec.{field}" if field else row["name"]
     return Outcome(reference, is_done, message, row["jobid"], row["name"], row["state"])
 

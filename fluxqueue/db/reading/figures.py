@@ -86,7 +86,7 @@ async def node_lines(database: Database) -> list[NodeLine]:
     async with database.begin() as tx:
         rows = await tx.fetch(
             "SELECT node, capacity::bigint AS capacity_m, allocated::bigint AS allocated_m,"
-            " foreign_used::bigint AS foreign_m"
+            " least(foreign_used, 1::bigint << 62)::bigint AS foreign_m"
             " FROM node_usage WHERE resource = 'cpu' ORDER BY length(node), node"
         )
     return [NodeLine(**row) for row in rows]

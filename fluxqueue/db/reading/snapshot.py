@@ -17,7 +17,8 @@ from fluxqueue.db.tables import LIVING
 @dataclass(frozen=True, slots=True)
 class FluxJobRow:
     """One FluxJob; times are epoch seconds. ``has_reservation``: a planned start is stored;
-    ``is_vacating``: its pods are to go, and it is to wait again.
+    ``is_vacating``: its pods end, and it waits again after that. ``is_cancelled``: a user wants its
+    workload deleted. ``trouble``: what of it cannot be used or carried out, in words.
     """
 
     uid: str
@@ -34,6 +35,8 @@ class FluxJobRow:
     allocated_at_s: int | None
     has_reservation: bool
     is_vacating: bool = False
+    is_cancelled: bool = False
+    trouble: str = ""
 
     @property
     def subject(self) -> str:
@@ -126,6 +129,28 @@ class DriftRow:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopRow:
+    """A loop of controller or worker. ``silent_s``: since it last succeeded, or was begun.
+    ``error``: why it has failed since."""
+
+    loop: str
+    silent_s: int
+    patience_s: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideRow:
+    """An object that the controller cannot read or write down."""
+
+    kind: str
+    key: str
+    namespace: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Rows:
     """The rows of one instant, ``now_s`` by the database's clock.
 
@@ -142,6 +167,8 @@ class Rows:
     promises: tuple[PromiseRow, ...] = ()
     late: tuple[LateEffect, ...] = ()
     drift: tuple[DriftRow, ...] = ()
+    loops: tuple[LoopRow, ...] = ()
+    set_aside: tuple[SetAsideRow, ...] = ()
 
 
 _TABLES: Mapping[str, tuple[type[Any], str]] = {
@@ -151,7 +178,11 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, state, reason,
                size, is_gone, extract(epoch FROM allocated_at)::bigint AS allocated_at_s,
                EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation,
-               vacate_by IS NOT NULL AS is_vacating
+               vacate_by IS NOT NULL AS is_vacating, cancel_by IS NOT NULL AS is_cancelled,
+               coalesce((SELECT string_agg(f ->> 'message', '; ')
+                         FROM jsonb_array_elements(faults) AS t (f)), '')
+               || coalesce((SELECT string_agg(format('%s is refused: %s', t.key, t.value), '; ')
+                            FROM jsonb_each_text(stalled) AS t), '') AS trouble
         FROM fluxjobs f
         WHERE NOT is_gone OR {LIVING} OR uid = ANY(CAST(:uids AS text[]))
         """,  # noqa: S608 constant
@@ -217,6 +248,15 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         """,
     ),
     "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),
+    "loops": (
+        LoopRow,
+        """
+        SELECT loop, patience_s, error,
+               extract(epoch FROM now() - greatest(succeeded_at, began_at))::bigint AS silent_s
+        FROM loops
+        """,
+    ),
+    "set_aside": (SetAsideRow, "SELECT kind, key, namespace, name, reason FROM set_aside"),
 }
 
 _STATEMENT = "SELECT extract(epoch FROM now())::bigint AS now_s" + "".join(  # noqa: S608 constants

@@ -29,12 +29,26 @@ BEGIN
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
     END IF;
+    -- An action that is not pending any more is not refused any more.
+    IF new_row.stalled <> '{}' THEN
+        new_row.stalled := new_row.stalled - ARRAY[
+            CASE WHEN new_row.release_at IS NULL THEN 'release' END,
+            CASE WHEN new_row.settle_at IS NULL THEN 'settle' END,
+            CASE WHEN new_row.publish_at IS NULL THEN 'publish' END];
+    END IF;
     IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
-        new_row.expected_start, new_row.queue, new_row.observed_generation)
+        new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
+        new_row.stalled)
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
-        old_row.expected_start, old_row.queue, old_row.observed_generation) THEN
+        old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
+        old_row.stalled) THEN
         new_row.version := old_row.version + 1;
+    END IF;
+    IF new_row.faults = '[]' AND new_row.stalled = '{}' THEN
+        new_row.troubled_at := NULL;
+    ELSIF new_row.troubled_at IS NULL THEN
+        new_row.troubled_at := now();
     END IF;
     RETURN new_row;
 END

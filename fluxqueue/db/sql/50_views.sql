@@ -13,13 +13,30 @@ ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jo
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 
--- What the cycle could not read or decide: it waits for another request, for other software or for
--- `fluxqueue db release`.
+-- Jobs and objects that are set aside, so that all others continue. held_by says why.
+-- quarantine, too-complex: the cycle could not read or decide the job. It waits for another request,
+-- for other software or for `fluxqueue db release`. input: the last good values count.
+-- stalled: the API server refuses an action, and it is tried again. Others: the kind of an object.
 CREATE VIEW quarantine AS
 SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
        uid, date_trunc('second', now() - submitted_at) AS waiting
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
-ORDER BY jobid;
+UNION ALL
+SELECT jobid, namespace, workload_name, queue, user_name, 'input',
+       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(faults) f), NULL,
+       uid, date_trunc('second', now() - troubled_at)
+FROM fluxjobs WHERE faults <> '[]' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
+UNION ALL
+SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
+       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
+       uid, date_trunc('second', now() - troubled_at)
+FROM fluxjobs WHERE stalled <> '{}'
+UNION ALL
+SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
+       date_trunc('second', now() - s.since)
+FROM set_aside s
+WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
+ORDER BY jobid, namespace, name;
 
 CREATE VIEW node_usage AS
 WITH capacity AS (
@@ -118,17 +135,17 @@ COMMENT ON COLUMN queue.priority IS 'Higher goes first';
 COMMENT ON COLUMN queue.expected_start IS 'When it will start, as far as is known';
 COMMENT ON COLUMN queue.waiting IS 'Since it was submitted';
 COMMENT ON COLUMN queue.reason IS 'Why it waits';
-COMMENT ON VIEW quarantine IS 'What could not be read or decided, and is set aside';
-COMMENT ON COLUMN quarantine.jobid IS 'Its number';
+COMMENT ON VIEW quarantine IS 'What could not be used, read, decided or carried out, and is set aside';
+COMMENT ON COLUMN quarantine.jobid IS 'Its number; null: no FluxJob stands for it';
 COMMENT ON COLUMN quarantine.namespace IS 'Namespace of the workload';
 COMMENT ON COLUMN quarantine.name IS 'Name of the workload';
 COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
 COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
-COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine';
+COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine: it is held; input, stalled, or the kind of an object';
 COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
 COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
-COMMENT ON COLUMN quarantine.uid IS 'UID of the workload';
-COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted';
+COMMENT ON COLUMN quarantine.uid IS 'UID of the workload, or what tells an object from others of its kind';
+COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted, or set aside';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
 COMMENT ON COLUMN pending_queue.position IS 'Its turn';
 COMMENT ON COLUMN pending_queue.jobid IS 'Its number';

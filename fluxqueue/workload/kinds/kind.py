@@ -7,7 +7,7 @@ of a workload that is held by the gates of its pods alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -107,6 +107,21 @@ class Kind(ABC):
             An annotation cannot be read.
         """
         return read_wishes(workload)
+
+    def metas(self, workload: Object) -> list[tuple[str, Object]]:
+        """The metadata in which its author's wishes stand, with their paths. The last one wins."""
+        template = (workload.get("spec") or {}).get("template") or {}
+        found = [("spec.template.metadata", template.get("metadata") or {})] if template else []
+        return [*found, ("metadata", workload["metadata"])]
+
+    def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        """The workload with each of its ``metas`` as ``change`` makes it."""
+        changed = {**workload, "metadata": change(workload["metadata"])}
+        template = (workload.get("spec") or {}).get("template") or {}
+        if template.get("metadata"):
+            template = {**template, "metadata": change(template["metadata"])}
+            changed["spec"] = {**workload["spec"], "template": template}
+        return changed
 
     def disregarded(self, workload: Object) -> Sequence[str]:
         """What its pods wish and does not count, as people are told."""

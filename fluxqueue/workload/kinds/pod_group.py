@@ -9,7 +9,7 @@ slot, as room comes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -75,6 +75,17 @@ class PodGroupKind(Kind):
         spec = workload["spec"]
         of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
         return first_said([*map(read_wishes, _first_of_each_kind(workload)), of_object])
+
+    def metas(self, workload: Object) -> list[tuple[str, Object]]:
+        """Those of the pods that speak for others. What the oldest says wins."""
+        return [("metadata", pod["metadata"]) for pod in reversed(_first_of_each_kind(workload))]
+
+    def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        members = {
+            uid: {**pod, "metadata": change(pod["metadata"])}
+            for uid, pod in workload["members"].items()
+        }
+        return {**workload, "members": members}
 
     def disregarded(self, workload: Object) -> Sequence[str]:
         """Wishes in which its pods do not agree."""

@@ -8,7 +8,7 @@ is released whole. A workload of this kind is its object with what ``assemble_ow
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +25,7 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
 from fluxqueue.workload.kinds.kind import Gathering, Kind
 from fluxqueue.workload.kinds.pod_group import slot_kind
-from fluxqueue.workload.object_paths import value_at, without
+from fluxqueue.workload.object_paths import replaced, value_at, without
 from fluxqueue.workload.owner_kinds import (
     OwnerKind,
     PartOf,
@@ -96,6 +96,28 @@ class SuspendedOwnerKind(Kind):
                     error.message, where=where, value=error.value, hint=error.hint
                 ) from None
         return first_said(said)
+
+    def metas(self, workload: Object) -> list[tuple[str, Object]]:
+        parts = [part for _, part in _parts(workload)]
+        return [
+            *(
+                (".".join([*map(str, part.at), "metadata"]), part.template.get("metadata") or {})
+                for part in reversed(parts)
+            ),
+            ("metadata", workload["metadata"]),
+        ]
+
+    def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        made: Made | None = workload["made"]
+        told: dict[str, Any] = {"spec": workload.get("spec") if made is None else made.spec}
+        for _, part in _parts(workload):
+            if part.template.get("metadata"):
+                template = {**part.template, "metadata": change(part.template["metadata"])}
+                told = replaced(told, part.at, template)
+        changed = {**workload, "metadata": change(workload["metadata"])}
+        if made is None:
+            return {**changed, "spec": told["spec"]}
+        return {**changed, "made": replace(made, spec=told["spec"])}
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
         meta, entry, made = workload["metadata"], workload["entry"], workload["made"]

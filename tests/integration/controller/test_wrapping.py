@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.controller.observing.wrapping import RETRY_MAX_S, Wrapper
 from fluxqueue.db.database import Database
+from fluxqueue.db.life.past import Past
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.workload.labels import GATE
@@ -34,9 +36,11 @@ def job(name: str, second: int = 0) -> Obj:
 
 
 def spoilt(name: str) -> Obj:
-    """A Pod that admission never saw."""
-    meta = {"annotations": {"fluxqueue/duration": "banana"}, "resourceVersion": "100000"}
-    return bare_pod(name, meta=meta, **GATED)
+    """A Pod that admission never saw, and of which nobody can read what it asks for."""
+    term = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["a"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    meta = {"resourceVersion": "100000"}
+    return bare_pod(name, meta=meta, affinity={"nodeAffinity": required}, **GATED)
 
 
 class RecordingClock(ManualClock):
@@ -65,6 +69,11 @@ class Wanted:
         self.made.append(uid)
 
 
+async def nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
+    """Nobody knows what workloads said before."""
+    return {}
+
+
 @asynccontextmanager
 async def _wrapping(
     wanted: Wanted, clock: ManualClock | SystemClock, refuse: Refuse
@@ -81,6 +90,7 @@ async def _wrapping(
             stands=lambda uid: True,
             class_values=dict,
             on_made=wanted.take,
+            recall=nothing_before,
         )
         wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())
@@ -138,6 +148,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
             stands=lambda uid: True,
             class_values=dict,
             on_made=wanted.take,
+            recall=nothing_before,
         )
         wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())
@@ -185,6 +196,7 @@ async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
             stands=lambda uid: True,
             class_values=dict,
             on_made=wanted.take,
+            recall=nothing_before,
         )
         wrapper.is_known.set()
         running = asyncio.create_task(wrapper.run())

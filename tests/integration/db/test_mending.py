@@ -15,6 +15,10 @@ from tests.integration.db.test_steering import run
 from tests.support.rows import Rows
 
 
+async def _nothing_to_recall() -> bool:
+    return False
+
+
 async def test_one_that_is_refused_keeps_what_its_pods_use(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +50,8 @@ async def test_one_that_is_refused_keeps_what_its_pods_use(
         lambda *_: pytest.fail("nothing is seen"),
         lambda _: pytest.fail("nothing is gone"),
         lambda *_: None,
+        lambda: False,
+        _nothing_to_recall,
         rows.database.begin,
     )
     assert mending.is_takeover_in_pages

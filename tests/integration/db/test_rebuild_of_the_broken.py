@@ -114,6 +114,10 @@ def _see(workload: Any, pods: Any, flux_uid: str | None) -> Any:
     return see_workload(workload, pods, flux_uid=flux_uid, class_values={}, site=Site())
 
 
+async def _nothing_to_recall() -> bool:
+    return False
+
+
 async def _resync(database: Database, world: World) -> Mending:
     """What ``Comparing.compare`` does with what it has listed."""
     sight = world.sight()
@@ -126,6 +130,8 @@ async def _resync(database: Database, world: World) -> Mending:
         _see,
         lambda uid: pytest.fail(f"{uid} is not gone"),
         lambda *_: None,
+        lambda: False,
+        _nothing_to_recall,
         database.begin,
     )
     if mending.is_takeover_in_pages:

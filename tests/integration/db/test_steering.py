@@ -502,3 +502,23 @@ async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> Non
     over = await cancel_deleted(rows, of("b"), "somebody")
     assert over is not None
     assert not over.is_done
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("beginTime", "999999-01-01T00:00:00Z"), ("beginTime", "at noon"), ("priority", 2**40)],
+)
+async def test_a_value_that_no_row_takes_costs_only_itself(
+    rows: Rows, field: str, value: object
+) -> None:
+    """All other fields are heeded; it is told, and not tried again until it is changed."""
+    await rows.see(workload("a", begin_at_s=None))
+    said = {"hold": True, field: value}
+    outcomes = await heed(rows, of("a"), said, dict.fromkeys(said, "bob"))
+    assert outcomes is not None
+    assert {one.reference: one.is_done for one in outcomes} == {
+        "spec.hold": True,
+        f"spec.{field}": False,
+    }
+    assert await rows.states() == {"a": "Held"}
+    assert await heed(rows, of("a"), said, {}) == []

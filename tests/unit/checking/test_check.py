@@ -13,8 +13,10 @@ from fluxqueue.db.reading.snapshot import (
     AllocationRow,
     DriftRow,
     LateEffect,
+    LoopRow,
     PromiseRow,
     ReservationRow,
+    SetAsideRow,
     UsageRow,
 )
 from tests.support import views
@@ -296,3 +298,94 @@ def test_a_late_start_is_late_for_good() -> None:
     (finding,) = compare(scenery.view())
     assert not finding.may_pass
     assert "50 s after its first promised start" in finding.detail
+
+
+def _strand(scenery: Scenery) -> None:
+    scenery.jobs[0]["spec"]["suspend"] = True
+    scenery.pods = scenery.pods[2:]
+    scenery.rows |= {"allocations": [], "slots": []}
+    scenery.rows["usage"][:2] = [
+        UsageRow("node-1", "cpu", 16000, 0, 0, 16000),
+        UsageRow("node-1", "pods", 110, 0, 0, 110),
+    ]
+    scenery.rows["fluxjobs"] = [views.fluxjob_row("pi", "Cancelled", jobid=1)]
+    scenery.fluxjobs = [views.fluxjob("pi", "Cancelled", jobid=1)]
+
+
+def test_what_waits_has_a_row_that_has_not_ended() -> None:
+    """Nobody would ever start it; the way out stands beside it."""
+    assert found(_strand) == {"waiting workload whose row has ended"}
+    scenery = healthy()
+    _strand(scenery)
+    (finding,) = compare(scenery.view())
+    assert (finding.severity, finding.subject) == (Severity.BROKEN, "Job default/pi")
+    assert "resync" in finding.detail
+
+
+@pytest.mark.parametrize("how", ["ended", "deleted", "cancelled", "resumed", "not ours"])
+def test_what_waits_for_nobody_may_have_one(how: str) -> None:
+    """It is over, or about to be, or was never held."""
+
+    def spare(scenery: Scenery) -> None:
+        _strand(scenery)
+        job, row = scenery.jobs[0], scenery.rows["fluxjobs"][0]
+        if how == "ended":
+            job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+        elif how == "deleted":
+            job["metadata"]["deletionTimestamp"] = views.CREATED
+        elif how == "cancelled":
+            scenery.rows["fluxjobs"] = [replace(row, is_cancelled=True)]
+        elif how == "resumed":
+            job["spec"]["suspend"] = False
+        else:
+            del job["spec"]["template"]["spec"]["schedulingGates"]
+
+    assert found(spare) == set()
+
+
+def test_each_loop_has_succeeded_lately() -> None:
+    """The finding names the loop, for how long, and its last error."""
+    scenery = healthy()
+    scenery.rows["loops"] = [
+        LoopRow("cycle", 421, 300, "relation does not exist"),
+        LoopRow("publish", 299, 300),
+        LoopRow("resync", 800, 900),
+    ]
+    (finding,) = compare(scenery.view())
+    assert (finding.invariant, finding.subject) == ("loop is late", "loop cycle")
+    assert "7 minutes" in finding.detail
+    assert "relation does not exist" in finding.detail
+
+
+def test_what_is_set_aside_is_a_warning() -> None:
+    """An object, and input of a FluxJob; of one that is over nobody needs to know."""
+    scenery = healthy()
+    scenery.rows["set_aside"] = [SetAsideRow("node", "n9", "", "n9", "cpu: 'x' is no quantity")]
+    (row,) = scenery.rows["fluxjobs"]
+    scenery.rows["fluxjobs"] = [replace(row, trouble="priority: 'x' is no number")]
+    told = {(one.invariant, one.severity) for one in compare(scenery.view())}
+    assert told == {
+        ("object set aside", Severity.WARNING),
+        ("input not usable", Severity.WARNING),
+    }
+
+
+def test_a_node_that_cannot_be_read_costs_no_other_finding() -> None:
+    """The check goes on with all others."""
+
+    def spoil(scenery: Scenery) -> None:
+        scenery.nodes.append(views.node("node-3"))
+        scenery.nodes[-1]["status"]["allocatable"] = {"cpu": ["many"]}
+        scenery.fluxjobs[0]["status"]["state"] = "Pending"
+
+    assert found(spoil) == {"FluxJob disagrees with its row"}
+
+
+def test_a_comparison_that_one_object_breaks() -> None:
+    """It is a finding, and all other comparisons are made."""
+
+    def spoil(scenery: Scenery) -> None:
+        scenery.pods[0]["spec"]["containers"] = 7
+        scenery.fluxjobs[0]["status"]["state"] = "Pending"
+
+    assert found(spoil) >= {"comparison not possible", "FluxJob disagrees with its row"}

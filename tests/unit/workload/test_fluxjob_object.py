@@ -295,6 +295,7 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         priority_parts={"asked": 7},
         position=4,
         generation=2,
+        last_good={"fluxqueue/priority": "5"},
     ) | {"expectedStart": "2026-01-01T00:00:00Z"}
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert full.keys() == schema["properties"]["status"]["properties"].keys()

@@ -1,0 +1,238 @@
+"""One object that a step of the observation cannot take: all others go on, and it is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue import metrics
+from fluxqueue.controller.observing import (
+    batch_jobs,
+    foreign,
+    marking,
+    queues,
+    resync,
+    seen,
+    watches,
+    wrapping,
+    writing,
+)
+from fluxqueue.db.database import Database
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import FLUXQUEUES, JOBS, NODES, PODS
+from fluxqueue.workload.kinds.batch_job import BatchJobKind
+from fluxqueue.workload.labels import OWN_NAMESPACE
+from localcluster import LocalCluster
+from tests.integration.controller.test_resync import job
+from tests.support.clusters import InProcessTransport, config_of
+from tests.support.observers import observing
+from tests.support.poison import NAMES, Poison
+from tests.support.rows import settings_for
+from tests.support.waiting import eventually
+from tests.support.workers import QUIET
+from tests.support.workloads import bare_pod
+
+Obj = dict[str, Any]
+GOOD = ("good-a", "good-b")
+
+STEPS: dict[str, tuple[Any, ...]] = {
+    "a Job is reduced": (batch_jobs, "trim_job"),
+    "a pod is reduced": (watches, "trim_pod"),
+    "a queue is reduced": (queues, "trim_queue"),
+    "a queue is read": (queues, "read_rules"),
+    "a node is compared": (marking, "node_fact"),
+    "a node is read": (watches, "node_fact"),
+    "a foreign pod is read": (foreign, "foreign_pod"),
+    "a Job is compared": (marking, "is_news"),
+    "a Job is followed": (seen, "see_progress"),
+    "what a Job asks for is read": (BatchJobKind, "to_request"),
+    "what a Job wishes is read": (BatchJobKind, "wishes"),
+    "the priority of a Job is read": (BatchJobKind, "priority"),
+    "whether a Job is taken in": (BatchJobKind, "why_not"),
+    "how a Job ended": (BatchJobKind, "fact"),
+    "a Job is mended": (seen, "mend", BatchJobKind, "to_request"),
+    "a FluxJob is built": (wrapping, "build"),
+    "a FluxJob is listed": (resync, "publication"),
+    "a Job is judged": (resync, "judge"),
+    "its pods are placed": (resync, "placed_pods"),
+    "what it asked before": (seen, "said_by"),
+}
+"""Each step that looks at one object by itself, and where it stands."""
+
+
+@pytest_asyncio.fixture
+async def client() -> AsyncIterator[KubeClient]:
+    """Over an API server that only stores."""
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as opened:
+            await install_definitions(opened, OWN_NAMESPACE)
+            yield opened
+
+
+@pytest_asyncio.fixture
+async def database(database_url: str) -> AsyncIterator[Database]:
+    """One process's access to a database of the test's own."""
+    async with Database(settings_for(database_url), role="test") as opened:
+        yield opened
+
+
+def batched(flat: Sequence[Any]) -> Iterator[tuple[Any, str]]:
+    """Pairs of a place and the name of a step in it."""
+    return zip(flat[::2], flat[1::2], strict=True)
+
+
+async def make(client: KubeClient, name: str) -> None:
+    """A Job, a node, a queue, and a pod of somebody else, all of one name."""
+    status = {"allocatable": {"cpu": "4", "pods": "10"}}
+    await client.create(NODES, None, {"metadata": {"name": name}, "status": status})
+    await client.patch(NODES, None, name, {"status": status}, subresource="status")
+    named = {"apiVersion": FLUXQUEUES.api_version, "kind": FLUXQUEUES.kind}
+    queue = {**named, "metadata": {"name": name}, "spec": {"priority": 1}}
+    await client.create(FLUXQUEUES, None, queue)
+    pod = bare_pod(name, nodeName=GOOD[0])
+    del pod["metadata"]["uid"]
+    await client.create(PODS, "default", pod)
+    await client.create(JOBS, "default", job(name))
+
+
+async def written(database: Database) -> dict[str, set[str]]:
+    """What of each sort stands in the rows, by name."""
+    found = {
+        "job": "SELECT workload_name AS name FROM fluxjobs",
+        "node": "SELECT name FROM nodes",
+        "queue": "SELECT name FROM fluxqueues WHERE uid IS NOT NULL",
+        "foreign": "SELECT name FROM foreign_usage",
+    }
+    return {sort: {row["name"] for row in await database.fetch(sql)} for sort, sql in found.items()}
+
+
+async def told(database: Database, client: KubeClient) -> set[str]:
+    """Names of which anybody can read that something is wrong with them."""
+    rows = await database.fetch(
+        "SELECT name FROM quarantine UNION SELECT name FROM fluxqueues WHERE fault IS NOT NULL"
+    )
+    events = await client.request("GET", "/api/v1/events")
+    warned = {one["involvedObject"]["name"] for one in events["items"] if one["type"] == "Warning"}
+    return {str(row["name"]).rpartition("/")[2] for row in rows} | warned
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_all_others_go_on(
+    database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Those that were there before the controller, and those that come later; each poisoned one is
+    told, and is used as soon as it can be."""
+    monkeypatch.setattr(writing, "APART_S", 0.2)
+    poison = Poison()
+    for where, attribute in batched(STEPS[step]):
+        poison.put_into(monkeypatch, where, attribute)
+    for name in (GOOD[0], *NAMES):
+        await make(client, name)
+    before = _counted()
+    async with observing(database, client, settings_for(database_url_of(database))) as observer:
+        await make(client, GOOD[1])
+
+        async def are_written() -> bool:
+            return all(set(GOOD) <= names for names in (await written(database)).values())
+
+        await eventually(are_written, "all that is good")
+        for name in NAMES:
+            await client.patch(JOBS, "default", name, {"metadata": {"annotations": {"x": "1"}}})
+            await client.patch(NODES, None, name, {"metadata": {"annotations": {"x": "1"}}})
+        await observer.comparing.resync()
+        await client.create(JOBS, "default", job("later"))
+
+        async def is_later_written() -> bool:
+            return "later" in (await written(database))["job"]
+
+        await eventually(is_later_written, "what came after the resync")
+        assert poison.met, "the step was never asked"
+        if step not in HARMLESS:
+
+            async def is_told() -> bool:
+                return poison.met <= await told(database, client)
+
+            await eventually(is_told, "the poisoned ones are told")
+            assert _counted() > before
+        poison.mend()
+        for name in NAMES:
+            await client.patch(JOBS, "default", name, {"metadata": {"annotations": {"x": "2"}}})
+            await client.patch(NODES, None, name, {"metadata": {"annotations": {"x": "2"}}})
+            await client.patch(PODS, "default", name, {"metadata": {"annotations": {"x": "2"}}})
+            await client.patch(FLUXQUEUES, None, name, {"spec": {"priority": 2}})
+        await observer.comparing.resync()
+
+        async def is_whole() -> bool:
+            everything = {*GOOD, *NAMES}
+            is_there = all(everything <= names for names in (await written(database)).values())
+            return is_there and not await database.fetch("SELECT FROM quarantine")
+
+        await eventually(is_whole, "what was mended is used")
+
+
+HARMLESS = {
+    "a Job is compared",
+    "a node is compared",
+    "a FluxJob is listed",
+    "its pods are placed",
+    "what it asked before",
+}
+"""Steps whose failure costs nothing: what they would have spared is done."""
+
+
+def _counted() -> float:
+    counters = (metrics.OBJECTS_SET_ASIDE, metrics.UNWRITTEN, metrics.RESYNC_TROUBLES)
+    return sum(
+        sample.value
+        for counter in counters
+        for family in counter.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
+
+
+def database_url_of(database: Database) -> str:
+    """The URL of a database, for the settings of what works on it."""
+    return database.engine.url.render_as_string(hide_password=False)
+
+
+async def test_an_unreadable_job_that_runs_is_followed_to_its_end(
+    database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it asks for cannot be read any more; that it ended is seen."""
+    await client.create(JOBS, "default", job("poison-key"))
+    async with observing(database, client, settings_for(database_url_of(database))):
+
+        async def row() -> Obj:
+            found = await database.fetch("SELECT result, faults FROM fluxjobs")
+            return found[0] if found else {}
+
+        await eventually(row, "its row")
+        poison = Poison()
+        for attribute in ("to_request", "wishes"):
+            poison.put_into(monkeypatch, BatchJobKind, attribute)
+        await client.patch(JOBS, "default", "poison-key", {"metadata": {"labels": {"x": "1"}}})
+
+        async def is_told() -> bool:
+            return bool((await row())["faults"])
+
+        await eventually(is_told, "it cannot be read")
+        at = "2030-01-01T00:00:00Z"
+        status = {
+            "conditions": [
+                {"type": one, "status": "True"} for one in ("SuccessCriteriaMet", "Complete")
+            ],
+            "startTime": at,
+            "completionTime": at,
+        }
+        await client.patch(JOBS, "default", "poison-key", {"status": status}, subresource="status")
+
+        async def has_ended() -> bool:
+            return (await row())["result"] == "Completed"
+
+        await eventually(has_ended, "its end is seen")
