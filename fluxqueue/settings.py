@@ -17,6 +17,15 @@ from typing import Any, Self
 
 from fluxqueue.errors import InvalidSettings
 
+CLUSTER_CONTROLLERS = (
+    "system:kube-controller-manager",
+    *(
+        f"system:serviceaccount:kube-system:{name}-controller"
+        for name in ("cronjob", "deployment", "job", "replicaset", "replication", "statefulset")
+    ),
+)
+"""Accounts of the cluster's own controllers. They make objects from templates that are guarded."""
+
 MATCH_POLICY = "pack"
 """The match policy if neither workload nor administrator sets one, also in the simulator."""
 
@@ -264,6 +273,21 @@ class Settings:
         "",
         "FLUXQUEUE_OWNER_KINDS",
         "further kinds that create pods, as a JSON list (docs/user/groups.md)",
+    )
+    controllers: str = _setting(
+        ",".join(CLUSTER_CONTROLLERS),
+        "FLUXQUEUE_CONTROLLERS",
+        "accounts of the cluster's own controllers, which hand on who submitted a template",
+    )
+    submitter_accounts: str = _setting(
+        "",
+        "FLUXQUEUE_SUBMITTER_ACCOUNTS",
+        "accounts of GitOps tools, with commas; what they make counts for the user that it names",
+    )
+    submitter_annotation: str = _setting(
+        "fluxqueue/submitter",
+        "FLUXQUEUE_SUBMITTER_ANNOTATION",
+        "key of the annotation in which these accounts name that user",
     )
     queue_policy: str = _setting(
         "easy",

@@ -18,6 +18,7 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
+from fluxqueue.workload.submitter import parse_submitters
 from webhook.admit import AdmitSettings
 from webhook.server import ServerConfig, WebhookServer
 
@@ -29,6 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         levels = parse_levels(options.levels, "--levels")
         owner_kinds = parse_owner_kinds(options.owner_kinds, "--owner-kinds")
+        submitters = parse_submitters(
+            controllers=options.controllers,
+            accounts=options.submitter_accounts,
+            annotation=options.submitter_annotation,
+        )
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(
@@ -40,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
             levels=levels,
             own_users=frozenset(options.own_user),
+            shared_users=frozenset(options.shared_user),
             owner_kinds=owner_kinds,
+            submitters=submitters,
         ),
     )
     try:
@@ -77,9 +85,32 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         help="account of another part of fluxqueue, which may write all of a FluxJob; repeatable",
     )
     parser.add_argument(
+        "--shared-user",
+        action="append",
+        default=[],
+        help="account that parts of fluxqueue share with a person; what the parts write has their"
+        " field manager; repeatable",
+    )
+    parser.add_argument(
         "--owner-kinds",
         default=os.environ.get("FLUXQUEUE_OWNER_KINDS", ""),
         help="further kinds that make pods, a JSON list (default: $FLUXQUEUE_OWNER_KINDS)",
+    )
+    parser.add_argument(
+        "--controllers",
+        default=os.environ.get("FLUXQUEUE_CONTROLLERS", ""),
+        help="accounts that hand on who submitted a template, with commas; only where the admission"
+        " policies are installed (default: $FLUXQUEUE_CONTROLLERS, or none)",
+    )
+    parser.add_argument(
+        "--submitter-accounts",
+        default=os.environ.get("FLUXQUEUE_SUBMITTER_ACCOUNTS", ""),
+        help="accounts of GitOps tools, with commas (default: $FLUXQUEUE_SUBMITTER_ACCOUNTS)",
+    )
+    parser.add_argument(
+        "--submitter-annotation",
+        default=os.environ.get("FLUXQUEUE_SUBMITTER_ANNOTATION", ""),
+        help="annotation in which they name a user (default: $FLUXQUEUE_SUBMITTER_ANNOTATION)",
     )
     parser.add_argument(
         "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"

@@ -45,6 +45,7 @@ from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.steered import STEERED_BY, changes_by_hand
+from fluxqueue.workload.submitter import STAMPED, StampedKind, Submitters, stamp_templates
 from fluxqueue.workload.suspension import guard_stamps, hand_on, without_stamps
 
 _MAX_WARNING = 240
@@ -56,13 +57,16 @@ class AdmitSettings:
 
     ``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's;
     ``own_users`` the accounts of our other parts, which alone write what a FluxJob asks for;
-    ``owner_kinds`` what else makes pods.
+    ``owner_kinds`` what else makes pods; ``submitters`` the accounts that speak for a user.
+    ``shared_users`` are accounts that our parts share with a person (``fluxqueue up``).
     """
 
     never_managed: Set[str] = NEVER_MANAGED
     levels: Levels = DEFAULT_LEVELS
     own_users: Set[str] = frozenset()
     owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
+    submitters: Submitters = field(default_factory=Submitters)
+    shared_users: Set[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,9 @@ def admit(
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
         return _take_question(request, settings)
     entry = settings.owner_kinds.find(*_group_kind(request))
-    if entry is not None and isinstance(workload, dict):
-        return _take_owner(entry, workload, request, settings, all_ask=all_ask)
+    stamped = STAMPED.get(_group_kind(request))
+    if isinstance(workload, dict) and (entry is not None or stamped is not None):
+        return _take_maker(entry, stamped, request, settings, all_ask=all_ask)
     why = _why_not_asked(request, workload)
     asked: Patch = []
     if why is None:
@@ -122,6 +127,35 @@ def admit(
         return Answer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
     return _hold({**workload, "kind": kind}, request, settings, asked)
+
+
+def _take_maker(
+    entry: OwnerKind | None,
+    stamped: StampedKind | None,
+    request: Mapping[str, Any],
+    settings: AdmitSettings,
+    *,
+    all_ask: bool,
+) -> Answer:
+    """Answer for what makes pods or Jobs: its submitter first, then what its pods ask for."""
+    owner, stamps = request["object"], list[dict[str, Any]]()
+    is_looked_at = request.get("operation") in {"CREATE", "UPDATE"}
+    is_ours = (request.get("namespace") or "") not in settings.never_managed
+    if stamped is not None and is_looked_at and is_ours and not request.get("subResource"):
+        requester = _user(request)
+        old = None if _is_creation(request) else request.get("oldObject") or {}
+        try:
+            owner, stamps = stamp_templates(owner, old, stamped, requester, settings.submitters)
+        except InvalidInput as error:
+            group, kind = _group_kind(request)
+            described = {"group": group, "kind": kind, "name": request.get("name") or ""}
+            return Answer(_refuse(request["uid"], described, error), "refused", kind, str(error))
+    if entry is not None:
+        return _take_owner(entry, owner, request, settings, stamps, all_ask=all_ask)
+    review = _respond(request["uid"], allowed=True)
+    _add_patch(review, stamps)
+    why = "what it makes is looked at" if stamps else "its submitter is known"
+    return Answer(review, "untouched", _group_kind(request)[1], why)
 
 
 def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
@@ -154,16 +188,22 @@ def _take_owner(
     owner: Mapping[str, Any],
     request: Mapping[str, Any],
     settings: AdmitSettings,
+    stamps: Patch,
     *,
     all_ask: bool,
 ) -> Answer:
-    """What makes pods asks to be queued: it waits suspended, if it can; else its pods are gated."""
+    """What makes pods asks to be queued: it waits suspended, if it can; else its pods are gated.
+
+    ``stamps``: the patch that made ``owner`` of the request's object.
+    """
     meta = owner.get("metadata") or {}
     said = (meta.get("labels") or {}).get(labels.MANAGED)
     asked, why = said or ("true" if all_ask else None), ""
     maker, is_new = controller_owner({"metadata": meta}), _is_creation(request)
     is_made, is_told = maker is not None, _tells_of(maker, entry, settings.owner_kinds)
-    if request.get("operation") not in entry.operations or request.get("subResource"):
+    has_updates = entry.is_late or bool(entry.suspend)
+    is_unseen = request.get("operation") not in entry.operations or request.get("subResource")
+    if is_unseen or not (is_new or has_updates):
         why = "only creation is looked at"
     elif asked != "true":
         why = f'label {labels.MANAGED} is not "true"'
@@ -173,13 +213,13 @@ def _take_owner(
         why = "what made it speaks for its pods"
     if why:
         review = _respond(request["uid"], allowed=True)
-        _add_patch(review, _guard(entry, owner, request))
+        _add_patch(review, [*stamps, *_guard(entry, owner, request)])
         return Answer(review, "untouched", entry.kind, why)
     workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
     if is_told:
         return _mark_told(workload, request, settings)
     if is_made:
-        return _have_pods_ask(entry, owner, request)
+        return _have_pods_ask(entry, owner, request, stamps)
     is_begun = not is_new and not _is_late(workload, request)
     if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
         # Of one that asks only now, what admission writes was not written by admission.
@@ -190,7 +230,7 @@ def _take_owner(
         review = _respond(request["uid"], allowed=True)
         _add_patch(review, _guard(entry, owner, request))
         return Answer(review, "untouched", entry.kind, "it was looked at when it was made")
-    return _have_pods_ask(entry, owner, request)
+    return _have_pods_ask(entry, owner, request, stamps)
 
 
 def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKinds) -> bool:
@@ -239,11 +279,11 @@ def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any
 
 
 def _have_pods_ask(
-    entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any]
+    entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any], stamps: Patch
 ) -> Answer:
-    """Its pods are to say so, by the label in its templates."""
+    """Its pods are to say so, by the label in its templates; ``stamps`` as of ``_take_owner``."""
     review = _respond(request["uid"], allowed=True)
-    patch = _guard(entry, owner, request)
+    patch = [*stamps, *_guard(entry, owner, request)]
     for path in labels_paths(entry, owner):
         owner, more = have_ask(owner, path)
         patch += more
@@ -311,12 +351,16 @@ def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answe
 
 
 def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
-    """Told by the account; where all parts have their user's, by the name under which they write.
+    """Told by the account; of an account that a person shares, by the name under which we write.
 
-    Nothing of a FluxJob's spec but what is steered is ever read back, so nothing is gained by it.
+    Other accounts could use that name, too, and the user of a FluxJob is read back.
     """
-    if settings.own_users:
-        return _user(request) in settings.own_users
+    if _user(request) in settings.own_users:
+        return True
+    if (settings.own_users or settings.shared_users) and (
+        _user(request) not in settings.shared_users
+    ):
+        return False
     return (request.get("options") or {}).get("fieldManager") == FIELD_MANAGER
 
 
@@ -372,13 +416,13 @@ def _hold(
     before: Patch,
 ) -> Answer:
     """It waits from now on; ``before``: what else is changed in it, first."""
-    kind, user = kind_of(workload), _user(request)
-    return _take_in(
-        workload,
-        request,
-        settings,
-        lambda wishes: [*before, *kind.hold_patch(workload, wishes, user)],
-    )
+    kind, submitters = kind_of(workload), settings.submitters
+
+    def patch_for(wishes: Wishes) -> Patch:
+        user = submitters.submitter(_user(request), workload)
+        return [*before, *kind.hold_patch(workload, wishes, user)]
+
+    return _take_in(workload, request, settings, patch_for)
 
 
 def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:

@@ -8,12 +8,13 @@ conditions keep it away inside the API server, so a webhook that is down stops n
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
+from fluxqueue.workload.submitter import Submitters
 
 NAME = "fluxqueue"
 PATH = "/mutate"
@@ -70,6 +71,7 @@ def build_configuration(
     timeout_s: int = 5,
     own_users: Sequence[str] = (),
     owner_kinds: OwnerKinds | None = None,
+    submitters: Submitters | None = None,
 ) -> dict[str, Any]:
     """Build the configuration.
 
@@ -84,11 +86,14 @@ def build_configuration(
     timeout_s : seconds the API server waits, 1 to 30.
     own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
     owner_kinds : what makes pods beside Jobs.
+    submitters : accounts that speak for a user. Without controllers among them, admission does not
+        write the submitter into templates.
     """
     namespaces = selected_namespaces(own_namespace, is_opt_in=is_opt_in)
     asked = [
         *_asked_of_owners(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy),
         *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy),
+        *_asked_of_templates(namespaces, jobs_failure_policy, pods_failure_policy, submitters),
         *_asked_of_ours(own_users),
     ]
     return {
@@ -180,6 +185,76 @@ def _asked_of_workloads(
         _Asked("jobs", jobs, jobs_policy, namespaces, objects),
         _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods()),
     ]
+
+
+def _asked_of_templates(
+    namespaces: Expressions,
+    jobs_policy: FailurePolicy,
+    pods_policy: FailurePolicy,
+    submitters: Submitters | None,
+) -> list[_Asked]:
+    """What makes pods or Jobs by a template: who submitted it is written there.
+
+    Jobs of a CronJob are queued wherever Jobs are. Of what makes pods, those are asked about whose
+    template asks to be queued, and all where the namespace says so.
+    """
+    if submitters is None or not submitters.controllers:
+        return []
+    objects = [_not_opted_out()]
+    of_pods = [
+        {
+            **_on("CREATE", "apps", "deployments"),
+            "operations": ["CREATE", "UPDATE"],
+            "resources": ["deployments", "replicasets", "statefulsets"],
+        },
+        {**_on("CREATE", "", "replicationcontrollers"), "operations": ["CREATE", "UPDATE"]},
+    ]
+    cron_jobs = {**_on("CREATE", "batch", "cronjobs"), "operations": ["CREATE", "UPDATE"]}
+    changed = _changed_by_others(submitters)
+    where_all_ask = [*namespaces, _in(labels.SETS, labels.SETS_MANAGED)]
+    return [
+        _Asked("cronjobs", [cron_jobs], jobs_policy, namespaces, objects, changed),
+        _Asked("templates", of_pods, pods_policy, namespaces, objects, [*changed, _asks()]),
+        _Asked("set-templates", of_pods, pods_policy, where_all_ask, objects, changed),
+    ]
+
+
+def _changed_by_others(submitters: Submitters) -> list[dict[str, str]]:
+    """Keep away what the cluster's controllers write, and changes of metadata alone, unless they
+    are those of a GitOps tool, whose annotation may name another user.
+    """
+    user, same = "request.userInfo.username", "object.spec == oldObject.spec"
+    tools = _listed(submitters.accounts)
+    return [
+        {
+            "name": "is-not-a-controller",
+            "expression": f"!({user} in {_listed(submitters.controllers)})",
+        },
+        {
+            "name": "is-changed",
+            "expression": f"oldObject == null || !({same}) || {user} in {tools}",
+        },
+    ]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return "[" + ", ".join(f'"{text}"' for text in sorted(texts)) + "]"
+
+
+def _asks() -> dict[str, str]:
+    """Keep away templates whose pods do not ask to be queued."""
+    template = "object.spec.template"
+    schedulers = ", ".join(f'"{name}"' for name in sorted(labels.FORMER_SCHEDULERS))
+    marks = f"has({template}.metadata) && has({template}.metadata.labels)"
+    label = f'"{labels.MANAGED}" in {template}.metadata.labels'
+    is_asking = f'{marks} && {label} && {template}.metadata.labels["{labels.MANAGED}"] == "true"'
+    is_former = (
+        f"has({template}.spec.schedulerName) && {template}.spec.schedulerName in [{schedulers}]"
+    )
+    return {
+        "name": "asks",
+        "expression": f"has({template}) && (({is_asking}) || ({is_former}))",
+    }
 
 
 def _asked_of_ours(own_users: Sequence[str]) -> list[_Asked]:

@@ -15,15 +15,13 @@ from typing import Any
 import yaml
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload import labels
+from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
+from fluxqueue.workload.submitter import Submitters
 from webhook.configuration import NAME, selected_namespaces, tenants
 
 FILE = "policies.yaml"
-JOB_CONTROLLERS = (
-    "system:serviceaccount:kube-system:job-controller",
-    "system:kube-controller-manager",
-)
-"""Accounts of the cluster's own Job controller. It makes gated pods from guarded templates."""
 
 
 def build_policies(
@@ -33,7 +31,8 @@ def build_policies(
     own_namespace: str = labels.OWN_NAMESPACE,
     is_opt_in: bool = False,
     exempt_groups: Sequence[str] = (),
-    job_controllers: Sequence[str] = JOB_CONTROLLERS,
+    submitters: Submitters | None = None,
+    owner_kinds: OwnerKinds | None = None,
     marks: dict[str, str] | None = None,
 ) -> list[dict[str, Any]]:
     """Build the policies and their bindings, in the order in which they are to be created.
@@ -42,6 +41,8 @@ def build_policies(
     ----------
     own_users : accounts of our parts, which let queued work go.
     is_opt_in : as of ``configuration.build_configuration``.
+    submitters : accounts that speak for a user (default: the cluster's controllers).
+    owner_kinds : what makes pods beside Jobs.
     marks : labels of the objects.
 
     Raises
@@ -49,12 +50,16 @@ def build_policies(
     InvalidSettings
         The installation lacks the file.
     """
+    known = submitters or Submitters(controllers=frozenset(CLUSTER_CONTROLLERS))
     words: dict[str, Any] = {
         "LABELS": marks
         or {"app.kubernetes.io/name": "fluxqueue", "app.kubernetes.io/part-of": "fluxqueue"},
         "OWN_USERS": list(own_users),
         "EXEMPT_GROUPS": list(exempt_groups),
-        "JOB_CONTROLLERS": list(job_controllers),
+        "CONTROLLERS": sorted(known.controllers),
+        "ACCOUNTS": sorted(known.accounts),
+        "SUBMITTER": known.annotation,
+        "OWNERS": [_owner_rule(one) for one in owner_kinds or OwnerKinds() if one.suspend],
         "NAMESPACES": selected_namespaces(own_namespace, is_opt_in=is_opt_in),
         "TENANTS": tenants(own_namespace),
     }
@@ -62,6 +67,16 @@ def build_policies(
     for word, value in words.items():
         text = text.replace(f"@{word}@", json.dumps(value, separators=(",", ":")))
     return [one for one in yaml.safe_load_all(text) if one]
+
+
+def _owner_rule(one: OwnerKind) -> dict[str, Any]:
+    return {
+        "apiGroups": [one.group],
+        "apiVersions": ["*"],
+        "operations": ["CREATE", "UPDATE"],
+        "resources": [one.resource],
+        "scope": "Namespaced",
+    }
 
 
 def _read() -> str:

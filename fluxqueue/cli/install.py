@@ -68,6 +68,7 @@ def install(
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.submitter import read_submitters
     from webhook.configuration import Endpoint, build_configuration
 
     if not url and ca is None:
@@ -91,6 +92,7 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
         pem,
         own_namespace=settings.own_namespace,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),
+        submitters=read_submitters(settings),
     )
 
 
@@ -144,6 +146,8 @@ async def _install(
         read_user,
         tell_view,
     )
+    from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.submitter import read_submitters
     from webhook.policies import build_policies
 
     has_policies = False
@@ -154,7 +158,12 @@ async def _install(
         if configuration is not None:
             await install_webhook(client, configuration)
             users = own_users or [await read_user(client)]
-            policies = build_policies(users, own_namespace=settings.own_namespace)
+            policies = build_policies(
+                users,
+                own_namespace=settings.own_namespace,
+                submitters=read_submitters(settings),
+                owner_kinds=parse_owner_kinds(settings.owner_kinds),
+            )
             has_policies = await install_policies(client, policies)
         if view is not None:
             await tell_view(client, *view)

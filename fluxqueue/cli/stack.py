@@ -11,10 +11,11 @@ import importlib.util
 import os
 import ssl
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import Part, python
@@ -43,6 +44,10 @@ from fluxqueue.localpg.server import LocalPostgres
 from fluxqueue.settings import Settings
 from fluxqueue.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
+
+if TYPE_CHECKING:
+    from fluxqueue.workload.owner_kinds import OwnerKinds
+    from fluxqueue.workload.submitter import Submitters
 
 DATABASE_RETRY_S = 1.0
 POSTGRES_RETRY_S = 2.0
@@ -201,8 +206,11 @@ class Stack:
         from fluxqueue.certs import ensure
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from webhook.configuration import Endpoint, build_configuration
-        from webhook.policies import build_policies
 
+        settings = self._settings(self.options.environ)
+        owner_kinds = parse_owner_kinds(settings.owner_kinds)
+        shared, own = await self._read_users()
+        submitters = await self._guard_submitters({shared, *own}, settings, owner_kinds)
         host = self.options.webhook_host
         folder = self.options.data_dir / "certs"
         names = dict.fromkeys((host, "localhost", LOOPBACK))
@@ -215,6 +223,11 @@ class Stack:
             LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  the user asked for this host
             "--port",
             str(port),
+            f"--controllers={','.join(sorted(submitters.controllers))}",
+            f"--submitter-accounts={','.join(sorted(submitters.accounts))}",
+            f"--submitter-annotation={submitters.annotation}",
+            f"--shared-user={shared}",
+            *(f"--own-user={user}" for user in sorted(own)),
             environ=self.options.environ,
         )
         await part.start()
@@ -223,21 +236,37 @@ class Stack:
         configuration = build_configuration(
             Endpoint(url=f"https://{host}:{port}"),
             authority,
-            owner_kinds=parse_owner_kinds(self._settings(self.options.environ).owner_kinds),
+            owner_kinds=owner_kinds,
+            submitters=submitters,
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
-            own_users = [await read_user(client), *await self._accounts()]
-            await install_policies(client, build_policies(own_users))
 
-    async def _accounts(self) -> list[str]:
-        """Return the user names of the parts that have their own accounts."""
-        found = []
-        for part, kubeconfig in self.options.kubeconfigs.items():
-            if part != "view":  # It writes nothing.
-                async with KubeClient(load_kubeconfig(str(kubeconfig))) as client:
-                    found.append(await read_user(client))
-        return found
+    async def _read_users(self) -> tuple[str, set[str]]:
+        """Return the user's own account, and the accounts that parts have instead."""
+        # The view server writes nothing, so its account gets no rights of ours.
+        parts = {k: v for k, v in self.options.kubeconfigs.items() if k != "view"}
+        users = []
+        for path in (self.kubeconfig, *parts.values()):
+            async with KubeClient(load_kubeconfig(str(path))) as client:
+                users.append(await read_user(client))
+        return users[0], set(users[1:]) - {users[0]}
+
+    async def _guard_submitters(
+        self, users: set[str], settings: Settings, owner_kinds: OwnerKinds
+    ) -> Submitters:
+        """Install the policies. Return the accounts that may name a submitter if these hold.
+
+        ``users`` are the accounts of our parts. The policies refuse all others.
+        """
+        from fluxqueue.workload.submitter import read_submitters
+        from webhook.policies import build_policies
+
+        submitters = read_submitters(settings)
+        policies = build_policies(sorted(users), submitters=submitters, owner_kinds=owner_kinds)
+        async with self._client() as client:
+            is_guarded = await install_policies(client, policies)
+        return submitters if is_guarded else replace(submitters, controllers=frozenset())
 
     async def _start_queue(self) -> None:
         environ = self._environ()

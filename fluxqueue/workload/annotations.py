@@ -52,7 +52,7 @@ LABELS = frozenset({labels.QUEUE, labels.MANAGED, labels.POD_GROUP, labels.GROUP
 _OURS = frozenset(
     {
         *(labels.AUTHOR_SUSPENDED, labels.SUSPENDED, labels.USER, labels.GROUP),
-        *(labels.SLOTS, labels.JOBID, labels.NODES),
+        *(labels.SLOTS, labels.JOBID, labels.NODES, labels.SUBMITTER),
     }
 )
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})

@@ -83,7 +83,12 @@ WITHOUT_OBJECT = "fluxqueue/without-object"
 """Label ``"true"`` on FluxJobs of workloads that no object stands for."""
 
 USER = "fluxqueue/user"
-"""Annotation written at admission, whatever stood there: the user who submitted the workload."""
+"""Annotation written at admission, whatever stood there: the user who submitted the workload. In a
+template it names the user for what a controller makes."""
+
+SUBMITTER = "fluxqueue/submitter"
+"""Annotation: the user for whom a GitOps account makes the object. Ignored on what other accounts
+make. An administrator may choose another key (``submitter.annotation``)."""
 
 JOBID = "fluxqueue/jobid"
 """Label written on released pods: the number of the job. The gate policy leaves them alone."""

@@ -146,6 +146,8 @@ _OURS = "jobs.converged-computing.org"
 SHAPES: Mapping[tuple[str, str], Shape] = {
     ("batch", "Job"): JOB,
     ("", "Pod"): POD,
+    ("batch", "CronJob"): METADATA_ONLY,
+    ("", "ReplicationController"): METADATA_ONLY,
     (_OURS, "FluxJob"): _FLUXJOB,
     (_OURS, "PlacementReview"): _REVIEW,
 }

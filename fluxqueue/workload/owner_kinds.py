@@ -77,7 +77,8 @@ class OwnerKind:
     ``templates_in``: API group and kind of what it makes at once, suspended like itself, where its
     templates do not stand in it but there. ``hands_on``: where the labels stand that what it makes
     is given, each in some of its versions; ``list[key=value]`` is an element of a list.
-    ``deadline``: path of how long it may run from when it goes on (seconds).
+    ``deadline``: path of how long it may run from when it goes on (seconds). ``is_stamped``:
+    admission keeps the submitter in its templates, whoever edits it (``workload.submitter``).
     """
 
     kind: str
@@ -91,13 +92,15 @@ class OwnerKind:
     templates_in: tuple[str, str] | None = None
     hands_on: tuple[str, ...] = ()
     deadline: str = ""
+    is_stamped: bool = False
     completed: tuple[str, ...] = _COMPLETED
     failed: tuple[str, ...] = _FAILED
 
     @property
     def operations(self) -> list[str]:
         """Those that admission is asked about."""
-        return ["CREATE", "UPDATE"] if self.is_late or self.suspend else ["CREATE"]
+        has_updates = self.is_late or self.suspend or self.is_stamped
+        return ["CREATE", "UPDATE"] if has_updates else ["CREATE"]
 
 
 def _sets() -> Iterator[OwnerKind]:
@@ -153,6 +156,7 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             ),
             PodsOf("spec.leaderWorkerTemplate.leaderTemplate", (0,), ""),
         ),
+        is_stamped=True,
     ),
     _replicas("MPIJob", "spec.mpiReplicaSpecs.*"),
     _replicas("PyTorchJob", "spec.pytorchReplicaSpecs.*"),

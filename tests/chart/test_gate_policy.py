@@ -9,25 +9,33 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from fluxqueue.errors import ApiError, NotFound
+from fluxqueue.errors import ApiError, Conflict, NotFound
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CONTROLLER_REVISIONS,
+    CRDS,
     CRON_JOBS,
+    DEPLOYMENTS,
     JOBS,
     NAMESPACES,
     NODES,
     PODS,
+    REPLICASETS,
+    ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
+    STATEFULSETS,
     Resource,
 )
 from fluxqueue.workload import labels
@@ -42,6 +50,11 @@ pytestmark = pytest.mark.timeout(240)
 OURS = "gate-policy-system"
 RELEASE = "green"
 OTHER_GATE = "example.org/other"
+GITOPS = "gitops"
+"""An account whose annotation names the user (``submitter.accounts``)."""
+MALLORY = "mallory"
+"""A tenant with the role ``edit`` in the namespace of the test."""
+CONTROLLER = "system:serviceaccount:kube-system:{}-controller"
 _KINDS = {
     "ServiceAccount": SERVICE_ACCOUNTS,
     "ClusterRole": CLUSTER_ROLES,
@@ -61,6 +74,13 @@ _KINDS = {
         False,
     ),
 }
+REPLICATION_CONTROLLERS = Resource(
+    "", "v1", "replicationcontrollers", "ReplicationController", True
+)
+JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
+LEADER_WORKER_SET = Resource(
+    "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", True
+)
 TOKENS = "token"
 REAL = [pytest.param("real", marks=pytest.mark.real_cluster)]
 
@@ -119,7 +139,7 @@ async def people(plane: Plane) -> AsyncIterator[People]:
     """The policies and the worker's account in force; all of it gone after the test."""
     documents = [
         one
-        for one in render(name=RELEASE, namespace=OURS)
+        for one in render({"submitter": {"accounts": [GITOPS]}}, name=RELEASE, namespace=OURS)
         if one["kind"].startswith("ValidatingAdmission")
         or one["metadata"]["name"] == f"{RELEASE}-fluxqueue-worker"
     ]
@@ -181,7 +201,12 @@ async def _worker_config(admin: KubeClient, plane: Plane) -> ClusterConfig:
 async def _is_in_force(people: People) -> bool:
     """Policies are read some time after they are written, each by itself: try until all refuse."""
     run = [{"op": "replace", "path": "/spec/suspend", "value": False}]
-    for resource, body in ((PODS, _forged_pod("probe-2")), (JOBS, _forged_job(people, "probe-2"))):
+    theirs = _template_of(DEPLOYMENTS, "probe-2", "somebody-else")
+    for resource, body in (
+        (PODS, _forged_pod("probe-2")),
+        (JOBS, _forged_job(people, "probe-2")),
+        (DEPLOYMENTS, theirs),
+    ):
         try:
             await people.admin.create(resource, people.namespace, body, dry_run=True)
         except ApiError as error:
@@ -298,8 +323,11 @@ async def test_forged_pods(people: People) -> None:
     # Of a group, without ever having been gated.
     meta = {"name": "member", "labels": taken | numbered, "annotations": group}
     await _refused_creation(people, PODS, {"metadata": meta, "spec": _pod_spec()})
-    # A name that was opted out, and carries nothing of ours but its label, is nobody's business.
-    meta = {"name": "plain", "labels": out, "annotations": theirs}
+    # Another user's name is refused without the gate, too. One's own name says nothing new.
+    for marks in (out, taken, {}):
+        meta = {"name": "plain", "labels": marks, "annotations": theirs}
+        await _refused_creation(people, PODS, {"metadata": meta, "spec": _pod_spec()})
+    meta = {"name": "plain", "labels": out, "annotations": mine}
     await people.admin.create(PODS, people.namespace, {"metadata": meta, "spec": _pod_spec()})
 
 
@@ -327,13 +355,18 @@ async def test_forged_jobs(people: People) -> None:
         _with(good, "spec", "suspend", value=False),
         marked,
         _with(marked, *inner, "annotations", labels.USER, value="somebody-else"),
+        _with(good, *inner, "annotations", value={labels.USER: "somebody-else"}),
     ):
         await _refused_creation(people, JOBS, body)
     ungated = _with(good, "spec", "template", "spec", "schedulingGates", value=[])
     named = _with(ungated, *inner, "labels", labels.JOBID, value="3")
     await _refused_creation(people, JOBS, named)
     out = _with(ungated, "metadata", "labels", value={labels.MANAGED: "false"})
+    theirs = _with(out, "metadata", "annotations", value={labels.USER: "somebody-else"})
+    await _refused_creation(people, JOBS, theirs)
     await admin.create(JOBS, namespace, out)
+    renamed = {"metadata": {"annotations": {labels.USER: "somebody-else"}}}
+    await _refused(people, JOBS, "forged", renamed)
     gates = {"schedulingGates": [{"name": labels.GATE}]}
     relabel = {"labels": {labels.MANAGED: "true"}}
     edit = {"metadata": relabel, "spec": {"template": {"spec": gates}}}
@@ -351,6 +384,297 @@ async def test_forged_jobs(people: People) -> None:
             }
         },
     )
+
+
+def _template_of(
+    resource: Resource, name: str, user: str, *, inner: bool = False, **meta: Any
+) -> dict[str, Any]:
+    """An object with a template that names a user.
+
+    ``inner``: of a CronJob, in the template of its pods and not in that of its Jobs.
+    """
+    app = {"app": name}
+    stamp = {"annotations": {labels.USER: user}} if user else {}
+    pods: dict[str, Any] = {"metadata": {"labels": app, **stamp}, "spec": _pod_spec()}
+    pods["spec"]["restartPolicy"] = "Always"
+    body: dict[str, Any] = {"metadata": {"name": name, **meta}}
+    if resource is CRON_JOBS:
+        pods["spec"]["restartPolicy"] = "Never"
+        if not inner:
+            pods["metadata"] = {}
+        job = {"metadata": {} if inner else stamp, "spec": {"template": pods}}
+        return body | {"spec": {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": job}}
+    if resource is CONTROLLER_REVISIONS:
+        return body | {"revision": 1, "data": {"spec": {"template": {**pods, "$patch": "replace"}}}}
+    selector = app if resource is REPLICATION_CONTROLLERS else {"matchLabels": app}
+    return body | {"spec": {"replicas": 0, "selector": selector, "template": pods}}
+
+
+def _stamp(path: str, user: str | None) -> list[dict[str, Any]]:
+    place = f"{path}/metadata/annotations"
+    if user is None:
+        return [{"op": "remove", "path": place}]
+    return [{"op": "add", "path": place, "value": {labels.USER: user}}]
+
+
+async def _bind(people: People, *users: str, role: str = "edit") -> None:
+    """Give users a role of Kubernetes' own in the namespace of the test."""
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "metadata": {"generateName": f"{role}-"},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": group} for user in users],
+        "roleRef": {"kind": "ClusterRole", "name": role, "apiGroup": group},
+    }
+    await people.admin.create(ROLE_BINDINGS, people.namespace, binding)
+    # A real server takes a moment until a binding counts.
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    asked = {"verb": "create", "group": "", "resource": "pods", "namespace": people.namespace}
+
+    async def may(user: str) -> bool:
+        body = {**review, "spec": {"resourceAttributes": asked}}
+        answer = await people.admin.acting_as(user).request("POST", path, body=body)
+        return bool(answer["status"]["allowed"])
+
+    for user in users:
+        await eventually(partial(may, user), f"{user} has the role {role}")
+
+
+def _as(people: People, user: str) -> People:
+    return replace(people, admin=people.admin.acting_as(user), user=user)
+
+
+APPS = [DEPLOYMENTS, REPLICASETS, STATEFULSETS]
+TEMPLATES = [*APPS, CONTROLLER_REVISIONS]
+ONLY_REAL = [
+    pytest.param("real", one, marks=pytest.mark.real_cluster, id=f"real-{one.plural}")
+    for one in (CRON_JOBS, REPLICATION_CONTROLLERS)
+]
+BOTH = [
+    pytest.param(
+        kind,
+        one,
+        marks=[pytest.mark.real_cluster] if kind == "real" else [],
+        id=f"{kind}-{one.plural}",
+    )
+    for kind in ("embedded", "real")
+    for one in TEMPLATES
+]
+
+
+@pytest.mark.parametrize(("plane", "resource"), [*BOTH, *ONLY_REAL], indirect=["plane"])
+async def test_forged_templates(people: People, resource: Resource) -> None:
+    """A tenant names no other user in a template, by no operation; a controller copies what is
+    there.
+    """
+    await _bind(people, MALLORY)
+    # With the role `edit` nobody writes revisions; a role with all of `apps` may.
+    mallory = people if resource is CONTROLLER_REVISIONS else _as(people, MALLORY)
+    forged = _template_of(resource, "forged", "alice")
+    await _refused_creation(mallory, resource, forged)
+    owned = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "hers", "uid": "u"}]
+    generated = copy.deepcopy(forged)
+    generated["metadata"] = {"generateName": "forged-", "ownerReferences": owned}
+    generated["metadata"]["labels"] = {labels.MANAGED: "false"}
+    await _refused_creation(mallory, resource, generated)
+    if resource is CRON_JOBS:
+        await _refused_creation(
+            mallory, resource, _template_of(resource, "forged", "alice", inner=True)
+        )
+    # One's own name, or none, is nothing that another could be charged for.
+    await mallory.admin.create(resource, people.namespace, _template_of(resource, "none", ""))
+    mine = _template_of(resource, "mine", mallory.user)
+    await mallory.admin.create(resource, people.namespace, mine)
+    if resource is CONTROLLER_REVISIONS:
+        return  # what it holds cannot be changed
+    path = "/spec/jobTemplate" if resource is CRON_JOBS else "/spec/template"
+    for name in ("none", "mine"):
+        await _refused(mallory, resource, name, _stamp(path, "alice"))
+        await _refused_apply(mallory, resource, _template_of(resource, name, "alice"))
+    # The submitter that is stored may stay, whoever edits, and may go.
+    bob = people
+    change = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}]
+    await bob.admin.patch(resource, people.namespace, "mine", change, kind=PatchKind.JSON)
+    await bob.admin.patch(
+        resource, people.namespace, "mine", _stamp(path, None), kind=PatchKind.JSON
+    )
+
+
+async def _refused_apply(people: People, resource: Resource, body: dict[str, Any]) -> None:
+    """Server-side apply, with force."""
+    path = resource.path(people.namespace, body["metadata"]["name"])
+    named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    with pytest.raises(ApiError) as caught:
+        await people.admin.request(
+            "PATCH",
+            path,
+            body=named,
+            query={"fieldManager": "mallory", "force": "true"},
+            content_type="application/apply-patch+yaml",
+        )
+    assert _is_refusal(caught.value), str(caught.value)
+
+
+@pytest.mark.parametrize("resource", APPS)
+async def test_no_subresource_writes_a_template(people: People, resource: Resource) -> None:
+    """Of whatever the API server serves, by its own discovery."""
+    await people.admin.create(
+        resource, people.namespace, _template_of(resource, "mine", people.user)
+    )
+    served = (await people.admin.request("GET", "/apis/apps/v1"))["resources"]
+    subresources = [
+        one["name"].partition("/")[2]
+        for one in served
+        if one["name"].startswith(f"{resource.plural}/") and "patch" in one["verbs"]
+    ]
+    assert {"status", "scale"} <= set(subresources)
+    forged = {"template": {"metadata": {"annotations": {labels.USER: "alice"}}}}
+    for subresource in subresources:
+        path = resource.path(people.namespace, "mine", subresource)
+        said = await _said_to(people, path, {"spec": forged})
+        assert said is None or "ValidatingAdmissionPolicy" in said or "strict" in said, said
+        after = await people.admin.get(resource, people.namespace, "mine")
+        notes = after["spec"]["template"]["metadata"]["annotations"]
+        assert notes == {labels.USER: people.user}, subresource
+
+
+async def test_controllers_hand_on_the_user_of_a_template(people: People) -> None:
+    """And nobody else: not with the label of a ReplicaSet, and not with its owner reference."""
+    app = {"app": "web", labels.MANAGED: "true"}
+    made_by = CONTROLLER.format("replicaset")
+    await _bind(people, MALLORY, made_by, CONTROLLER.format("cronjob"))
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u"}
+    meta = {"labels": app, "annotations": {labels.USER: "alice"}}
+    meta |= {"ownerReferences": [{**owner, "controller": True}]}
+    for gates in ([], [{"name": labels.GATE}]):
+        pod = {"metadata": meta, "spec": {**_pod_spec(), "schedulingGates": gates}}
+        name = f"web-{len(gates)}"
+        await _refused_creation(
+            _as(people, MALLORY), PODS, _with(pod, "metadata", "name", value=name)
+        )
+        controller = _as(people, made_by)
+        await controller.admin.create(
+            PODS, people.namespace, _with(pod, "metadata", "name", value=name)
+        )
+    # Only pods of Jobs are exempt: what other controllers make must be marked whole.
+    unmarked = _forged_pod("odd", annotations={labels.USER: "alice"})
+    await _refused_creation(_as(people, made_by), PODS, unmarked)
+    job = people.job_body("nightly", annotations={labels.USER: "alice"})
+    await _refused_creation(_as(people, MALLORY), JOBS, job)
+    await _as(people, CONTROLLER.format("cronjob")).admin.create(JOBS, people.namespace, job)
+
+
+async def test_a_gitops_account_names_the_user(people: People) -> None:
+    """By its annotation alone, and the annotation counts for that account alone."""
+    await _bind(people, GITOPS, MALLORY)
+    tool, mallory = _as(people, GITOPS), _as(people, MALLORY)
+    named = {labels.SUBMITTER: "alice"}
+    for resource in APPS:
+        good = _template_of(resource, f"good-{resource.plural}", "alice", annotations=named)
+        await _refused_creation(mallory, resource, good)
+        await tool.admin.create(resource, people.namespace, good)
+        await _refused_creation(
+            tool, resource, _template_of(resource, "bad", "bob", annotations=named)
+        )
+    pod = _forged_pod(
+        "good", labels={labels.MANAGED: "true"}, annotations={labels.USER: "alice", **named}
+    )
+    await _refused_creation(mallory, PODS, pod)
+    await tool.admin.create(PODS, people.namespace, pod)
+    job = people.job_body("good", annotations={labels.USER: "alice", **named})
+    await _refused_creation(mallory, JOBS, job)
+    await tool.admin.create(JOBS, people.namespace, job)
+    # What a repository says of the user itself is not believed.
+    other = people.job_body("bad", annotations={labels.USER: "bob", **named})
+    await _refused_creation(tool, JOBS, other)
+
+
+async def _define(admin: KubeClient, resource: Resource) -> None:
+    """Install a definition of any fields, with a status; wait until it is served."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": resource.version, "served": True, "storage": True}
+    version |= {"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
+    names = {"plural": resource.plural, "kind": resource.kind}
+    spec = {"group": resource.group, "scope": "Namespaced", "names": names, "versions": [version]}
+    meta = {
+        "name": f"{resource.plural}.{resource.group}",
+        "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+    }
+    with suppress(Conflict):
+        await admin.create(CRDS, None, {"metadata": meta, "spec": spec})
+
+    async def is_served() -> bool:
+        try:
+            await admin.list(resource)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(is_served, f"{resource.key} is served")
+
+
+async def test_what_waits_suspended_names_its_user(people: People) -> None:
+    """As long as it asks to be queued; the user that was stored before that was its author's."""
+    await _define(people.admin, JOB_SET)
+    admin, namespace = people.admin, people.namespace
+    asks, out = {labels.MANAGED: "true"}, {labels.MANAGED: "false"}
+    body = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "spec": {"suspend": True}}
+
+    def named(name: str, marks: dict[str, str], user: str) -> dict[str, Any]:
+        meta = {"name": name, "labels": marks, "annotations": {labels.USER: user}}
+        return {**body, "metadata": meta}
+
+    await _refused_creation(people, JOB_SET, named("forged", asks, "alice"))
+    await admin.create(JOB_SET, namespace, named("free", out, "alice"))
+    await _refused(people, JOB_SET, "free", {"metadata": {"labels": asks}})
+    await admin.create(JOB_SET, namespace, named("mine", asks, people.user))
+    forged = {"metadata": {"annotations": {labels.USER: "alice"}}}
+    await _refused(people, JOB_SET, "mine", forged)
+    await _said_to(people, JOB_SET.path(namespace, "mine", "status"), forged)
+    stored = await admin.get(JOB_SET, namespace, "mine")
+    assert stored["metadata"]["annotations"][labels.USER] == people.user
+    # In two steps: it stops asking, changes its user, and asks again.
+    both = {"labels": out, **forged["metadata"]}
+    await admin.patch(JOB_SET, namespace, "mine", {"metadata": both})
+    await _refused(people, JOB_SET, "mine", {"metadata": {"labels": asks}})
+    await admin.patch(JOB_SET, namespace, "mine", {"metadata": {"annotations": {"a": "b"}}})
+
+
+@pytest.mark.parametrize("part", ["leaderTemplate", "workerTemplate"])
+async def test_forged_templates_of_leader_worker_sets(people: People, part: str) -> None:
+    """Their controller copies these into StatefulSets, if it is named as one that may."""
+    await _define(people.admin, LEADER_WORKER_SET)
+    body = {"apiVersion": LEADER_WORKER_SET.api_version, "kind": LEADER_WORKER_SET.kind}
+
+    def named(user: str) -> dict[str, Any]:
+        template = {"metadata": {"annotations": {labels.USER: user}}, "spec": {}}
+        spec = {"leaderWorkerTemplate": {"size": 2, part: template}}
+        return {**body, "metadata": {"name": f"lws-{part.lower()}"}, "spec": spec}
+
+    await _refused_creation(people, LEADER_WORKER_SET, named("alice"))
+    await people.admin.create(LEADER_WORKER_SET, people.namespace, named(people.user))
+    forged = {"spec": named("alice")["spec"]}
+    await _refused(people, LEADER_WORKER_SET, f"lws-{part.lower()}", forged)
+
+
+async def test_a_released_pod_keeps_its_user(people: People) -> None:
+    """Also by subresources; its owner may change all else, and so may fluxqueue."""
+    admin, namespace = people.admin, people.namespace
+    pod = await people.pod("member", labels.GATE)
+    to = Destination("n", "n")
+    patch = ungate_patch(pod["metadata"]["uid"], to=to, jobid=1, nodes="n")
+    await people.worker.patch(PODS, namespace, "member", patch, kind=PatchKind.STRATEGIC)
+    for change in (
+        {"annotations": {labels.USER: "alice"}},
+        {"annotations": {labels.USER: None}},
+        {"annotations": {labels.GROUP: "gang 2-2"}},
+        {"labels": {labels.JOBID: None}},
+        {"labels": {labels.OF_A_BATCH_JOB: "u"}},
+    ):
+        await _refused(people, PODS, "member", {"metadata": change})
+        path = PODS.path(namespace, "member", "status")
+        assert "queued-members" in (await _said_to(people, path, {"metadata": change}) or "")
+    await admin.patch(PODS, namespace, "member", {"metadata": {"labels": {"a": "b"}}})
 
 
 def _marks(resource: Resource, meta: dict[str, Any]) -> list[dict[str, str]]:

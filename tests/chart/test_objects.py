@@ -15,9 +15,11 @@ from fluxqueue import metrics
 from fluxqueue.cli.main import app
 from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
+from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
+from fluxqueue.workload.submitter import Submitters
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,
@@ -30,7 +32,7 @@ from tests.chart.rendering import (
 )
 from webhook.configuration import Endpoint, build_configuration
 from webhook.metrics import AdmissionMetrics
-from webhook.policies import JOB_CONTROLLERS, build_policies
+from webhook.policies import build_policies
 
 # --- admission -----------------------------------------------------------------------------------
 
@@ -53,6 +55,7 @@ def test_webhook_configuration_is_the_one_of_the_code(
             f"system:serviceaccount:queue:blue-fluxqueue-{part}"
             for part in ("controller", "worker", "uninstall")
         ],
+        submitters=Submitters(frozenset(CLUSTER_CONTROLLERS)),
     )
     for one in expected["webhooks"]:
         assert one["clientConfig"].pop("caBundle", "") == ""
@@ -156,7 +159,7 @@ def test_policy_lets_exactly_our_accounts_pass() -> None:
         if one["kind"] == "ServiceAccount"
     }
     named = set(re.findall(r"system:serviceaccount:[\w:-]+", json.dumps(_policies({}))))
-    named -= set(JOB_CONTROLLERS)
+    named -= set(CLUSTER_CONTROLLERS)
     assert named < accounts
     assert {one.rpartition("-")[2] for one in named} == {"controller", "worker", "uninstall"}
     others = json.dumps(_policies({"gatePolicy": {"exemptUsers": ["alice"]}}))
@@ -172,12 +175,12 @@ def test_policies_look_where_the_webhook_is_asked(namespaces: str) -> None:
     queued = [one["spec"] for one in bindings if "-queued-" in one["metadata"]["name"]]
     assert [one["matchResources"]["namespaceSelector"] for one in queued] == [
         jobs["namespaceSelector"]
-    ] * 3
+    ] * 4
     marked = [one["spec"] for one in bindings if "-marked-" in one["metadata"]["name"]]
     system = jobs["namespaceSelector"]["matchExpressions"][:1]
     assert [one["matchResources"]["namespaceSelector"]["matchExpressions"] for one in marked] == [
         system
-    ] * 2
+    ] * 4
 
 
 @pytest.mark.parametrize("namespaces", ["optOut", "optIn"])
@@ -194,7 +197,7 @@ def test_what_no_policy_is_about_costs_no_selector() -> None:
     """An API server parses a policy's selectors for each request, before it looks at its rules; a
     binding's only where the rules hold."""
     policies = _policies({})
-    assert len(policies) == 5
+    assert len(policies) == 8
     for one in policies:
         constraints = one["spec"]["matchConstraints"]
         assert not {"namespaceSelector", "objectSelector"} & set(constraints), one["metadata"]

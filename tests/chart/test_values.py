@@ -158,7 +158,9 @@ _CHANGED: dict[str, Any] = {
     "externalDatabase.sslmode": "require",
     "gatePolicy.exemptUsers": ["alice"],
     "gatePolicy.exemptGroups": ["system:masters"],
-    "gatePolicy.jobControllers": ["system:job-maker"],
+    "gatePolicy.controllers": ["system:job-maker"],
+    "submitter.accounts": ["system:serviceaccount:flux-system:kustomize-controller"],
+    "submitter.annotation": "example.org/for-user",
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
     "networkPolicy.egressPorts": [443],
     "monitoring.serviceMonitor.labels": {"a": "b"},
@@ -317,7 +319,10 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
         {
             (kind, f"fluxqueue-{what}")
             for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
-            for what in ("queued-pods", "queued-jobs", "marked-pods", "marked-jobs", "steering")
+            for what in (
+                *("queued-pods", "queued-jobs", "queued-members", "steering"),
+                *("marked-pods", "marked-jobs", "marked-templates", "marked-owners"),
+            )
         }
         | {("ValidatingAdmissionPolicyBinding", "fluxqueue-queued-subresources")},
     ),

@@ -22,6 +22,7 @@ import pytest_asyncio
 from fluxqueue.db.life.steering import cancel, requeue
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.install import read_user
 from fluxqueue.kube.resources import (
     DEPLOYMENTS,
     EVENTS,
@@ -35,7 +36,7 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     Resource,
 )
-from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED
+from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
@@ -338,8 +339,12 @@ async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:
     """A Job as stored elsewhere, with nonsense in an annotation, where there is no admission."""
     space = await make_space(rights.world, {"fluxqueue/managed": "false"})
     body = job("nonsense", wishes={"duration": "soon"}, suspend=True)
+    # Whole as admission stores it, or the policies refuse it.
     body["metadata"].setdefault("labels", {})[MANAGED] = "true"
-    body["spec"]["template"]["spec"]["schedulingGates"] = [{"name": GATE}]
+    body["metadata"]["annotations"][USER] = await read_user(space.client)
+    inner = body["spec"]["template"]
+    inner["spec"]["schedulingGates"] = [{"name": GATE}]
+    inner.setdefault("metadata", {}).setdefault("labels", {})[MANAGED] = "true"
     await space.create(body)
 
     async def is_reported() -> bool:

@@ -30,7 +30,7 @@ from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _NO_WISHES = {
     *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES, labels.SLOTS),
-    *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS),
+    *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS, labels.SUBMITTER),
 }
 _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
 

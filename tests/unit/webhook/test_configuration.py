@@ -10,6 +10,7 @@ from localcluster.kinds.webhook_config import CONDITION_VARIABLES
 from localcluster.types.cel import compile_expression
 
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
+from fluxqueue.workload.submitter import Submitters
 from webhook.configuration import Endpoint, build_configuration
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
@@ -276,3 +277,71 @@ def test_every_question_reaches_us_and_none_that_did_not_is_taken() -> None:
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["namespaceSelector"] == webhook["objectSelector"] == {}
     assert "matchConditions" not in webhook
+
+
+ACCOUNTS = Submitters(frozenset({"kube:rs", "kube:deploy"}), frozenset({"gitops"}))
+ALSO_TEMPLATES = ("cronjobs", "templates", "set-templates")
+
+
+def _webhook(name: str, **options: Any) -> dict[str, Any]:
+    found = build_configuration(URL, CA, submitters=ACCOUNTS, **options)["webhooks"]
+    return next(one for one in found if one["name"].partition(".")[0] == name)
+
+
+def test_templates_are_asked_about_where_somebody_hands_them_on() -> None:
+    """Without the policies no account does, and admission writes no submitter into a template."""
+    for submitters in (None, Submitters(), Submitters(accounts=frozenset({"gitops"}))):
+        found = build_configuration(URL, CA, submitters=submitters)["webhooks"]
+        names = {one["name"].partition(".")[0] for one in found}
+        assert not names & set(ALSO_TEMPLATES)
+    for name in ALSO_TEMPLATES:
+        webhook = _webhook(name)
+        for rule in webhook["rules"]:
+            assert rule["operations"] == ["CREATE", "UPDATE"]
+            assert not [one for one in rule["resources"] if "/" in one]
+        assert not _selects(webhook["objectSelector"], {"fluxqueue/managed": "false"})
+    assert _webhook("cronjobs", jobs_failure_policy="Ignore")["failurePolicy"] == "Ignore"
+    assert _webhook("templates", pods_failure_policy="Ignore")["failurePolicy"] == "Ignore"
+
+
+def _reaches_us(name: str, user: str, old: Any, new: Any) -> bool:
+    env = {"object": new, "oldObject": old, "request": {"userInfo": {"username": user}}}
+    return all(
+        compile_expression(one["expression"], CONDITION_VARIABLES)(env)
+        for one in _webhook(name).get("matchConditions", ())
+    )
+
+
+def _set(labels: dict[str, str] | None = None, replicas: int = 1, **spec: Any) -> dict[str, Any]:
+    meta = {} if labels is None else {"metadata": {"labels": labels}}
+    return {"spec": {"replicas": replicas, "template": {**meta, "spec": spec}}}
+
+
+@pytest.mark.parametrize(
+    ("user", "old", "new", "is_asked"),
+    [
+        ("alice", None, _set(MARKED), True),
+        ("alice", None, _set({"a": "b"}, schedulerName="fluence"), True),
+        ("alice", None, _set(), False),
+        ("alice", None, _set({"fluxqueue/managed": "false"}), False),
+        ("alice", None, {"spec": {"replicas": 1}}, False),
+        ("alice", _set(MARKED), _set(MARKED), False),
+        ("alice", _set(MARKED), _set(MARKED, replicas=2), True),
+        ("alice", _set(), _set(MARKED), True),
+        ("kube:deploy", None, _set(MARKED), False),
+        ("gitops", _set(MARKED), _set(MARKED), True),
+    ],
+)
+def test_templates_that_ask_and_change_reach_us(
+    user: str, old: Any, new: Any, is_asked: bool
+) -> None:
+    assert _reaches_us("templates", user, old, new) is is_asked
+
+
+@pytest.mark.parametrize("name", ["cronjobs", "set-templates"])
+def test_where_all_are_queued_templates_need_not_ask(name: str) -> None:
+    assert _reaches_us(name, "alice", None, _set())
+    assert not _reaches_us(name, "alice", _set(), _set())
+    assert not _reaches_us(name, "kube:rs", None, _set())
+    is_for_sets = "fluxqueue/sets" in str(_webhook(name)["namespaceSelector"])
+    assert is_for_sets is (name == "set-templates")

@@ -14,7 +14,12 @@ SPEC = {"workload": {"kind": "Job", "name": "a", "uid": "u"}, "size": 1}
 
 
 def ask(
-    old: dict[str, Any], new: dict[str, Any], *, user: str = "alice", manager: str = "kubectl"
+    old: dict[str, Any],
+    new: dict[str, Any],
+    *,
+    user: str = "alice",
+    manager: str = "kubectl",
+    settings: AdmitSettings | None = None,
 ) -> tuple[bool, Any]:
     """Ask for a change; whether it is allowed, and what it adds or why not."""
     request = {
@@ -27,7 +32,7 @@ def ask(
         "object": {"metadata": {"name": "a-job"}, "spec": {**SPEC, **new}},
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    settings = AdmitSettings(own_users=frozenset({OURS} if user != "anyone" else ()))
+    settings = settings or AdmitSettings(own_users=frozenset({OURS} if user != "anyone" else ()))
     response = admit(review, settings).review["response"]
     if not response["allowed"]:
         return False, response["status"]
@@ -61,3 +66,16 @@ def test_our_own_parts_write_all_of_it() -> None:
     assert ask({}, {"size": 5}, user=OURS) == (True, None)
     assert not ask({}, {"size": 5}, manager="fluxqueue")[0]
     assert ask({}, {"size": 5}, user="anyone", manager="fluxqueue") == (True, None)
+
+
+def test_an_account_that_is_shared_is_told_by_its_field_manager() -> None:
+    """And no other account may borrow the name: the user of a FluxJob is read back."""
+    settings = AdmitSettings(own_users=frozenset({OURS}), shared_users=frozenset({"admin"}))
+    forged = {"user": "alice"}
+    for user, manager, is_allowed in (
+        ("admin", "fluxqueue", True),
+        ("admin", "kubectl", False),
+        (OURS, "anything", True),
+        ("mallory", "fluxqueue", False),
+    ):
+        assert ask({}, forged, user=user, manager=manager, settings=settings)[0] is is_allowed
