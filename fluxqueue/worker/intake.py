@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.life.waiting import (
     Applicant,
+    Locked,
     QueueUser,
     Unreadable,
     View,
@@ -52,6 +53,7 @@ async def take_in(
     rules: Mapping[str, QueueRules],
     answers: dict[Jobspec, str | None],
     unreadable: Unreadable,
+    locked: Locked,
     *,
     limit: int,
     allowances: Allowances,
@@ -60,7 +62,7 @@ async def take_in(
 
     A job of a user without ``allowances`` waits, too. A later cycle examines it.
     """
-    applicants = await unexamined(tx, rules, unreadable, limit=limit)
+    applicants = await unexamined(tx, rules, unreadable, locked, limit=limit)
     if not applicants:
         return Taken()
     failed: list[Failed] = []

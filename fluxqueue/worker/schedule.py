@@ -244,11 +244,12 @@ class CycleRunner:
                     self._rules,
                     self._answers,
                     unreadable,
+                    locked,
                     limit=EXAMINED_MAX,
                     allowances=allowances,
                 )
                 failed += new.failed
-            head = await queue_head(tx, view, self._rules, unreadable) if locked.has_waiting else []
+            head = await queue_head(tx, view, self._rules, unreadable, locked)
             is_more_hidden = self._is_more_hidden(head, new)
             queue, never, deferred = await self._judge(tx, matcher, head, failed, allowances)
             promised = self._plans.promised(matcher, queue)

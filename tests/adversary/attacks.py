@@ -365,7 +365,7 @@ async def chains_and_circles(tenant: Tenant, size: float) -> None:
     await tenant.create(JOBS, _noted("self", {"depends-on": "afterok:self"}))
     names = ",".join(f"link-{n}" for n in range(100))
     await tenant.create_all(
-        JOBS, (_noted(f"fan-{n}", {"depends-on": f"afterany:{names}"}) for n in range(20))
+        JOBS, (_noted(f"fan-{n}", {"depends-on": f"afterany:{names}"}) for n in _of(20, size))
     )
 
 

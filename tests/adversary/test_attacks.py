@@ -16,7 +16,7 @@ from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
 
 SIZE_VARIABLE = "FLUXQUEUE_ADVERSARY_SIZE"
-SIZE = float(os.environ.get(SIZE_VARIABLE) or 0.04)
+SIZE = float(os.environ.get(SIZE_VARIABLE) or 0.02)
 """``make adversary`` runs each attack at its full size."""
 AFTERWARDS = 2
 """Probes after an attack: what it stored is decided about then."""

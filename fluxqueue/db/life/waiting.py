@@ -164,6 +164,7 @@ class Locked:
     has_lacking: bool = True
     has_plan: bool = True
     has_waiting: bool = True
+    uids: set[str] = field(default_factory=set)
 
 
 async def lock_queue(tx: Transaction, view: View) -> Locked:
@@ -180,7 +181,7 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
     values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
     rows = await tx.fetch(
         f"""
-        SELECT {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
+        SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
         FROM fluxjobs WHERE uid IN (
             (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
             UNION ALL
@@ -206,17 +207,44 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
         has_waiting=is_new_possible or bool(rows),
         has_lacking=any(row["lacks"] for row in rows),
         has_plan=any(row["is_planned"] for row in rows),
+        uids={row["uid"] for row in rows},
     )
 
 
+async def keep_locked(
+    tx: Transaction, rows: list[dict[str, Any]], locked: Locked
+) -> list[dict[str, Any]]:
+    """Return the rows that this transaction has locked, or can lock without waiting.
+
+    A row may become due between ``lock_queue`` and the next read. Waiting for it would break the
+    order of UIDs and cause a deadlock. Its own transaction wakes the next cycle.
+    """
+    more = [row["uid"] for row in rows if row["uid"] not in locked.uids]
+    if more:
+        found = await tx.fetch(
+            "SELECT uid FROM fluxjobs WHERE uid = ANY(:uids) ORDER BY uid FOR UPDATE SKIP LOCKED",
+            uids=more,
+        )
+        locked.uids.update(row["uid"] for row in found)
+    return [row for row in rows if row["uid"] in locked.uids]
+
+
 async def queue_head(
-    tx: Transaction, view: View, rules: Mapping[str, QueueRules], unreadable: Unreadable
+    tx: Transaction,
+    view: View,
+    rules: Mapping[str, QueueRules],
+    unreadable: Unreadable,
+    locked: Locked | None = None,
 ) -> list[PendingJob]:
     """The first FluxJobs of each queue, all in one order: priority, then submission."""
+    if locked is not None and not locked.has_waiting:
+        return []
     rows = await tx.fetch(
         f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, jobid",  # noqa: S608
         **_head_values(view),
     )
+    if locked is not None:
+        rows = await keep_locked(tx, rows, locked)
     jobs = (job for _, job in unreadable.read(rows, rules))
     return list({job.uid: job for job in jobs}.values())  # a user's first may be in the head, too
 
@@ -237,7 +265,12 @@ def _applicants(
 
 
 async def unexamined(
-    tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable, *, limit: int
+    tx: Transaction,
+    rules: Mapping[str, QueueRules],
+    unreadable: Unreadable,
+    locked: Locked,
+    *,
+    limit: int,
 ) -> list[Applicant]:
     """FluxJobs that nobody has looked at since they came, changed or were moved; oldest first."""
     rows = await tx.fetch(
@@ -245,7 +278,7 @@ async def unexamined(
         f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
         limit=limit,
     )
-    return _applicants(rows, rules, unreadable)
+    return _applicants(await keep_locked(tx, rows, locked), rules, unreadable)
 
 
 async def in_queues(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -60,6 +61,31 @@ async def test_nobody_starts_before_he_is_submitted(
     await rows.match()
     (row,) = await rows.fetch("SELECT submitted_at, allocated_at FROM fluxjobs")
     assert row["submitted_at"] <= row["allocated_at"]
+
+
+async def test_a_row_that_comes_late_and_is_locked_is_left_to_the_next_cycle(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes after the cycle has locked its rows. To wait for it could be a deadlock."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    lock_queue = schedule.lock_queue
+    async with AsyncExitStack() as other:
+
+        async def come_late(*given: Any) -> Any:
+            locked = await lock_queue(*given)
+            if "late" not in await rows.states():
+                await rows.see(workload("late"))
+                tx = await other.enter_async_context(rows.database.begin())
+                await tx.fetch("SELECT 1 FROM fluxjobs WHERE uid = 'late' FOR UPDATE")
+            return locked
+
+        monkeypatch.setattr(schedule, "lock_queue", come_late)
+        async with asyncio.timeout(30):
+            await rows.match()
+        assert await rows.states() == {"a": "Allocated", "late": "Pending"}
+    await rows.match()
+    assert await rows.states() == {"a": "Allocated", "late": "Allocated"}
 
 
 async def test_all_or_nothing(rows: Rows) -> None:
