@@ -1,8 +1,8 @@
 """A request with one thing changed: fewer slots, less time, less of a resource or demand.
 
 It answers "what if" (``explain.variants``) and reads the questions of users
-(``workload.placement_review``). Each function returns another jobspec. It returns None if what is
-to be changed does not exist or is ambiguous. Pure.
+(``workload.placement_review``). Each function returns another jobspec. It returns None if the part
+to change does not exist or is ambiguous. Pure.
 """
 
 from __future__ import annotations

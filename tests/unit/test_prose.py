@@ -22,7 +22,7 @@ HEAD = "# the list\n"
 def root(tmp_path: Path) -> Path:
     """A project with one plain page and an empty list."""
     (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "page.md").write_text(PLAIN)
+    (tmp_path / "docs" / "page1.md").write_text(PLAIN)
     (tmp_path / prose["EXCEPTIONS"]).write_text(HEAD)
     return tmp_path
 
@@ -80,18 +80,18 @@ def test_comments_of_sql_are_read() -> None:
 def test_a_new_page_over_a_bound_is_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The message names the path, the figure and its bound."""
     assert main([], root) == 0
-    (root / "docs" / "new.md").write_text("The row waits; the cycle; the worker.\nNobody knows.\n")
+    (root / "docs" / "new1.md").write_text("The row waits; the cycle; the worker.\nNobody knows.\n")
     assert main([], root) == 1
     said = capsys.readouterr().out
-    assert "docs/new.md: semicolons 2 (at most 1)\n" in said
-    assert "docs/new.md: banned 1 (at most 0)\n" in said
+    assert "docs/new1.md: semicolons 2 (at most 1)\n" in said
+    assert "docs/new1.md: banned 1 (at most 0)\n" in said
 
 
 def test_a_short_page_may_have_one_long_sentence(root: Path) -> None:
     """One is always allowed, two are over the bound."""
-    (root / "docs" / "page.md").write_text(PLAIN + LONG)
+    (root / "docs" / "page1.md").write_text(PLAIN + LONG)
     assert main([], root) == 0
-    (root / "docs" / "page.md").write_text(PLAIN + LONG + LONG)
+    (root / "docs" / "page1.md").write_text(PLAIN + LONG + LONG)
     assert main([], root) == 1
 
 
@@ -99,13 +99,15 @@ def test_a_listed_path_may_get_better_and_not_worse(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Up to its figures and no further."""
-    line = prose["exception_line"]("docs/page.md", Figures(17, 28, 1, 3, 0, 0))
+    line = prose["exception_line"]("docs/page1.md", Figures(17, 28, 1, 3, 0, 0))
     (root / prose["EXCEPTIONS"]).write_text(f"{HEAD}{line}\n")
-    (root / "docs" / "page.md").write_text(PLAIN + "One row; one job; one pod.")
+    (root / "docs" / "page1.md").write_text(PLAIN + "One row; one job; one pod.")
     assert main([], root) == 0
-    (root / "docs" / "page.md").write_text(PLAIN + "One row; one job; one pod; one node; one term.")
+    (root / "docs" / "page1.md").write_text(
+        PLAIN + "One row; one job; one pod; one node; one term."
+    )
     assert main([], root) == 1
-    assert "docs/page.md: semicolons 4 (at most 3)\n" in capsys.readouterr().out
+    assert "docs/page1.md: semicolons 4 (at most 3)\n" in capsys.readouterr().out
 
 
 def test_an_exception_that_nothing_needs_is_refused(
@@ -114,15 +116,15 @@ def test_an_exception_that_nothing_needs_is_refused(
     """Of a page that was converted, of one that is gone, and one that stands twice."""
     lines = [
         prose["exception_line"](path, Figures(17, 28, 1, 3, 0, 0))
-        for path in ("docs/page.md", "docs/gone.md", "docs/gone.md")
+        for path in ("docs/page1.md", "docs/gone1.md", "docs/gone1.md")
     ]
     (root / prose["EXCEPTIONS"]).write_text(HEAD + "\n".join(lines) + "\n")
     assert main([], root) == 1
     said = capsys.readouterr().out.splitlines()[:3]
     assert said == [
-        "docs/gone.md: listed twice",
-        "docs/gone.md: listed, and not there",
-        "docs/page.md: needs no exception any more",
+        "docs/gone1.md: listed twice",
+        "docs/gone1.md: listed, and not there",
+        "docs/page1.md: needs no exception any more",
     ]
     assert main(["--update"], root) == 0
     assert listed(root) == []
@@ -132,27 +134,27 @@ def test_an_exception_that_nothing_needs_is_refused(
 def test_an_update_lowers_and_never_raises(root: Path) -> None:
     """It adds no path, and the head stays."""
     bad = "One row; one job; one pod."
-    (root / "docs" / "page.md").write_text(bad)
-    (root / "docs" / "new.md").write_text(bad)
-    line = prose["exception_line"]("docs/page.md", Figures(17, 28, 0, 9, 2, 0))
+    (root / "docs" / "page1.md").write_text(bad)
+    (root / "docs" / "new1.md").write_text(bad)
+    line = prose["exception_line"]("docs/page1.md", Figures(17, 28, 0, 9, 2, 0))
     (root / prose["EXCEPTIONS"]).write_text(f"{HEAD}{line}\n{line}\n")
     assert main(["--update"], root) == 0
-    assert listed(root) == [prose["exception_line"]("docs/page.md", Figures(6, 6, 0, 2, 0, 0))]
-    (root / "docs" / "page.md").write_text(f"{bad} One more node; one more term.")
+    assert listed(root) == [prose["exception_line"]("docs/page1.md", Figures(6, 6, 0, 2, 0, 0))]
+    (root / "docs" / "page1.md").write_text(f"{bad} One more node; one more term.")
     assert main(["--update"], root) == 0
-    assert listed(root) == [prose["exception_line"]("docs/page.md", Figures(6, 6, 0, 2, 0, 0))]
-    assert main(["docs/page.md"], root) == 1
+    assert listed(root) == [prose["exception_line"]("docs/page1.md", Figures(6, 6, 0, 2, 0, 0))]
+    assert main(["docs/page1.md"], root) == 1
 
 
 def test_the_worst_sentences_are_shown_with_what_to_say(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The first line can be copied into the list."""
-    (root / "docs" / "page.md").write_text(f"{PLAIN}Nobody heeds it; nobody ever will.")
-    assert main(["--worst", "1", "docs/page.md"], root) == 0
+    (root / "docs" / "page1.md").write_text(f"{PLAIN}Nobody heeds it; nobody ever will.")
+    assert main(["--worst", "1", "docs/page1.md"], root) == 0
     first, _, sentence, *hints = capsys.readouterr().out.splitlines()
-    assert prose["read_exceptions"](first)[0][0] == "docs/page.md"
+    assert prose["read_exceptions"](first)[0][0] == "docs/page1.md"
     assert sentence.strip() == "Nobody heeds it; nobody ever will."
     assert [hint.split(":")[0].strip() for hint in hints] == ["'nobody'", "'heeds'"]
     with pytest.raises(SystemExit):
-        main(["docs/none.md"], root)
+        main(["docs/none1.md"], root)

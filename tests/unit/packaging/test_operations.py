@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from dataclasses import fields
@@ -76,11 +77,18 @@ def test_variables_that_are_named_are_settings(document: str) -> None:
     for name, default in re.findall(r"(FLUXQUEUE_[A-Z_]+)`?(?: \((\d+)\))?", text_of(document)):
         if name in {*CLIENT_VARIABLES, "FLUXQUEUE_WEBHOOK_IMAGE"}:
             continue
-        if name in _variables_of(get_command(app)):
+        if name in _variables_of(get_command(app)) or name in _variables_of_tests():
             continue
         assert name in known, name
         if default:
             assert float(default) == known[name], name
+
+
+@functools.cache
+def _variables_of_tests() -> frozenset[str]:
+    """Return the variables that choose what tests draw."""
+    texts = (path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("*.py"))
+    return frozenset(re.findall(r'"(FLUXQUEUE_(?:TEST|LIVES)_[A-Z_]+)"', "\n".join(texts)))
 
 
 def _variables_of(command: Any) -> set[str]:

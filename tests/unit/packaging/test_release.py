@@ -22,7 +22,7 @@ CHANGELOG = """\
 
 ### Added
 
-- A new thing ([page](docs/new.md), [site](https://example.org/)).
+- A new thing ([page](docs/new1.md), [site](https://example.org/)).
 
 ## 0.0.9 - 2026-01-02
 
@@ -79,7 +79,7 @@ def test_notes_are_one_section_with_links_that_work_elsewhere(
     assert main(["notes", "v7.8.9"], root) == 0
     assert capsys.readouterr().out == (
         "### Added\n\n- A new thing ([page](https://github.com/converged-computing/fluxqueue/blob/"
-        "v7.8.9/docs/new.md), [site](https://example.org/)).\n"
+        "v7.8.9/docs/new1.md), [site](https://example.org/)).\n"
     )
     assert main(["notes", "0.0.9"], root) == 0
     assert capsys.readouterr().out == "- An old thing.\n"
