@@ -53,11 +53,12 @@ _MAX_WARNING = 240
 
 @dataclass(frozen=True, slots=True)
 class AdmitSettings:
-    """What admission is told at its start.
+    """The settings of admission.
 
-    ``never_managed`` are the namespaces of the system and our own; ``levels`` the cluster's;
-    ``own_users`` the accounts of our other parts, which alone write what a FluxJob asks for;
-    ``owner_kinds`` what else makes pods; ``submitters`` the accounts that speak for a user.
+    ``never_managed`` are the namespaces of the system and our own. ``levels`` are the cluster's.
+    ``own_users`` are the accounts of our other parts. Only they write what a FluxJob asks for.
+    ``owner_kinds`` are the other kinds that make pods. ``submitters`` are the accounts that speak
+    for a user.
     ``shared_users`` are accounts that our parts share with a person (``fluxqueue up``).
     """
 
@@ -192,7 +193,7 @@ def _take_owner(
     *,
     all_ask: bool,
 ) -> Answer:
-    """What makes pods asks to be queued: it waits suspended, if it can; else its pods are gated.
+    """Queue an owner of pods that asks for it: suspend it if it can wait so, else gate its pods.
 
     ``stamps``: the patch that made ``owner`` of the request's object.
     """
@@ -281,7 +282,7 @@ def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any
 def _have_pods_ask(
     entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any], stamps: Patch
 ) -> Answer:
-    """Its pods are to say so, by the label in its templates; ``stamps`` as of ``_take_owner``."""
+    """Label the templates, so that the pods ask to be queued. ``stamps``: see ``_take_owner``."""
     review = _respond(request["uid"], allowed=True)
     patch = [*stamps, *_guard(entry, owner, request)]
     for path in labels_paths(entry, owner):
@@ -304,7 +305,7 @@ def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]
 
 
 def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
-    """Somebody changes a FluxJob: what is his to change is let through, with his name beside it."""
+    """Answer a change of a FluxJob. Fields that users may change pass, with the user's name."""
     uid, old, new = request["uid"], request.get("oldObject"), request.get("object")
     if request.get("operation") != "UPDATE" or request.get("subResource"):
         return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "nothing is steered")
@@ -351,7 +352,7 @@ def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answe
 
 
 def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
-    """Told by the account; of an account that a person shares, by the name under which we write.
+    """Return whether one of our parts asks, by account, or by field manager if it is shared.
 
     Other accounts could use that name, too, and the user of a FluxJob is read back.
     """

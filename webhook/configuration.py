@@ -193,10 +193,10 @@ def _asked_of_templates(
     pods_policy: FailurePolicy,
     submitters: Submitters | None,
 ) -> list[_Asked]:
-    """What makes pods or Jobs by a template: who submitted it is written there.
+    """Ask about objects with a template for pods or Jobs, to write the submitter there.
 
-    Jobs of a CronJob are queued wherever Jobs are. Of what makes pods, those are asked about whose
-    template asks to be queued, and all where the namespace says so.
+    Jobs of a CronJob are queued wherever Jobs are. Other objects are included if their template
+    asks to be queued, or if the namespace does.
     """
     if submitters is None or not submitters.controllers:
         return []
@@ -220,8 +220,9 @@ def _asked_of_templates(
 
 
 def _changed_by_others(submitters: Submitters) -> list[dict[str, str]]:
-    """Keep away what the cluster's controllers write, and changes of metadata alone, unless they
-    are those of a GitOps tool, whose annotation may name another user.
+    """Leave out what the cluster's controllers write, and changes of metadata alone.
+
+    Changes by a GitOps tool stay in, because its annotation may name another user.
     """
     user, same = "request.userInfo.username", "object.spec == oldObject.spec"
     tools = _listed(submitters.accounts)
@@ -258,7 +259,7 @@ def _asks() -> dict[str, str]:
 
 
 def _asked_of_ours(own_users: Sequence[str]) -> list[_Asked]:
-    """Who asks decides what he is told, and may do: what was not looked at is not taken."""
+    """Ask about changes of FluxJobs and new PlacementReviews. Without an answer they fail."""
     fluxjobs = _on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")
     reviews = _on("CREATE", "jobs.converged-computing.org", "placementreviews", "v1alpha1")
     return [

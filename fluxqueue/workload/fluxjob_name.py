@@ -1,6 +1,6 @@
 """Names of FluxJobs, made from those of their workloads.
 
-Called by whoever makes FluxJobs, and by the commands of users, who name either.
+Called by what makes FluxJobs, and by the commands of users, which name either.
 """
 
 from __future__ import annotations

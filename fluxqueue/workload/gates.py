@@ -293,7 +293,7 @@ def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
     """Take our gate out of a suspended ``job`` for good, and our suspension unless told otherwise.
 
     A Job that its author suspended stays so; what we remembered of that goes. Fails (422) where
-    the Job is no longer suspended: its template can then be changed by nobody.
+    the Job is no longer suspended: its template can then not change.
     """
     pod_spec = job["spec"]["template"]["spec"]
     patch = [

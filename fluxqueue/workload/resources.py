@@ -34,7 +34,7 @@ def effective_request(
     Raises
     ------
     InvalidInput
-        A quantity cannot be read, or there are more than ``QUANTITIES_MAX``; ``where`` of the error
+        A quantity cannot be read, or there are more than ``QUANTITIES_MAX``. ``where`` of the error
         names the field.
     """
     _check_number(spec, where)

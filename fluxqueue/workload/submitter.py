@@ -1,4 +1,4 @@
-"""Who submitted a workload, where a controller or a GitOps tool creates it for a user.
+"""The submitter of a workload, if a controller or a GitOps tool creates it for a user.
 
 Called by the webhook. ``Submitters.submitter`` names the user that a new workload counts for.
 ``stamp_templates`` writes that user into the templates from which the cluster's controllers make
@@ -37,7 +37,7 @@ class StampedKind:
     """A kind whose templates carry the submitter.
 
     ``templates``: paths of the objects with the ``metadata`` that pods or Jobs get. ``unused``:
-    paths of templates whose user is never believed, so no user may stand there. ``rolls_out``:
+    paths of templates where a user is never believed, so no user may stand there. ``rolls_out``:
     a change of its template replaces its pods. ``is_foreign``: its controller is no part of
     Kubernetes, so an administrator must have named that controller's account.
     """
@@ -101,7 +101,7 @@ class Submitters:
         return self.named(requester, obj) or requester
 
     def named(self, requester: str, obj: Object) -> str:
-        """Read the user that a GitOps account names; empty for other accounts and where none is.
+        """Read the user that a GitOps account names. Empty if none is named, or for other accounts.
 
         Raises
         ------
@@ -157,7 +157,7 @@ def parse_submitters(
 
 
 def read_submitters(settings: Settings) -> Submitters:
-    """Read them from the environment's settings; raises as ``parse_submitters``."""
+    """Read them from the environment's settings. Raises as ``parse_submitters``."""
     return parse_submitters(
         controllers=settings.controllers,
         accounts=settings.submitter_accounts,
@@ -172,7 +172,7 @@ def _accounts(text: str) -> frozenset[str]:
 def stamp_templates(
     obj: Object, old: Object | None, kind: StampedKind, requester: str, submitters: Submitters
 ) -> tuple[Object, Patch]:
-    """Write the submitter into the templates of ``obj``; give the result and the patch.
+    """Write the submitter into the templates of ``obj``. Return the result and the patch.
 
     The first user stays: an update by another user keeps what is stored. A GitOps account changes
     it by a new value of its annotation. An update never begins a rollout for the stamp alone, so
@@ -180,7 +180,7 @@ def stamp_templates(
 
     Parameters
     ----------
-    old : the stored object; None on creation.
+    old : the stored object. None on creation.
 
     Raises
     ------
@@ -222,7 +222,7 @@ def _is_stamped(obj: Object, kind: StampedKind, requester: str, submitters: Subm
 def _user_for(
     obj: Object, old: Object | None, kind: StampedKind, requester: str, submitters: Submitters
 ) -> str:
-    """Choose the user; empty where the templates stay without one."""
+    """Choose the user. Empty if the templates stay without one."""
     named = submitters.named(requester, obj)
     if old is None:
         return named or requester
