@@ -1,6 +1,6 @@
-"""What the ``schedule`` task reads and writes: what has changed, and decisions.
+"""Reads and writes of the ``schedule`` task: what has changed, and decisions.
 
-Called by ``worker.schedule`` within one transaction per cycle that holds the matcher's term. All
+``worker.schedule`` calls it in one transaction per cycle, which holds the matcher's term. All
 decisions of a cycle become visible together or not at all.
 """
 
@@ -51,7 +51,7 @@ FROM (
 GROUP BY node
 """
 
-# Who makes way for another is planned to end then.
+# A victim's planned end is the time at which it has to leave.
 _UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
 _LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
 
@@ -76,8 +76,8 @@ ORDER BY a.id, s.number
 """Of the workloads of these allocations; one row without a node where nothing is held."""
 
 
-# With the changes go the tasks that wait: whoever committed before this statement has been looked
-# at when this transaction ends, whoever commits after it has a task that is still there.
+# The statement takes the waiting tasks along with the changes. Race: a transaction that commits
+# before this statement is covered by this cycle. One that commits later has a task that remains.
 _TAKE_CHANGES = """
 WITH woken AS (DELETE FROM procrastinate.procrastinate_jobs
                WHERE queue_name = 'schedule' AND status = 'todo')
@@ -87,14 +87,14 @@ DELETE FROM graph_changes RETURNING kind, key
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What has changed since the last cycle, apart from the ledger, which has taken it in."""
+    """What has changed since the last cycle, apart from the ledger, which already contains it."""
 
-    have_nodes_changed: bool  # not by what others take of them for a while
+    have_nodes_changed: bool  # not by what unmanaged pods use of them for a while
     queues: frozenset[str]
 
 
 async def load_graph(tx: Transaction, ledger: ShareLedger) -> Changes:
-    """Fill an empty ledger from the rows; changes recorded so far are contained in them."""
+    """Fill an empty ledger from the rows. They contain all changes recorded so far."""
     changes = await tx.fetch(_TAKE_CHANGES)
     rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
     facts = _facts(rows)
@@ -109,10 +109,10 @@ def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
-    """Bring a filled ledger up to date; tell what else has changed.
+    """Bring a filled ledger up to date, and return what else has changed.
 
-    Changes are consumed by deleting them, so one that commits late is simply found by the next
-    cycle; reading whole present states makes taking one in twice harmless.
+    Changes are consumed by deleting them. The next cycle therefore finds a change that commits
+    late. Each change stands for a whole present state, so applying it twice is harmless.
     """
     changes = await tx.fetch(_TAKE_CHANGES)
     names = sorted({row["key"] for row in changes if row["kind"] in {"node", "foreign"}})
@@ -135,7 +135,7 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> Changes:
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
-    """The nodes of rows. One that cannot be read is as if it were not there."""
+    """Return the nodes of rows. Leave out a node that cannot be read."""
     found = []
     for row in rows:
         try:
@@ -195,7 +195,7 @@ def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def lacking(tx: Transaction) -> list[Lack]:
-    """Running FluxJobs whose pods wait for further slots, first in queue order."""
+    """Return running FluxJobs with pods that wait for further slots, first in queue order."""
     rows = await tx.fetch(
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
@@ -246,8 +246,10 @@ def _lack(row: Mapping[str, Any]) -> Lack:
 
 
 async def store_top_up(tx: Transaction, given: Given) -> None:
-    """Add slots to live allocations; settling hands them to the pods that wait. Who is kept from
-    more by a limit is told which.
+    """Add slots to live allocations.
+
+    Settling gives the slots to the pods that wait. Where a limit prevents further slots, the reason
+    of the FluxJob names that limit.
     """
     if given.barred:
         await tx.execute(
@@ -297,11 +299,11 @@ async def store_decisions(
 ) -> set[str]:
     """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
 
-    ``words`` (by UID) stand in place of the cycle's own reasons, and give estimated starts.
-    ``has_plan``: there may be reservations of the cycle before.
+    ``words`` (by UID) replace the cycle's own reasons and give estimated starts. ``has_plan``:
+    there may be reservations of the cycle before.
 
-    Returns the UIDs whose allocation was *not* stored because the FluxJob ended meanwhile: the
-    caller must give back what it booked for them.
+    Returns the UIDs without a stored allocation, because the FluxJob ended meanwhile. The caller
+    must give back what it booked for them.
     """
     wanted = {job.uid: placement for job, placement in decisions.allocated}
     if wanted:
@@ -315,7 +317,8 @@ async def store_decisions(
 
 
 async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
-    # By the clock: who was submitted since this transaction began did not start before that.
+    # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
+    # otherwise start before its submission.
     rows = await tx.fetch(
         """
         UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = clock_timestamp(),
@@ -329,7 +332,7 @@ async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: 
         """,
         uids=list(wanted),
     )
-    # In the order of the cycle: so are the numbers of the allocations.
+    # Keep the order of the cycle, because the allocations are numbered in it.
     started = {row["uid"] for row in rows}
     stored = {uid: placement for uid, placement in wanted.items() if uid in started}
     await _store_allocations(tx, stored, term)
@@ -383,8 +386,8 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
 
 async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the reservations of the cycle before."""
-    # Those that fell out of the cycle's view, behind many of a higher priority, lose theirs too.
-    # Found by their reservations, which are few, not among all that wait.
+    # FluxJobs that fell out of the cycle's view, behind many of a higher priority, lose their
+    # reservations too. They are found by the reservations, which are few, not among all that wait.
     await tx.execute(
         "UPDATE fluxjobs SET state = 'Pending', expected_start = NULL, reason = :reason"
         " WHERE uid IN (SELECT uid FROM reservations) AND state = 'Reserved'"
@@ -418,7 +421,7 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
 async def _tell_waiting(
     tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]
 ) -> None:
-    """Those that wait: whether they have a reservation, when they start, and why they wait."""
+    """Write for waiting FluxJobs the reservation, the expected start and the reason to wait."""
     rows = [
         {
             "uid": job.uid,

@@ -1,9 +1,9 @@
-"""What the controller saw, written down: workloads with their pods, nodes, pods of others.
+"""Writes what the controller saw: workloads with their pods, nodes, and unmanaged pods.
 
-Called by the controller only. Each function takes whole present states, never events, so writing
-the same thing twice changes nothing, and the last writer is right. Rows are locked in the order
-of their UID here, in ``decisions`` and in ``settling``, so that no two of them can deadlock; that
-is why all workloads of a transaction are written by one call.
+Only the controller calls it. Each function takes whole present states, never events. Writing the
+same state twice therefore changes nothing, and the last writer is right. Rows are locked in the
+order of their UIDs here, in ``decisions`` and in ``settling``, so that these cannot deadlock. For
+this reason one call writes all workloads of a transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OBSERVED = (
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
-"""Columns that it writes, too, but not over what stands there for a reason."""
+"""Columns that an observation writes too, but not over a value that stands there for a reason."""
 _FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name", "is_gathered")
 """Columns that only the first observation writes."""
 _EFFECTS = {"must_settle": "settle_at", "must_release": "release_at"}
@@ -58,7 +58,7 @@ _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 
 def _insert(*more: str) -> str:
-    """Build the statement that makes rows; ``more`` are columns beside those of an observation."""
+    """Build the statement that inserts rows. ``more``: columns beside those of an observation."""
     columns = (*more, *_FIRST, *_OBSERVED, *_KEPT)
     effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
     return f"""
@@ -67,10 +67,14 @@ SELECT {", ".join(columns)}, {effects} FROM {_records(columns)} ORDER BY positio
 """  # noqa: S608 constants
 
 
-# Two statements and no upsert: an upsert would draw a jobid for every row it only updates.
+# Two statements instead of an upsert: an upsert would draw a jobid for every row that it only
+# updates.
 _INSERT = _insert()
 _INSERT_AS = _insert("jobid")
-"""For rows that had a number before: those of a database that was lost (``db.life.rebuild``)."""
+"""Inserts rows that had a number before.
+
+They are the rows of a database that was lost (``db.life.rebuild``).
+"""
 
 _UPDATE = f"""
 UPDATE fluxjobs f SET
@@ -89,7 +93,7 @@ UPDATE fluxjobs f SET
 FROM {_records(("uid", *_OBSERVED, *_KEPT, "asked"))} WHERE f.uid = r.uid
 """  # noqa: S608 constants
 
-# A gate never comes back, so nobody who saw the pod before it went puts it back.
+# A gate never comes back. A writer that saw the pod before its gate went must not restore it.
 _PODS = """
 INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
                        completion_index, slot_kind, uses, used_first)
@@ -107,8 +111,8 @@ WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses) IS DISTINCT FROM
        coalesce(excluded.uses, p.uses))
 """
 
-# A slot is as large as it was granted, and larger by what its pod was made larger in place: what
-# is made smaller may be wanted again, by the pod or by the one that comes in its place.
+# A slot keeps its granted size, and grows when its pod is resized in place. It does not shrink with
+# its pod: the pod, or the one that replaces it, may want the resources again.
 _RESIZE = """
 WITH resized AS (
     SELECT s.allocation_id, s.number, coalesce(s.granted, s.resources) AS granted,
@@ -148,8 +152,11 @@ UPDATE pods p SET unmanaged = its.unmanaged FROM its
 WHERE p.uid = its.uid AND p.unmanaged IS DISTINCT FROM its.unmanaged
 RETURNING p.uid, p.workload_uid, p.namespace, p.name, p.node, p.unmanaged
 """
-"""What of the pods of these workloads no slot covers: they count with what they ask for themselves,
-whatever slot they were given, and as unmanaged where none was."""
+"""Counts what these workloads' pods use beyond their slots.
+
+They count with their own requests, whatever slot they were given. Without a slot, all of it counts
+as unmanaged.
+"""
 
 _GONE = """
 UPDATE fluxjobs f SET is_gone = true, is_deleting = true, wanted = 0,
@@ -164,7 +171,7 @@ WHERE f.uid = g.uid
 """
 
 
-# The order of locks is that of the UIDs, as everywhere.
+# Locks are taken in the order of the UIDs, as everywhere. Another order could deadlock.
 _LOCK = """
 SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by, f.let_go_at,
        f.result, f.pinned_to, f.size, f.duration_s, f.is_examined,
@@ -189,15 +196,15 @@ async def save_workloads(
     before: Mapping[str, WorkloadSeen] | None = None,
     jobids: Mapping[str, int] | None = None,
 ) -> bool:
-    """Write workloads and their pods; the rows ask for what follows from them.
+    """Write workloads and their pods. The rows request what follows from them.
 
-    Gives whether anybody waits for room, as far as these are known already.
+    Returns whether any FluxJob waits for capacity, as far as these workloads are known already.
 
     Parameters
     ----------
-    seen : workloads that are there.
-    gone : by UID those that are not any more.
-    before : what the caller wrote last of some of them: of their pods, only what is different is
+    seen : workloads that exist.
+    gone : by UID, those that no longer exist.
+    before : what the caller wrote last of some of them. Of their pods, only differences are
         written.
     jobids : numbers that new rows get instead of the next ones, by UID.
     """
@@ -207,7 +214,7 @@ async def save_workloads(
         _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
     )
     old = {row["uid"]: row for row in locked}
-    # A row that is not there any more is written whole.
+    # A row that no longer exists is written whole: a difference alone would lose its other pods.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
     await _write(tx, _UPDATE, [_next(one, old, before) for one in seen if one.uid in old])
     new = [_to_row(one, on_first_seen(one)) for one in seen if one.uid not in old]
@@ -235,7 +242,7 @@ async def save_workloads(
 async def _tell_faults(
     tx: Transaction, seen: Sequence[WorkloadSeen], before: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Tell users of what cannot be used, when it is new."""
+    """Emit Events on what cannot be used, when it is new."""
     notices = []
     for one in seen:
         faults = [fault.to_json() for fault in one.faults]
@@ -251,8 +258,9 @@ def _notice(uid: str, faults: Sequence[Mapping[str, Any]]) -> Notice:
 
 
 async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
-    """Note on its row that a workload cannot be read or written. The next good observation takes
-    that away. Tells whether it has a row.
+    """Note on its row that a workload cannot be read or written.
+
+    The next good observation removes the note. Returns whether the workload has a row.
     """
     row = await tx.fetch_one(
         "SELECT faults FROM fluxjobs WHERE uid = :uid FOR UPDATE",
@@ -272,7 +280,7 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
 
 
 async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
-    """Remember which slots their nodes would not honour; settling gives them back."""
+    """Record the slots that their nodes would not honour, for settling to give back."""
     if pod_uids:
         await tx.execute(
             "UPDATE allocation_slots SET refused_at = now()"
@@ -296,7 +304,7 @@ def _next(
     stored: Mapping[str, Mapping[str, Any]],
     before: Mapping[str, WorkloadSeen],
 ) -> dict[str, Any]:
-    """Return what a row that is there becomes."""
+    """Return what an existing row becomes."""
     old, last = stored[one.uid], before.get(one.uid)
     row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
     change = on_seen(row, one, needs_look=needs_look(last, one), is_reshaped=is_reshaped(last, one))
@@ -304,7 +312,7 @@ def _next(
     if row.is_same_request:
         del values["request"]
     if old["is_allocated"]:
-        # Its slots were decided for the stored request. What it asks for since stands beside it.
+        # The slots were decided for the stored request. The newer request is stored beside it.
         request = values.pop("request", None)
         asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
         values |= {"size": old["size"], "duration_s": old["duration_s"]}
@@ -316,7 +324,7 @@ _STORED = tuple(one.name for one in fields(StoredRow))
 
 
 def _asked(one: WorkloadSeen) -> dict[str, Any]:
-    """Return what the order of the queue follows from, to be compared with the row."""
+    """Return what determines the order of the queue, for comparison with the row."""
     return {
         "uid": one.uid,
         "request": one.request,
@@ -344,9 +352,9 @@ _SEEN_AS_IS = tuple(
 
 
 def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
-    """Whether anything may follow for slots and pods of an allocated workload (``settling``).
+    """Return whether settling may have work for slots and pods of an allocated workload.
 
-    That a pod was let go or bound changes nothing, nor does a further one that runs.
+    An ungated or bound pod changes nothing, nor does a further running pod.
     """
     if before is None or any(getattr(before, name) != getattr(seen, name) for name in _LOOKED_AT):
         return True
@@ -357,10 +365,10 @@ def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
 
 
 def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
-    """Whether the pods of a workload come to ask for something else, however many there are.
+    """Return whether the pods of a workload ask for something else, whatever their number.
 
-    Only what this process has seen itself is compared: another version, or other settings, may
-    read the same object differently.
+    Only what this process has seen itself is compared. Another version, or other settings, may read
+    the same object differently.
     """
     if before is None or not seen.is_suspendable or before.request is seen.request:
         return False
@@ -371,7 +379,7 @@ def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
 
 
 def _without_counts(part: Any) -> Any:
-    """The tree of a request's resources, the numbers of its slots left out."""
+    """Return the tree of a request's resources without the numbers of its slots."""
     if isinstance(part, Mapping):
         is_slot = part.get("type") == "slot"
         return {
@@ -450,8 +458,9 @@ _GAVE_BACK = "CASE WHEN unmanaged IS NOT NULL THEN node END AS node"
 
 
 async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:
-    """Count what the pods of these workloads take beside their slots, tell the matcher, and tell
-    the user on the FluxJob.
+    """Count what the pods of these workloads use beyond their slots.
+
+    Notify the matcher, and leave a notice for the user on the FluxJob.
     """
     if not uids:
         return
@@ -488,9 +497,9 @@ def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
 
 
 async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
-    """Write nodes as they are, forget those that are gone, and tell the matcher of real changes.
+    """Write nodes as they are, delete those that are gone, and notify the matcher of real changes.
 
-    Rows that say the same already are not locked.
+    Rows that already hold the same values are not locked.
     """
     changed = await tx.fetch(
         """
@@ -512,8 +521,9 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
 
 async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
-    """Have workloads settled that need slots on nodes which no longer take pods, or have pods on
-    nodes that are down, or are not any more.
+    """Have workloads settled that lose nodes.
+
+    They need slots on nodes that no longer take pods, or have pods on nodes that are down or gone.
     """
     if not names:
         return
@@ -537,9 +547,9 @@ async def _settle_lost(tx: Transaction, names: Sequence[str]) -> None:
 
 
 async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
-    """Write pods of others that use a node, and forget those that no longer do.
+    """Write unmanaged pods that use a node, and delete those that no longer do.
 
-    Rows that say the same already are not locked.
+    Rows that already hold the same values are not locked.
     """
     changed = await tx.fetch(
         """
@@ -560,13 +570,13 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
         gone=list(gone),
     )
     rows = [*changed, *removed]
-    # What stays for good decides what can ever run there.
+    # Permanent use decides what can ever run on the node.
     await tell_matcher(tx, "node", [row["node"] for row in rows if row["is_permanent"]])
     await tell_matcher(tx, "foreign", [row["node"] for row in rows if not row["is_permanent"]])
 
 
 async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
-    """Leave for the matcher what it must read again; the rows wake it."""
+    """Record what the matcher must read again. The rows wake it."""
     if keys:
         await tx.execute(
             "INSERT INTO graph_changes (kind, key)"
@@ -578,8 +588,10 @@ async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KnownGroup:
-    """A workload that no object stands for, and the UIDs of pods that are of it. ``size``: of how
-    many pods it was made, once it was complete."""
+    """A workload without an object of its own, and the UIDs of its pods.
+
+    ``size``: the number of its pods, once it was complete.
+    """
 
     uid: str
     namespace: str
@@ -594,9 +606,11 @@ class KnownGroup:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the rows know of the cluster, for a controller that begins; ``groups`` oldest first;
-    ``suspended``: API groups and kinds of what is held by its suspension; ``namespaces``: where
-    each workload of ``flux_uids`` is."""
+    """What the rows know of the cluster, for a controller that starts.
+
+    ``groups``: oldest first. ``suspended``: API groups and kinds that are held by suspension.
+    ``namespaces``: the namespace of each workload of ``flux_uids``.
+    """
 
     flux_uids: Mapping[str, str | None]
     foreign: frozenset[str]
@@ -607,10 +621,10 @@ class Known:
 
 
 async def read_known(tx: Transaction) -> Known:
-    """Read what the rows know, so that what vanished while nobody watched is found.
+    """Read what the rows know, to find what vanished while no controller watched.
 
-    ``flux_uids`` maps each workload to the UID of its FluxJob, unless both it and its pods were
-    seen gone. (A workload may go before its pods do, and the observer between the two.)
+    ``flux_uids`` maps each workload to the UID of its FluxJob, unless both the workload and its
+    pods were seen gone. (A workload may go before its pods do, and the observer between the two.)
     """
     workloads = await tx.fetch(
         f"SELECT uid, flux_uid, namespace FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant

@@ -1,12 +1,13 @@
-"""Preemption in rows: who could make way, who does for whom, and that they are asked to leave.
+"""Preemption in rows: candidates, pairs of victim and preemptor, and requests to leave.
 
-Called by the worker that holds the matcher's role. A cycle reads and decides (``read_candidates``,
-``read_under_way``, ``store``) and locks nobody for it: whoever settles these locks them in another
-order. ``carry_out`` comes after it, in a transaction of its own, and is owed by the rows until it
-has happened: a crash in between is found by the next cycle, which the sweep asks for.
+The worker that holds the matcher's role calls it. A cycle reads and decides (``read_candidates``,
+``read_under_way``, ``store``) without locking any FluxJob. Settling locks FluxJobs in another
+order, so locks of both kinds in one transaction could deadlock. ``carry_out`` follows the cycle in
+a separate transaction. The rows keep it pending until it has happened. After a crash in between,
+the next cycle finds it, and the sweep asks for that cycle.
 
-Who makes way is requeued as by hand (``steering``): it is suspended, its pods end, what they held
-is given back, and it waits at its old place.
+A victim is requeued in the same way as by hand (``steering``). It is suspended, its pods end, its
+resources are returned, and it waits at its old place.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ PLANNED, PREEMPTED, SPARED, PREEMPTING = (
     "PreemptionOff",
     "Preempting",
 )
-"""Events in ``history``, and the reasons of those on the workloads: of who makes way, and of whom
-others make way for."""
+"""Events in ``history``, and the reasons of the Events on the workloads.
 
-# Without the points of fair share, which come and go: nobody makes way because of those.
+The first are those of a victim, the other one is that of a preemptor.
+"""
+
+# Fair-share points are left out because they come and go: they must not cause a preemption.
 _STANDING = "((f.priority_parts ->> 'bounded')::bigint + (f.priority_parts ->> 'queue')::bigint)"
 
 
 async def read_standings(tx: Transaction, uids: Collection[str]) -> dict[str, int]:
-    """What counts of the priority of FluxJobs when one makes way for another, by UID."""
+    """Return the part of each FluxJob's priority that counts for preemption, by UID."""
     rows = await tx.fetch(
         f"SELECT uid, {_STANDING} AS standing FROM fluxjobs f"  # noqa: S608 constant
         " WHERE uid = ANY(CAST(:uids AS text[]))",
@@ -49,7 +52,7 @@ async def read_standings(tx: Transaction, uids: Collection[str]) -> dict[str, in
 
 
 async def read_candidates(tx: Transaction, queues: Collection[str], below: int) -> list[Candidate]:
-    """What runs in ``queues``, can be requeued, and has a standing ``below`` this."""
+    """Return what runs in ``queues``, can be requeued, and has a standing lower than ``below``."""
     rows = await tx.fetch(
         f"""
         SELECT f.uid, f.jobid, f.queue, {_STANDING} AS standing, a.starts_at AS started_at
@@ -67,7 +70,7 @@ async def read_candidates(tx: Transaction, queues: Collection[str], below: int) 
 
 
 async def read_under_way(tx: Transaction) -> dict[str, MakingWay]:
-    """Who makes way for whom, by the UID of the latter."""
+    """Return the victims of each preemptor, by the UID of the preemptor."""
     rows = await tx.fetch(
         """
         SELECT p.preemptor, p.victim, v.jobid, p.vacate_at, a.id IS NULL AS is_gone
@@ -86,7 +89,7 @@ async def read_under_way(tx: Transaction) -> dict[str, MakingWay]:
 
 
 async def store(tx: Transaction, decisions: Decisions, under_way: Mapping[str, MakingWay]) -> None:
-    """Write down who makes way since this cycle, and of whom nobody wants it any more."""
+    """Write the new preemptions of this cycle, and mark those that are no longer wanted."""
     over = [uid for uid in under_way if uid not in decisions.making_way]
     if over:
         rows = await tx.fetch(
@@ -94,7 +97,8 @@ async def store(tx: Transaction, decisions: Decisions, under_way: Mapping[str, M
             " WHERE preemptor = ANY(CAST(:over AS text[])) AND NOT is_off RETURNING allocation_id",
             over=over,
         )
-        # Those who are spared are planned to end when they were.
+        # The planned end of a spared victim is its former one again, so the matcher must read it
+        # again.
         await tell_matcher(tx, "allocation", [str(row["allocation_id"]) for row in rows])
     new = [
         {"victim": one.uid, "preemptor": job.uid, "jobid": job.jobid, "at": making_way.vacate_at}
@@ -116,16 +120,18 @@ async def store(tx: Transaction, decisions: Decisions, under_way: Mapping[str, M
 
 @dataclass(slots=True)
 class Carried:
-    """What has been done. ``next_at``: when somebody has to leave next (epoch seconds)."""
+    """What has been done. ``next_at``: when the next victim has to leave (epoch seconds)."""
 
     notices: list[Notice] = field(default_factory=list)
     next_at: int | None = None
 
     def count(self, event: str) -> int:
-        """How many were told this."""
+        """Count the notices of this event."""
         return sum(one.event == event for one in self.notices)
 
 
+# Locks victims and preemptors together, in the order of their UIDs as everywhere. Another order
+# could deadlock with settling.
 _LOCK = """
 SELECT uid FROM fluxjobs WHERE uid IN (
     SELECT unnest(ARRAY[victim, preemptor]) FROM preemptions
@@ -149,17 +155,17 @@ ORDER BY p.preemptor, p.victim
 
 
 async def carry_out(tx: Transaction, now: int) -> Carried:
-    """Tell those who are to make way, ask those to leave whose time has come, and spare those of
-    whom nobody wants it any more.
+    """Announce new preemptions, requeue victims that are due, and spare those no longer wanted.
 
     Parameters
     ----------
     tx : under the matcher's term.
-    now : the time of the last cycle (epoch seconds): it wanted all that is not off.
+    now : the time of the last cycle (epoch seconds). That cycle wanted all that is not off.
     """
     await tx.fetch(_LOCK, now=now)
     rows = await tx.fetch(_OWED, now=now)
     carried = Carried()
+    # Lock before reading: otherwise a victim could end between the decision and the write.
     await _spare(tx, carried, [row for row in rows if row["is_off"]])
     wanted = [row for row in rows if not row["is_off"]]
     await _vacate(tx, carried, [row for row in wanted if row["vacate_at"] <= now])
@@ -185,7 +191,7 @@ def _announcement(row: Mapping[str, Any]) -> str:
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """Who it makes way for; by name only where whoever reads it could look it up."""
+    """Return the name of the preemptor, or only what a reader of the notice can look up."""
     who = by_preemptor(row["jobid"])
     is_same = row["namespace"] is not None and row["preemptor_namespace"] == row["namespace"]
     return f"{who} ({row['preemptor_name']})" if is_same else who
