@@ -1,9 +1,9 @@
-"""Rows made from the cluster: a database that is empty, lacks rows, or is older than the cluster.
+"""Rows made from the cluster, for a database that is empty, incomplete, or older than the cluster.
 
-Called by the controller (``controller.observing.resync``) under its term, page by page, after the
-nodes and pods it goes by, and before the matcher may look. What runs keeps its nodes and its
-number, what waits keeps its place, what has ended stays ended. No effect on the cluster is asked
-for beyond what those rows owe it.
+The controller (``controller.observing.resync``) calls it under its term, page by page. The nodes
+and pods that it relies on are written before. The matcher may look only afterwards. What runs keeps
+its nodes and its number, what waits keeps its place, and what has ended stays ended. The only
+effects on the cluster are those that these rows require.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NodeResource = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were let go.
+    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were released.
 
     ``last_nodes``: where the last pod of a completion index has failed. ``is_stranded``: it waits,
     though its row has ended.
@@ -85,12 +85,12 @@ class _Case:
 
     @property
     def has_begun(self) -> bool:
-        """Whether it waits no more."""
+        """Return whether it waits no more."""
         return self.runs or self.target.is_final
 
     @property
     def has_run(self) -> bool:
-        """Whether it has ended and its record tells what it had."""
+        """Return whether it has ended and its record tells what it had."""
         record = self.found.record
         return self.target.is_final and record is not None and record.given is not None
 
@@ -100,12 +100,12 @@ async def take_over(
 ) -> TakenOver:
     """Make the rows of ``found`` what the cluster says, whatever they are now.
 
-    ``found`` stands in the order of submission. Nodes and pods of others must have been written
-    before: what a FluxJob may keep is measured against them. A row that is final stays so: it has
-    told its end, and tells none twice.
+    ``found`` is in the order of submission. Nodes and unmanaged pods must have been written before,
+    because what a FluxJob may keep is measured against them. A final row stays final: its end was
+    already reported, and is not reported twice.
 
-    Many are taken over page by page. Then ``prepare`` comes before the first page, and ``held`` is
-    what of which node belongs to pods of later pages.
+    Large numbers are taken over page by page. Then ``prepare`` comes before the first page, and
+    ``held`` is what belongs to pods of later pages, by node.
     """
     if not found:
         return TakenOver()
@@ -117,7 +117,8 @@ async def take_over(
         for one in found
         if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
     ]
-    # Pods that a group has no more: it would gather, though it runs, or has ended.
+    # Pods that a group no longer has are not missing: the group would gather for them, though it
+    # runs or has ended.
     begun = {case.uid for case in cases if case.found.seen.missing and case.has_begun}
     for chunk in _chunks(found):
         seen = [
@@ -139,12 +140,15 @@ async def take_over(
 
 
 async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
-    """Take away rows that have ended of workloads that wait: a row that has ended stays so, and
-    another one is made. What is said in ``history`` and ``accounting`` stays.
+    """Delete ended rows of workloads that wait.
+
+    A row that has ended stays ended, so the workload gets another one. The lines in ``history`` and
+    ``accounting`` stay.
     """
     uids = [one.seen.uid for one in stranded]
     if not uids:
         return
+    # Locks are taken in the order of the UIDs, as everywhere.
     gone = await tx.fetch(
         "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs"  # noqa: S608 constants
         f" WHERE uid = ANY(CAST(:uids AS text[])) AND NOT {LIVING} AND cancel_by IS NULL"
@@ -161,10 +165,10 @@ async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
 
 
 async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: int) -> None:
-    """Make ready for a takeover in several transactions.
+    """Prepare a takeover in several transactions.
 
-    What rows that are older than the cluster had given is taken back, of all of them before the
-    first is given anything; and numbers that FluxJobs of later pages claim are given to nobody.
+    All allocations of rows that are older than the cluster are taken back before the first new one
+    is made. Numbers that FluxJobs of later pages claim are reserved.
 
     Parameters
     ----------
@@ -209,9 +213,10 @@ RETURNING a.id
 
 
 async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
-    """Give those that could not be taken over what their pods, as last seen, had before
-    ``prepare``: they run on, and nobody else may be given their room. What no pod held may have
-    been given to others since; what is lacking is matched anew.
+    """Restore what the pods of workloads that could not be taken over had before ``prepare``.
+
+    The pods, as last seen, run on, so their resources must not be given to another workload. Slots
+    that no pod held may have been given away since. What is lacking is matched anew.
     """
     await _locked_rows(tx, uids)
     rows = await tx.fetch(_PUT_BACK, uids=list(uids))
@@ -219,8 +224,10 @@ async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
 
 
 async def note_preemptions(tx: Transaction) -> None:
-    """Write down again who makes way for whom: those who leave say it, and the claim on what they
-    give back is found anew by the next cycle. Without this it would have others leave, too.
+    """Write again which victims leave for which preemptors.
+
+    Records of the victims contain this, and the next cycle finds anew which preemptor needs what
+    they give back. Without this the cycle would preempt further FluxJobs.
     """
     await tx.execute(
         "INSERT INTO preemptions (victim, allocation_id, preemptor, jobid, vacate_at, is_told,"
@@ -235,7 +242,7 @@ async def note_preemptions(tx: Transaction) -> None:
 
 
 async def analyze(tx: Transaction) -> None:
-    """Tell the planner of tables that were just filled."""
+    """Have the planner analyze tables that were just filled."""
     await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
 
 
@@ -244,7 +251,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
     said = record.state if record is not None else None
     held_by = record.held_by if said is S.HELD and record is not None else None
     is_held = seen.held_by is not None or _is_suspended_by_author(found)
-    # What its queue and its dependencies think of it is asked for anew.
+    # The decisions of its queue and its dependencies are made anew.
     is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY} | SET_ASIDE
     target = target_state(
         result=FluxJobState(seen.result) if seen.result else None,
@@ -257,7 +264,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
 
 
 def _is_suspended_by_author(found: Found) -> bool:
-    """Whether it waits suspended because its author wants it so: no object tells that."""
+    """Return whether it waits suspended by its author's wish. No object tells that."""
     record = found.record
     is_held = record is not None and record.author_hold == SUSPENDED
     return is_held and found.seen.is_suspended and found.seen.held_by is None
@@ -273,7 +280,10 @@ async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mappin
 
 
 async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int]:
-    """The numbers that FluxJobs say they have, as far as nobody else has them; new ones go on."""
+    """Return the numbers that FluxJobs say they have, as far as no other FluxJob has them.
+
+    New numbers go on behind them.
+    """
     claimed: dict[int, str] = {}
     for one in found:
         if one.record is not None and one.record.jobid is not None:
@@ -291,7 +301,7 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
 
 
 async def _reserve_jobids(tx: Transaction, highest: int) -> None:
-    """Have new numbers begin after ``highest`` and after all that there are."""
+    """Have new numbers begin after ``highest`` and after all existing ones."""
     await tx.execute(
         "SELECT setval(seq.name, greatest(CAST(:highest AS bigint), (SELECT coalesce(max(jobid), 1)"
         " FROM fluxjobs), nextval(seq.name) - 1))"
@@ -301,7 +311,7 @@ async def _reserve_jobids(tx: Transaction, highest: int) -> None:
 
 
 async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
-    """End what older rows had given: the cluster tells what is so now."""
+    """End the allocations of older rows: the cluster shows what is true now."""
     rows = await tx.fetch(
         "UPDATE allocations SET is_live = false, ended_at = now()"
         " WHERE is_live AND uid = ANY(CAST(:uids AS text[])) RETURNING id",
@@ -330,14 +340,14 @@ async def _adopt(tx: Transaction, cases: Sequence[_Case], held: Mapping[NodeReso
     )
     free = await _free_amounts(tx, {slot.node for case in cases for slot in case.slots})
     free = {key: amount - held.get(key, 0) for key, amount in free.items()}
-    # What has started comes first: a whole that has not may be placed anew.
+    # Workloads that have started come first: one that has not started may be placed anew.
     for case in sorted(cases, key=lambda case: case.target is not S.RUNNING):
         await _store_rest(tx, ids[case.uid], case, free)
     await tell_matcher(tx, "allocation", [str(one) for one in ids.values()])
 
 
 async def _remember(tx: Transaction, cases: Sequence[_Case]) -> None:
-    """Keep what has ended as it was: accounting and its status go by it."""
+    """Keep what has ended as it was: accounting and its status use it."""
     ids = await _store_allocations(tx, cases)
     past = [
         (ids[case.uid], slot, "returned") for case in cases for slot in place(case.found.record, ())
@@ -346,7 +356,10 @@ async def _remember(tx: Transaction, cases: Sequence[_Case]) -> None:
 
 
 async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
-    """A pod holds one slot; another row's belief that it holds that pod is wrong."""
+    """Free the slots of these pods in other rows.
+
+    A pod holds only one slot, so another row that claims the same pod is wrong.
+    """
     await tx.execute(
         "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
         " WHERE pod_uid = ANY(CAST(:pods AS text[]))",
@@ -494,7 +507,8 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
 WHERE f.uid = r.uid
 """
 
-# By itself: the guard counts on from the version before wherever something that is shown changes.
+# A separate statement: the guard counts on from the version before wherever something that is shown
+# changes.
 _VERSION = """
 UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1)
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, version bigint)
@@ -543,7 +557,7 @@ def _times(case: _Case) -> dict[str, Any]:
 
 def _said(case: _Case) -> dict[str, Any]:
     record, seen = case.found.record, case.found.seen
-    # It ran and is suspended: whatever generation our release made, this is a later one.
+    # It ran and is suspended: this generation is later than any that our release made.
     let_go_at = 0 if case.target is S.RUNNING and seen.is_suspended else None
     if record is None:
         accepted_by = seen.queue if case.runs else None
@@ -570,20 +584,23 @@ def _said(case: _Case) -> dict[str, Any]:
 
 
 def _vacate_by(case: _Case) -> str | None:
-    """The operator who wants what runs back in the queue, though not all its pods have ended."""
+    """Return the operator that requeued what runs, though not all its pods have ended."""
     record = case.found.record
     by = record.requeue_by if record is not None and case.runs else None
-    return None if by == AUTHOR else by  # the BatchJob itself tells what its author wants
+    return None if by == AUTHOR else by  # the BatchJob itself shows its author's wish
 
 
 def _cancel_by(case: _Case) -> str | None:
-    """The operator who wants the workload deleted."""
+    """Return the operator that cancelled the workload."""
     record = case.found.record
     return record.cancel_by if record is not None and not case.target.is_final else None
 
 
 async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
-    """Users were told of these transitions when they happened: publish the state, tell no event."""
+    """Mark these transitions as reported, because their Events were emitted when they happened.
+
+    The state is published without an Event.
+    """
     await tx.execute(
         "UPDATE fluxjobs f SET told = coalesce(r.word, f.state), told_version = f.version"
         " FROM fluxjobs one"
@@ -593,7 +610,8 @@ async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
         words=list(REASONS.values()),
         uids=list(uids),
     )
-    # On the way to its state a row passes others; nothing was given back there, and no run ended.
+    # On the way to its state a row passes others. Those made accounting lines, though nothing was
+    # given back there and no run ended.
     await tx.execute(
         "DELETE FROM accounting WHERE ended_at = now() AND result = 'Requeued'"
         " AND uid = ANY(CAST(:uids AS text[]))",
@@ -607,7 +625,7 @@ async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
 
 
 async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
-    """As it was seen; what has to be placed anew gathers from now on."""
+    """Write what is missing as it was seen. What has to be placed anew gathers from now on."""
     for chunk in _chunks(cases):
         await tx.execute(
             "UPDATE fluxjobs f SET missing = r.missing"
@@ -618,11 +636,11 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
 
 
 async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
-    """What is still owed: releases half done, suspensions, and a look at what runs or ends."""
+    """Request pending effects: unfinished releases, suspensions, and a look at what runs or ends."""
     await tx.execute(
         "UPDATE fluxjobs SET"
         " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now()"
-        # What waits and is not suspended owes that, by its own observation.
+        # A workload that waits and is not suspended has that effect pending by its own observation.
         "                   WHEN state IN ('Allocated', 'Running') OR ended_at IS NOT NULL"
         "                   THEN NULL"
         "                   ELSE release_at END,"

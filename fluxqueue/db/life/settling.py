@@ -1,9 +1,9 @@
-"""Settling a workload: what its rows say must follow, written back in one transaction.
+"""Settling a workload: what its rows require, written back in one transaction.
 
-Called by the worker's ``settle`` task. Reads the row, its pods and its slots under the row's lock,
-asks the pure ``fluxjob.follow``, and stores the answer (``settled``). Because the answer depends
-on nothing but the rows, settling twice or late is harmless. A row goes on owing the look
-(``settle_at``) until its pods have been let go (``finish``).
+The worker's ``settle`` task calls it. It reads the row, its pods and its slots under the row's
+lock, asks the pure ``fluxjob.follow``, and stores the answer (``settled``). The answer depends on
+the rows alone, so settling twice or late is harmless. The look of a row stays pending
+(``settle_at``) until its pods have been released (``finish``).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Ungate:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """One pod that was let go to a node that is gone, and is bound to none."""
+    """One pod that was released to a node that is gone, and is bound to no node."""
 
     workload_uid: str
     pod_uid: str
@@ -71,9 +71,9 @@ class Evict:
 
 @dataclass(slots=True)
 class Settled:
-    """What is to be done to pods after a settling, and the looks that stay owed until it is done.
+    """What is to be done to pods after a settling, and the looks that stay pending until then.
 
-    ``owed`` maps the UID of each such workload to what its ``settle_at`` was.
+    ``owed`` maps the UID of each such workload to the value of its ``settle_at``.
     """
 
     ungates: list[Ungate] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Settled:
     owed: dict[str, datetime | None] = field(default_factory=dict)
 
     def add(self, other: Settled) -> None:
-        """Take in those of another transaction."""
+        """Add those of another transaction."""
         self.ungates += other.ungates
         self.evictions += other.evictions
         self.owed |= other.owed
@@ -93,8 +93,10 @@ NAMED = 3
 _WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
 
 UNDER_WAY = "interval '10 s'"
-"""So long a pod that is being let go is left to whoever does it; then he is taken for dead, as the
-view ``owed`` says, too."""
+"""How long a pod that is being released is left to the worker that releases it.
+
+After that time this worker counts as dead, as in the view ``owed``.
+"""
 
 _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
@@ -135,11 +137,13 @@ ORDER BY f.uid
 
 
 async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = False) -> Settled:
-    """Settle workloads; give what is to be done to their pods.
+    """Settle workloads, and return what is to be done to their pods.
 
     ``if_observed``: only while a controller compares the rows with the cluster.
     """
     await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
+    # Lock the workloads and their targets at once and in order. Locking a target later could
+    # deadlock.
     settled, changes = Settled(), Changes()
     still: list[Mapping[str, Any]] = []
     moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
@@ -169,8 +173,8 @@ async def settle(tx: Transaction, uids: Collection[str], *, if_observed: bool = 
         if decision.is_requeued:
             await _store_requeued(tx, one)
     if any(decision.lacking and decision.assign for _, decision in moved):
-        # Slots came for some of those that wait, and others came meanwhile: as many wait as
-        # before, so no row shows that the matcher has to add more.
+        # Some waiting pods got slots while others arrived, so as many wait as before. No row then
+        # shows that the matcher has to add more, so wake it here.
         await tx.wake_matcher()
     await look_at(tx, still)
     return settled
@@ -181,7 +185,7 @@ _USES, _IS_COUNTED = 10, 11
 
 
 def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, Sequence[Any]]:
-    """The slot of each pod, as it is after a decision."""
+    """Return the slot of each pod, as it is after a decision."""
     slots = {slot[0]: slot for slot in row["slots"]}
     left = {*decision.free, *decision.give_back}
     held = {slot[3]: slot for slot in row["slots"] if slot[3] and slot[0] not in left}
@@ -189,7 +193,7 @@ def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, Sequ
 
 
 def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
-    """Whether a bound pod takes more than its slot, or did when it was last counted."""
+    """Return whether a bound pod uses more than its slot, or did when it was last counted."""
     holders = _holders(row, decision)
     return any(
         pod[_IS_COUNTED] or not _is_covered(pod, holders.get(pod[0]))
@@ -203,12 +207,12 @@ def _is_covered(pod: Sequence[Any], slot: Sequence[Any] | None) -> bool:
 
 
 def _fits(pod: Sequence[Any], slot: Sequence[Any]) -> bool:
-    """Whether a pod asks for no more than its slot has."""
+    """Return whether a pod asks for no more than its slot has."""
     return all(int(amount) <= int(slot[12].get(name, 0)) for name, amount in pod[_USES].items())
 
 
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
-    """Others who look at the same workloads meanwhile do not send these pods again."""
+    """Mark these pods as sent, so that another settling of the same workloads leaves them out."""
     if ungates:
         await tx.execute(
             "UPDATE pods SET sent_at = now() WHERE uid = ANY(CAST(:pods AS text[]))",
@@ -216,7 +220,8 @@ async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
         )
 
 
-# What was not let go is owed from now on, if not by its row, which another look may have done with.
+# What was not released is pending from now on, by its pod if not by its row. Another look may have
+# cleared the row's.
 _FINISH = f"""
 WITH locked AS (
     SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE
@@ -241,9 +246,9 @@ async def finish(
     let_go: Collection[str],
     failed: Collection[str],
 ) -> None:
-    """Write down which pods have no gate any more, and whose look is done with that.
+    """Write down which pods have no gate any more, and clear the looks that are finished with that.
 
-    A look that was asked for meanwhile stays owed. ``failed``: workloads of which something failed.
+    A look that was requested meanwhile stays pending. ``failed``: workloads with a failed effect.
     """
     if settled.owed:
         uids = sorted(settled.owed)
@@ -262,7 +267,7 @@ def _is_over(row: Mapping[str, Any]) -> bool:
 
 
 def _end_waiting(row: Mapping[str, Any], change: RowChange) -> None:
-    """A workload that ended or was deleted while it waited leaves the queue at once."""
+    """Take a workload that ended or was deleted while it waited out of the queue at once."""
     change.state = FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
     change.reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
     if row["cancel_by"] is not None:
@@ -270,7 +275,7 @@ def _end_waiting(row: Mapping[str, Any], change: RowChange) -> None:
 
 
 def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
-    """Ask what follows for what has an allocation."""
+    """Return what follows for a workload with an allocation."""
     return follow(
         state,
         _workload(row),
@@ -297,30 +302,30 @@ def _has_indexes(row: Mapping[str, Any]) -> bool:
 
 
 def _change(row: Mapping[str, Any], decision: FollowDecision, change: RowChange) -> None:
-    """Say what becomes of the row; one that is requeued is written by itself."""
+    """Fill in what becomes of the row. A requeued one is written separately."""
     if decision.is_requeued:
         return
     if decision.state is not None:
         change.state, change.reason = decision.state, _reason(row, decision)
         change.lacking = decision.lacking
-        # Pods may come and go between two looks; one that was deleted need never have run.
+        # Pods may come and go between two looks. A pod that was deleted need never have run.
         change.has_run = decision.state is not FluxJobState.CANCELLED
     elif decision.lacking != row["lacking"]:
-        # Pods wait without a slot, or no longer: the matcher adds what is lacking.
+        # Pods wait without a slot, or no longer do: the matcher adds what is lacking.
         change.lacking, change.reason = decision.lacking, _running_reason(row, decision)
     elif not decision.must_vacate and row["vacate_by"] is None:
         _tell_loss(row, decision, change)
 
 
 def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: RowChange) -> None:
-    """Nodes of running pods come and go: their users are told, and told when it is over."""
+    """Leave a notice when running pods lose nodes, and another one when that is over."""
     said = _running_reason(row, decision)
     if said != row["reason"] and (said.startswith(LOST) or row["reason"].startswith(LOST)):
         change.reason = said
 
 
 def _note_effects(row: Mapping[str, Any], decision: FollowDecision, settled: Settled) -> bool:
-    """Note what is to be done to its pods; tell whether there is anything."""
+    """Note what is to be done to its pods, and return whether there is anything."""
     uid, workload = row["uid"], _workload(row)
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
     namespaces = {pod[0]: pod[8] for pod in row["pods"]}
@@ -375,7 +380,10 @@ def _pod_fact(row: Sequence[Any]) -> PodFact:
 
 
 async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
-    """Its template names a node that is lost: it is suspended, matched anew, and released again."""
+    """Have a workload suspended, matched anew, and released again.
+
+    Its template names a node that is lost.
+    """
     await tx.execute(
         "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now()"
         " WHERE uid = :uid",
@@ -396,17 +404,17 @@ def _lost_nodes(row: Mapping[str, Any]) -> str:
 
 
 async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
-    """Back to its old place in the queue, or beside it where its author holds it.
+    """Put it back at its old place in the queue, or beside the queue where its author holds it.
 
-    Either nothing of it has started, or its pods were made to end: it may be placed anew. Its
-    BatchJob is suspended, if it is not, by the release that is owed.
+    Either nothing of it has started, or its pods were made to end, so it may be placed anew. If its
+    BatchJob is not suspended, the pending release suspends it.
     """
     requeued = on_requeued(row["author_hold"], row["vacate_by"])
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,"
         " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
         " vacate_by = NULL, let_go_at = NULL, release_at = now(),"
-        # What it came to ask for meanwhile is what is decided for now.
+        # A request that changed meanwhile is decided from now on.
         " request = coalesce(asked -> 'request', request), asked = NULL,"
         " size = coalesce((asked ->> 'size')::int, size),"
         " duration_s = CASE WHEN asked IS NULL THEN duration_s"
@@ -430,7 +438,7 @@ def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
 
 
 def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
-    """What is missing of what runs: slots for pods that wait, or nodes under pods."""
+    """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
     if not decision.lacking:
         return _loss_reason(row, decision)
     who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
@@ -443,7 +451,7 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
 
 
 def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
-    """Which nodes under its pods are down or gone, and what becomes of these."""
+    """Return which nodes under its pods are down or gone, and what becomes of these pods."""
     under = [_slot(slot) for slot in row["slots"] if slot[_DOWN] and slot[3]]
     if not under:
         return ""
@@ -475,7 +483,7 @@ def _ungates(
     given = _holders(row, decision)
     holders = {uid: str(slot[1]) for uid, slot in given.items()}
     under_way = {pod[0] for pod in row["pods"] if pod[9]}
-    # A pod that came to ask for more than was decided for it stays gated: its slot is smaller.
+    # A pod that now asks for more than was decided for it stays gated: its slot is smaller.
     grown = {pod[0] for pod in row["pods"] if pod[0] in given and not _fits(pod, given[pod[0]])}
     kept = under_way | grown
     gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in kept]

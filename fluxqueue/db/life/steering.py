@@ -1,9 +1,9 @@
-"""Steering: what people may do to a FluxJob by hand, each as one transaction with an audit line.
+"""Steering: commands by hand on a FluxJob, each one transaction with an audit line.
 
-Called by the command line, and by the controller for what people change of a FluxJob's spec
-(``heed``). Every command says what it did or why it does not, may be repeated, and
-may meet another one: the row is locked, and the row decides. Effects on the cluster are left to the
-worker; what a command wants stands in the row until it has happened.
+The command line calls it, and so does the controller for spec changes (``heed``). Every command
+says what it did, or why it does not do it. It may be repeated, and may run beside another one: the
+row is locked, and the row decides. The worker carries out effects on the cluster. The row keeps a
+command's wish until then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a command for one reference; ``is_done``: it is now as was asked for."""
+    """What became of a command for one reference. ``is_done``: it is now as requested."""
 
     reference: str
     is_done: bool
@@ -49,7 +49,7 @@ class Outcome:
 
 
 class _Refused(Exception):
-    """The state does not allow it; says what would be possible."""
+    """The state does not allow the command; the message says what would be possible."""
 
 
 Row = Mapping[str, Any]
@@ -64,7 +64,10 @@ _COLUMNS = (
 
 
 async def find(tx: Transaction, namespace: str, reference: str) -> Row | None:
-    """Find and lock the FluxJob that a name or jobid stands for; of several, the newest living."""
+    """Find and lock the FluxJob of a name or jobid.
+
+    Of several with the same name, it is the newest one that has not ended.
+    """
     if reference.isascii() and reference.isdigit() and len(reference) <= 18:
         where = "jobid = CAST(:reference AS bigint)"
     else:
@@ -105,7 +108,7 @@ async def _one(tx: Transaction, namespace: str, reference: str, actor: str, verb
 
 
 async def _note(tx: Transaction, row: Row, actor: str, event: str, **detail: Any) -> None:
-    """Leave the command in the audit trail; the row's trigger adds the transition it causes."""
+    """Write the command to the audit trail. The row's trigger adds the transition it causes."""
     await tx.execute(
         "INSERT INTO history (uid, jobid, actor, event, detail)"
         " VALUES (:uid, :jobid, :actor, :event, CAST(:detail AS jsonb))",
@@ -165,7 +168,7 @@ async def _hold(tx: Transaction, row: Row, actor: str) -> str:
 async def release(
     database: Database, namespace: str, references: Sequence[str], actor: str
 ) -> list[Outcome]:
-    """Let held FluxJobs go back to their places; explains what only others can let go."""
+    """Let held FluxJobs go back to their places, or explain what else can release them."""
     return await _steer(database, namespace, references, actor, _release)
 
 
@@ -193,7 +196,7 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
 
 
 def _whose(row: Row) -> str:
-    """Say who holds it, if no operator does, and what lets it go."""
+    """Return what holds it, if no operator does, and what releases it."""
     kind, name = row["kind"].lower(), row["name"]
     if row["held_by"] == AUTHOR and row["author_hold"] == ANNOTATION:
         return f"is held by its annotation: kubectl annotate {kind} {name} fluxqueue/hold-"
@@ -209,7 +212,10 @@ def _whose(row: Row) -> str:
 async def cancel(
     database: Database, namespace: str, references: Sequence[str], actor: str
 ) -> list[Outcome]:
-    """Delete the workloads; the FluxJobs end when that has happened and no pod is left."""
+    """Delete the workloads.
+
+    The FluxJobs end when that has happened and no pod is left.
+    """
     return await _steer(database, namespace, references, actor, _cancel)
 
 
@@ -236,7 +242,7 @@ async def _cancel(tx: Transaction, row: Row, actor: str) -> str:
 async def requeue(
     database: Database, namespace: str, references: Sequence[str], actor: str
 ) -> list[Outcome]:
-    """Have running BatchJobs suspended, so that their pods end and they wait at their old place."""
+    """Have running BatchJobs suspended: their pods end, and they wait at their old place."""
     return await _steer(database, namespace, references, actor, _requeue)
 
 
@@ -268,7 +274,7 @@ async def set_priority(
     *,
     priority: int | None,
 ) -> list[Outcome]:
-    """Give FluxJobs a priority that wins over their authors'; None gives the author's back."""
+    """Give FluxJobs a priority that overrides their authors'. None restores the author's."""
     if priority is not None and abs(priority) > MAX_INT32:
         raise InvalidInput(
             f"{priority} is no priority",
@@ -302,7 +308,7 @@ async def _set_priority(tx: Transaction, row: Row, actor: str, priority: int | N
 async def move(
     database: Database, namespace: str, references: Sequence[str], actor: str, *, queue: str
 ) -> list[Outcome]:
-    """Put waiting FluxJobs into another queue, whatever their authors' labels say."""
+    """Move waiting FluxJobs into another queue, whatever their authors' labels say."""
 
     async def verb(tx: Transaction, row: Row, actor: str) -> str:
         return await _move(tx, row, actor, queue)
@@ -334,7 +340,10 @@ async def _move(tx: Transaction, row: Row, actor: str, queue: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FluxJobOf:
-    """A FluxJob, and the workload that it says it is of: anybody may make one that lies."""
+    """A FluxJob, and the workload that it names.
+
+    Any user can create a FluxJob that names another user's workload, so the name is not trusted.
+    """
 
     namespace: str
     name: str
@@ -348,15 +357,15 @@ async def heed(
     by: Mapping[str, str],
     generation: int = 1,
 ) -> list[Outcome] | None:
-    """Carry into its row what a FluxJob's spec says by hand, as far as that has changed.
+    """Carry the changed fields of a FluxJob's spec into its row.
 
-    What is refused is not tried again until it is changed again: it is told, and not obeyed later,
-    when nobody expects it.
+    A refused change is reported and not retried until the field changes again. It would otherwise
+    take effect at a time when no user expects it.
 
     Parameters
     ----------
-    tx : under the controller's term: one that was stopped meanwhile knows an old spec.
-    fluxjob : the FluxJob, and the workload that it says it is of.
+    tx : under the controller's term: a controller that was stopped meanwhile knows an old spec.
+    fluxjob : the FluxJob, and the workload that it names.
     values, by : as of ``workload.steered.Steered``.
     generation : of that spec.
 
@@ -390,9 +399,9 @@ async def heed(
 
 
 async def cancel_deleted(tx: Transaction, fluxjob: FluxJobOf, actor: str) -> Outcome | None:
-    """Cancel a workload whose FluxJob was deleted; None where it has no row, or another FluxJob.
+    """Cancel a workload after its FluxJob was deleted.
 
-    ``tx``: as of ``heed``.
+    Returns None where it has no row, or another FluxJob. ``tx``: as of ``heed``.
     """
     await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
     row = await _lock(tx, fluxjob)
@@ -418,7 +427,7 @@ async def _heed(
     tx: Transaction, row: Row, actor: str, field: str, verb: Heeded, value: Any
 ) -> Outcome:
     try:
-        # A value that no row takes must not undo what the other fields say.
+        # A savepoint: a value that no row accepts must not undo the other fields.
         async with tx.connection.begin_nested():
             message, is_done = await verb(tx, row, actor, value), True
     except _Refused as refusal:
@@ -471,4 +480,7 @@ _HEEDED: Mapping[str, Heeded] = {
     "beginTime": _heed_begin,
     "requeue": _heed_requeue,
 }
-"""By field of the spec; the requeue last: what is to hold when it waits again is known by then."""
+"""The verb of each spec field.
+
+The requeue is last: what applies when it waits again is known by then.
+"""

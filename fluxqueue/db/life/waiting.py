@@ -1,7 +1,7 @@
-"""The queue as a cycle sees it: who is new, who is at the head of each queue, who is held.
+"""The queue as a cycle sees it: new FluxJobs, the head of each queue, and held FluxJobs.
 
-Called by ``worker.schedule`` within the cycle's transaction. ``lock_queue`` locks all FluxJobs that
-the cycle may change; the other functions read and write only those.
+``worker.schedule`` calls it within the cycle's transaction. ``lock_queue`` locks all FluxJobs that
+the cycle may change. The other functions read and write only those.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IN_QUEUES = (
 
 @dataclass(frozen=True, slots=True)
 class Applicant:
-    """A FluxJob that its queue takes in or does not; ``is_new``: it has not been taken in yet."""
+    """A FluxJob that its queue admits or not. ``is_new``: it has not been admitted yet."""
 
     job: PendingJob
     namespace: str
@@ -54,10 +54,10 @@ class Applicant:
 class View:
     """How far a cycle looks.
 
-    ``depth`` counts in each queue that has none of its own. ``full`` are users that no FluxJob can
-    start of as long as their others run: they must not fill the head of their queue. Of
-    ``crowded`` queues the first few of each user are looked at as well, however many of one user
-    come before them.
+    ``depth`` counts in each queue that has none of its own. ``full``: users that cannot start any
+    FluxJob while their others run. They must not fill the head of their queue. In ``crowded``
+    queues the first few of each user are looked at as well, however many of one user come before
+    them.
     """
 
     depth: int
@@ -69,14 +69,14 @@ class View:
 
 
 OF_EACH, OF_ALL = 20, 1_000
-"""In a crowded queue so many of each user are looked at beside its head, and of all together."""
+"""In a crowded queue: how many of each user are looked at beside its head, and how many in all."""
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
 def _request(text: str, default_duration_s: int | None) -> Jobspec:
-    """Read a request; a long queue holds few different ones and is read in every cycle."""
+    """Read a request. A long queue holds few different ones, and every cycle reads them."""
     jobspec = read_stored(orjson.loads(text))
-    # Equal requests of two queues are one request; what its queue gives it is the duration.
+    # Equal requests of two queues are one cached request. The queue determines the duration.
     return replace(
         jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
     )
@@ -84,14 +84,14 @@ def _request(text: str, default_duration_s: int | None) -> Jobspec:
 
 @dataclass(slots=True)
 class Unreadable:
-    """Rows whose request could not be read, by UID, and why: gathered while rows are read."""
+    """Rows with an unreadable request, by UID, and the error. Collected while rows are read."""
 
     errors: dict[str, Exception] = field(default_factory=dict)
 
     def read(
         self, rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
     ) -> Iterator[tuple[Mapping[str, Any], PendingJob]]:
-        """Those that can be read, with their rows."""
+        """Return the readable ones with their rows."""
         for row in rows:
             try:
                 job = pending_job(row, rules)
@@ -102,7 +102,7 @@ class Unreadable:
 
 
 def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
-    """Read a row with the columns of ``PENDING``, with what its queue gives it."""
+    """Read a row with the columns of ``PENDING``, with the values that its queue sets."""
     queue = rules.get(row["queue"])
     return PendingJob(
         row["uid"],
@@ -115,7 +115,7 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
 
 
 def _head(columns: str, view: View) -> str:
-    """The head of each queue: an index scan that stops at its depth, however long the queue is."""
+    """Select the head of each queue: an index scan that stops at its depth in any queue."""
     not_full = (
         " AND NOT (f.queue, f.user_name) IN (SELECT * FROM"
         " unnest(CAST(:full_queues AS text[]), CAST(:full_users AS text[])))"
@@ -133,7 +133,7 @@ def _head(columns: str, view: View) -> str:
 
 
 def _first_of_each(columns: str) -> str:
-    """The first few of each user in crowded queues, wherever they stand: a scan of these queues."""
+    """Select the first few of each user in crowded queues: a scan of these whole queues."""
     return (
         " UNION ALL"  # noqa: S608 constants
         f" SELECT {columns} FROM (SELECT uid FROM (SELECT uid, row_number() OVER ("
@@ -158,7 +158,7 @@ def _head_values(view: View) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """What is among the FluxJobs that a cycle has locked: what is not there need not be read."""
+    """What a cycle has locked. A kind that is not among it need not be read."""
 
     has_new: bool = True
     has_lacking: bool = True
@@ -170,8 +170,9 @@ class Locked:
 async def lock_queue(tx: Transaction, view: View) -> Locked:
     """Lock every FluxJob that the cycle may change, in the order of their UIDs.
 
-    All at once and before the first change: observations and settling lock in the same order, so
-    whoever comes second waits, and nobody waits for somebody who waits for him.
+    All locks are taken at once and before the first change. Observations and settling lock in the
+    same order. The second transaction therefore waits for the first, and no circle of waits can
+    arise.
     """
     changed = (
         f" UNION ALL SELECT uid FROM fluxjobs WHERE {_IN_QUEUES}"  # noqa: S608 constants
@@ -200,7 +201,7 @@ async def lock_queue(tx: Transaction, view: View) -> Locked:
         **_head_values(view),
         **values,
     )
-    # What could not run, or was held by its queue, may be looked at anew in this very cycle.
+    # This cycle may look anew at what could not run, or was held by its queue.
     is_new_possible = view.have_nodes_changed or bool(view.changed_queues)
     return Locked(
         has_new=is_new_possible or any(row["is_new"] for row in rows),
@@ -236,7 +237,7 @@ async def queue_head(
     unreadable: Unreadable,
     locked: Locked | None = None,
 ) -> list[PendingJob]:
-    """The first FluxJobs of each queue, all in one order: priority, then submission."""
+    """Return the first FluxJobs of each queue in one order: priority, then submission."""
     if locked is not None and not locked.has_waiting:
         return []
     rows = await tx.fetch(
@@ -272,7 +273,7 @@ async def unexamined(
     *,
     limit: int,
 ) -> list[Applicant]:
-    """FluxJobs that nobody has looked at since they came, changed or were moved; oldest first."""
+    """Return FluxJobs not examined since they came, changed or were moved, oldest first."""
     rows = await tx.fetch(
         f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
         f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
@@ -287,7 +288,7 @@ async def in_queues(
     queues: Collection[str],
     unreadable: Unreadable,
 ) -> list[Applicant]:
-    """FluxJobs that wait in ``queues``, or are held by them: the rules have changed since."""
+    """Return what waits in ``queues``, or is held by them: the rules have changed since."""
     rows = await tx.fetch(
         f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
         f" WHERE {_IN_QUEUES} AND is_examined"
@@ -298,9 +299,9 @@ async def in_queues(
 
 
 async def appraise(tx: Transaction, queues: Collection[str]) -> int:
-    """Have the priorities of those that wait in ``queues`` computed anew, where they change.
+    """Have the priorities of FluxJobs that wait in ``queues`` recomputed, where they change.
 
-    Gives the number of FluxJobs that were touched.
+    Returns the number of FluxJobs that were touched.
     """
     return await tx.execute(
         f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
@@ -311,7 +312,7 @@ async def appraise(tx: Transaction, queues: Collection[str]) -> int:
 
 
 async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
-    """Hold what its queue does not take in, with the reason."""
+    """Hold what its queue does not admit, with the reason."""
     rows = sorted(
         ({"uid": one.job.uid, "reason": reason} for one, reason in refused), key=lambda r: r["uid"]
     )
@@ -363,7 +364,8 @@ def _why_aside(error: Exception) -> str:
 
 
 async def try_set_aside_again(tx: Transaction, software: str) -> None:
-    """What other software has set aside is looked at like a new one."""
+    """Have what other software has set aside examined like new FluxJobs."""
+    # Locks are taken in the order of the UIDs, as in ``lock_queue``.
     await tx.execute(
         """
         UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false,
@@ -378,7 +380,7 @@ async def try_set_aside_again(tx: Transaction, software: str) -> None:
 
 
 async def let_go(tx: Transaction, uids: Collection[str]) -> None:
-    """Take in what its queue held; it is to be examined like a new one."""
+    """Admit what its queue held. It is examined like a new one."""
     if uids:
         await tx.execute(
             "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '',"
@@ -391,7 +393,7 @@ async def let_go(tx: Transaction, uids: Collection[str]) -> None:
 async def mark_examined(
     tx: Transaction, jobs: Sequence[PendingJob], never: Sequence[tuple[PendingJob, str]]
 ) -> None:
-    """Remember who was examined and taken in, and say of the impossible ones why."""
+    """Mark FluxJobs as examined and admitted, and write why the others are impossible."""
     await tx.execute(
         "UPDATE fluxjobs SET is_examined = true, accepted_by = queue"
         " WHERE uid = ANY(CAST(:uids AS text[]))",
@@ -411,7 +413,7 @@ async def mark_examined(
 async def unsatisfiable(
     tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable
 ) -> list[PendingJob]:
-    """FluxJobs found impossible before; nodes have changed since."""
+    """Return FluxJobs that were found impossible before nodes changed."""
     rows = await tx.fetch(
         f"SELECT {PENDING} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
     )
@@ -419,7 +421,7 @@ async def unsatisfiable(
 
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
-    """They fit the cluster as it is now; their queue's rules may have changed meanwhile."""
+    """Set FluxJobs that fit now to ``Pending``. Their queue's rules may have changed meanwhile."""
     await tx.execute(
         "UPDATE fluxjobs SET state = 'Pending', reason = '', is_examined = false"
         " WHERE state = 'Unsatisfiable' AND uid = ANY(CAST(:uids AS text[]))",
