@@ -1,8 +1,9 @@
-"""Terms: who may match, and who may observe, fenced by a number in every commit.
+"""Terms: the process that may match and the one that may observe, fenced in every commit.
 
-A role has one holder until its time runs out; whoever takes over raises the term. A holder that
-was paused and wakes up still believes in its term, so every transaction that decides checks the
-term under a row lock first. Used by the worker (role ``matcher``) and controller (``controller``).
+A role has one holder until its time runs out, and the next holder raises the term. A holder that
+was paused and resumes still believes in its term. Every transaction that decides therefore first
+checks the term under a row lock. The worker (role ``matcher``) and the controller (``controller``)
+use this module.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from fluxqueue.errors import LostLeadership
 async def try_acquire(
     database: Database, role: str, holder: str, *, duration_s: float
 ) -> int | None:
-    """Begin a term of ``role`` for ``duration_s``; give it, or None while another holds the role.
+    """Begin a term of ``role`` for ``duration_s``.
 
-    Each success is a new term, also for a ``holder`` that has the role already: a process that was
-    restarted under the same name must not share a term with what its old life left in flight.
-    Time is the database's, so no two clocks are compared.
+    Returns the term, or None while another process holds the role. Each success is a new term, also
+    for a ``holder`` that has the role already. A process that restarted under the same name must
+    not share a term with commits that its former life left in flight. Time is the database's, so
+    clocks of two machines are never compared.
 
     Raises
     ------
@@ -53,9 +55,9 @@ async def try_acquire(
 async def renew(
     database: Database, role: str, holder: str, *, term: int, duration_s: float
 ) -> bool:
-    """Keep ``term`` for another ``duration_s``; tell whether it is still the current one.
+    """Keep ``term`` for another ``duration_s``, and return whether it is still the current one.
 
-    One that has run out may be renewed as long as nobody has begun another.
+    A term that has run out may be renewed as long as no other one has begun.
     """
     async with database.begin() as tx:
         renewed = await tx.execute(
@@ -70,10 +72,11 @@ async def renew(
 
 
 async def seize(database: Database, role: str, holder: str) -> int:
-    """Begin a new term of ``role`` at once; whoever believes in an older one can commit no more.
+    """Begin a new term of ``role`` at once. A holder of an older term can commit no more.
 
-    For a role whose holder is chosen elsewhere (the controller's by a Lease). Its time is that of
-    its predecessor, or over: the new holder has yet to look (``confirm``).
+    For a role with a holder that is chosen elsewhere (the controller's by a Lease). The new term
+    keeps the expiry time of its predecessor, or is expired: the new holder has yet to look
+    (``confirm``).
 
     Raises
     ------
@@ -98,13 +101,13 @@ async def seize(database: Database, role: str, holder: str) -> int:
 
 
 CONTROLLER = "controller"
-"""The role whose holder compares the rows with the cluster."""
+"""The role that compares the rows with the cluster."""
 
 
 async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -> bool:
-    """Say for another ``duration_s`` that ``term`` compares the rows with the cluster.
+    """Record for another ``duration_s`` that ``term`` compares the rows with the cluster.
 
-    Tells whether nobody had said so for a while: then the queue has stood still (``is_observed``).
+    Returns whether that had lapsed for a while: then the queue has stood still (``is_observed``).
     """
     row = await tx.fetch_one(
         """
@@ -122,11 +125,11 @@ async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -
 OBSERVED = """
 NOT EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= now())
 """
-"""The same as a condition of statements that look for what is to be done on the cluster."""
+"""The same as a condition of statements that look for pending effects on the cluster."""
 
 
 async def doubt(tx: Transaction, role: str, *, term: int) -> None:
-    """Take back what ``confirm`` said: the rows are known to be wrong until it is said again."""
+    """Take back what ``confirm`` recorded: the rows are wrong until it is recorded again."""
     await tx.execute(
         "UPDATE leadership SET expires_at = least(expires_at, now())"
         " WHERE role = :role AND term = :term",
@@ -136,10 +139,10 @@ async def doubt(tx: Transaction, role: str, *, term: int) -> None:
 
 
 async def is_observed(tx: Transaction) -> bool:
-    """Whether somebody compares the rows with the cluster; nothing is decided otherwise.
+    """Return whether a controller compares the rows with the cluster. Decisions require it.
 
     A database that was restored from a backup, or is empty, knows less than the cluster. Its
-    controller has not confirmed it yet, so nobody acts on it. Rows that no controller ever led
+    controller has not confirmed it yet, so no process acts on it. Rows that no controller ever led
     (a simulation) need none.
     """
     row = await tx.fetch_one(
@@ -149,7 +152,7 @@ async def is_observed(tx: Transaction) -> bool:
 
 
 async def resign(database: Database, role: str, holder: str, *, term: int) -> None:
-    """Let ``term`` go at once, so that a successor need not wait for the time to run out."""
+    """End ``term`` at once: a successor then need not wait for the time to run out."""
     async with database.begin() as tx:
         await tx.execute(
             "UPDATE leadership SET expires_at = now() - interval '1 second'"
@@ -161,12 +164,12 @@ async def resign(database: Database, role: str, holder: str, *, term: int) -> No
 
 
 async def check_term(tx: Transaction, role: str, term: int) -> None:
-    """Hold the role's row for this transaction and make sure the term is still ours.
+    """Lock the role's row for this transaction and make sure that the term is still current.
 
     Raises
     ------
     LostLeadership
-        Another term has begun; the caller must roll back and stop deciding.
+        Another term has begun. The caller must roll back and stop deciding.
     """
     row = await tx.fetch_one("SELECT term FROM leadership WHERE role = :role FOR UPDATE", role=role)
     _check(role, term, row)
@@ -179,7 +182,7 @@ def _check(role: str, term: int, row: Mapping[str, Any] | None) -> None:
 
 
 async def may_decide(tx: Transaction, role: str, term: int) -> bool:
-    """``check_term``, and whether somebody compares the rows with the cluster (``is_observed``).
+    """Run ``check_term``, and return whether a controller compares the rows (``is_observed``).
 
     Raises
     ------
@@ -197,17 +200,18 @@ async def may_decide(tx: Transaction, role: str, term: int) -> bool:
 
 
 async def hold_decisions(tx: Transaction) -> None:
-    """No cycle is under way until this transaction ends, and the next one sees all of it.
+    """Keep cycles out until this transaction ends. The next one sees all of it.
 
-    For whoever makes rows that wait beside rows that have their nodes already: a cycle reads what
-    has changed in the graph first, who waits after that, and would find room that is taken.
+    For a transaction that makes waiting rows beside rows that have their nodes already. A cycle
+    reads changes of the graph first and waiting FluxJobs after that. It would take nodes as free
+    that are taken.
     """
     await tx.execute("SELECT FROM leadership WHERE role = 'matcher' FOR UPDATE")
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A role as the row shows it: ``is_held`` is false once its time has run out."""
+    """A role as its row shows it. ``is_held`` is false once its time has run out."""
 
     term: int
     holder: str
@@ -215,7 +219,7 @@ class Role:
 
 
 async def read_roles(database: Database) -> dict[str, Role]:
-    """All roles that anybody ever took, for readiness and reports."""
+    """Return all roles that were ever held, for readiness and reports."""
     async with database.begin() as tx:
         rows = await tx.fetch(
             "SELECT role, term, holder, expires_at > now() AS held FROM leadership"

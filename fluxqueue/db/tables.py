@@ -1,34 +1,32 @@
 """The tables: what was decided, what was last seen, and what is still to be done.
 
-The one description of the schema; ``migrations/`` is checked against it. Rows are the decisions:
-a process may die between any two statements and the next one goes on from here.
+This is the only description of the schema, and ``migrations/`` is checked against it. Rows are the
+decisions. A process may crash between any two statements, and the next one resumes from the rows.
 
-What has ended is kept for long (``retention``) and must cost nothing meanwhile: whoever looks for
-what lives says so by ``state`` (``LIVING``) or ``is_gone``, which partial indexes have; a condition
-on ``ended_at`` means the same and reads everything that was ever kept. ``tests/integration/db/
-test_retained_rows.py`` counts the rows that each reader touches.
+Ended rows are kept for long (``retention``) and must cost nothing meanwhile. A statement that looks
+for live rows therefore filters by ``state`` (``LIVING``) or ``is_gone``, which have partial
+indexes. A condition on ``ended_at`` means the same, but reads every row that was ever kept.
+``tests/integration/db/test_retained_rows.py`` counts the rows that each reader touches.
 
-=================  ===============================================================================
-fluxjobs           one row per workload UID: request, state, the workload as last seen
-allocations        one live row per running workload; its R is rendered from its slots
-allocation_slots   one row per slot: node, resources, and the pod that holds it
-reservations       planned starts of the last cycle, replaced as a whole by each cycle
-preemptions        who makes way for whom, until the latter has started
-pods               our pods as last seen (only non-final ones)
-nodes              nodes as last seen
-foreign_usage      pods of others that are bound to a node
-graph_changes      what no cycle has taken in yet; consumed by the next one
-leadership         who may match, and who may observe, under which term
-history            who did what to which FluxJob, and when
-set_aside          objects that the controller cannot read or write down
-loops              when each loop of ours last succeeded
-cluster            the cluster that all rows are about
-schema_floor       the oldest code that still works on this schema
-dependencies       edges of depends_on, each with the workload its name stands for
-accounting         one row per run: when, where to, how much, and how it ended
-fluxqueues         one row per named queue; ``default`` always exists
-fair_shares        decayed use by queue and user, and the points it is worth
-=================  ===============================================================================
+- ``fluxjobs``: one row per workload UID: request, state, the workload as last seen
+- ``allocations``: one live row per running workload, with an R that is rendered from its slots
+- ``allocation_slots``: one row per slot: node, resources, and the pod that holds it
+- ``reservations``: planned starts of the last cycle, replaced as a whole by each cycle
+- ``preemptions``: pairs of victim and preemptor, until the preemptor has started
+- ``pods``: managed pods as last seen (only non-final ones)
+- ``nodes``: nodes as last seen
+- ``foreign_usage``: unmanaged pods that are bound to a node
+- ``graph_changes``: changes that no cycle has read yet, consumed by the next one
+- ``leadership``: which process may match, and which may observe, under which term
+- ``history``: which actor did what to which FluxJob, and when
+- ``set_aside``: objects that the controller cannot read or write down
+- ``loops``: when each loop of fluxqueue last succeeded
+- ``cluster``: the cluster that all rows are about
+- ``schema_floor``: the oldest code that still works on this schema
+- ``dependencies``: edges of depends_on, each with the workload its name stands for
+- ``accounting``: one row per run: when, where to, how much, and how it ended
+- ``fluxqueues``: one row per named queue (``default`` always exists)
+- ``fair_shares``: decayed use by queue and user, and the points it is worth
 """
 
 from __future__ import annotations
@@ -83,9 +81,11 @@ CASE
     WHEN state = ANY (ARRAY['Pending'::text, 'Reserved'::text]) THEN 2
     ELSE 3
 END"""
-"""What runs, what is in its turn, what waits for others or for its time, the rest; as the index of
-the list that is shown (``reading.fluxjobs.living``) has it, in the words in which Postgres gives
-it back."""
+"""Ranks running FluxJobs, those in their turn, those that wait for others or for a time, the rest.
+
+The index of the displayed list (``reading.fluxjobs.living``) contains the same expression, in the
+words in which Postgres gives it back.
+"""
 FALLING = "- priority::bigint"
 """Sorts the highest priority first, in one direction with what follows it."""
 _NOW = text("now()")
@@ -394,8 +394,9 @@ Index(
     allocation_slots.c.returned_at,
     postgresql_where=text("returned_at IS NOT NULL"),
 )
-# By allocation first: where the planner has not seen yet how many there are, it takes this index
-# for the slots of one allocation, too, and would read all of it for each if it began with the node.
+# By allocation first. Before the planner knows how many rows there are, it also takes this index
+# for the slots of one allocation. If the index began with the node, each such look-up would read
+# all of it.
 Index(
     "ix_allocation_slots_live",
     allocation_slots.c.allocation_id,
@@ -412,8 +413,8 @@ reservations = Table(
     Column("nodes", JSONB, nullable=False),
 )
 
-# No foreign keys: they lock the rows that they refer to, and a cycle that decides this may not wait
-# for whoever settles these.
+# No foreign keys: they lock the rows that they refer to. A cycle that decides this must not wait
+# for a transaction that settles these rows.
 preemptions = Table(
     "preemptions",
     metadata,
@@ -472,7 +473,7 @@ pods = Table(
     Column("is_terminating", Boolean, nullable=False),
     Column("node", Text),
     Column("completion_index", Integer),
-    # When it was last sent to be let go; what is under way is not sent again.
+    # When its release was last sent. A release that is under way is not sent again.
     Column("sent_at", DateTime(timezone=True)),
     Column(
         "slot_kind", Text, nullable=False, server_default="", comment="kind of slot that it needs"

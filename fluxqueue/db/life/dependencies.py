@@ -1,8 +1,8 @@
-"""Dependencies of waiting FluxJobs: looked at under their locks, and let go when all are satisfied.
+"""Dependencies of waiting FluxJobs: judged under locks, and released when all are satisfied.
 
-Called by ``settling``. Triggers (``sql/31_dependencies.sql``) keep the edges and defer a look
-at a dependent whenever something it waits for has changed; here the present rows decide, so
-looking twice or late changes nothing. Who looks has locked the dependents and their targets.
+``settling`` calls it. Triggers (``sql/31_dependencies.sql``) keep the edges. They defer a look at a
+dependent whenever something that it waits for has changed. The present rows decide here, so looking
+twice or late changes nothing. The caller has locked the dependents and their targets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ SELECT uid FROM fluxjobs WHERE uid IN (
     WHERE uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied AND target_uid IS NOT NULL)
 ORDER BY uid FOR UPDATE
 """
-"""All at once and in order: whoever changes a target now is waited for, and waits for us."""
+"""Locks dependents and targets all at once and in order.
+
+A transaction that changes a target at this moment is waited for, or waits for this one.
+"""
 
 _EDGES = """
 SELECT d.uid, d.number, d.kind, d.job, d.is_satisfied,
@@ -75,7 +78,8 @@ async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         circle = await _circle(tx, row["uid"], mine)
         verdict = judge(mine, [name for _, name in circle])
         if await _store(tx, row, verdict) and verdict.is_never:
-            # The others of the circle are held too, each when it is looked at.
+            # The others of the circle are held too, each when it is looked at: they are not locked
+            # here.
             await tx.defer(TaskName.SETTLE, {uid for uid, _ in circle} - {row["uid"]})
 
 
@@ -89,7 +93,7 @@ def _edge(row: Mapping[str, Any]) -> Edge:
 async def _remember_satisfied(
     tx: Transaction, edges: Mapping[str, Sequence[tuple[int, Edge]]]
 ) -> None:
-    """Satisfied stays satisfied, also if what had started is requeued later."""
+    """Store satisfied edges. They stay satisfied, even if what had started is requeued later."""
     new = [
         (uid, number)
         for uid, mine in sorted(edges.items())
@@ -107,7 +111,7 @@ async def _remember_satisfied(
 
 
 async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tuple[str, str]]:
-    """The shortest way from a FluxJob along what it waits for back to itself: UIDs and names."""
+    """Return the shortest circle from a FluxJob along its dependencies: UIDs and names."""
     if not any(outcome(edge) is Outcome.WAITING for edge in edges):
         return []
     if not await tx.fetch(
@@ -121,10 +125,10 @@ async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tupl
 
 
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: Verdict) -> bool:
-    """Write what follows for one FluxJob; tell whether anything has changed.
+    """Write what follows for one FluxJob, and return whether anything has changed.
 
-    The row's trigger (``fluxjob_with_block``) fills in the begin time if no dependency is left, and
-    the reason of a blocked FluxJob.
+    If no dependency is left, the row's trigger (``fluxjob_with_block``) fills in the begin time. It
+    also fills in the reason of a blocked FluxJob.
     """
     blocked_by = BY_DEPENDENCY if verdict.reason else "begin-time" if row["is_early"] else None
     state, held_by = FluxJobState(row["state"]), row["held_by"]

@@ -1,8 +1,8 @@
-"""What the rows want of a workload object: that it is suspended, let go, or deleted.
+"""What the rows want of a workload object: that it is suspended, released, or deleted.
 
-Read by the worker's ``release`` task before it writes to the cluster; ``finish`` then tells the row
-what was done. The last word is always the row's: if it came to want something else meanwhile, it
-goes on owing a release.
+The worker's ``release`` task reads it before it writes to the cluster. ``finish`` then records in
+the row what was done. The row decides last: if it wants something else by then, its release stays
+pending.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from fluxqueue.workload.references import Reference, read_reference
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A workload object and what it is to be; ``kind`` is its name in rows.
+    """A workload object and what it is to be. ``kind`` is its name in rows.
 
-    ``pin``: the one node of all its slots, which its pod template is to name, without our gate.
+    ``pin``: the one node of all its slots, which its pod template is to name, without the gate.
     ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
-    ``is_pinned``: its template may name a node, another one than ``pin``, and lack our gate, since
-    it was released before.
-    ``is_authors``: its author has suspended it; if it is not, he has resumed it meanwhile, and that
-    is to be seen before anybody suspends it again. ``owner``: where it is, of a kind that is no
-    entry of ``workload.kinds``.
+    ``is_pinned``: its template may name a node other than ``pin``, and lack the gate, since it was
+    released before. ``is_authors``: its author has suspended it. If the object is not suspended,
+    the author has resumed it meanwhile. The controller must see that before anything suspends the
+    object again. ``owner``: where it is, of a kind that is no entry of ``workload.kinds``.
     """
 
     uid: str
@@ -52,7 +51,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class OwedRelease:
-    """A row that owes a release; ``wanted`` is None where its object may stay as it is.
+    """A row with a pending release. ``wanted`` is None where its object may stay as it is.
 
     ``waited_s``: seconds since it was submitted; None where it has run before.
     """
@@ -86,7 +85,7 @@ FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
 
 
 async def read_owed_releases(database: Database, uids: Collection[str]) -> list[OwedRelease]:
-    """Those of ``uids`` that owe a release, while a controller compares rows and cluster."""
+    """Return the pending releases of ``uids``, while a controller compares rows and cluster."""
     rows = await database.fetch(
         f"{_READ} AND f.release_at IS NOT NULL AND {OBSERVED}",
         uids=list(uids),
@@ -97,7 +96,7 @@ async def read_owed_releases(database: Database, uids: Collection[str]) -> list[
 
 
 async def read_wanted(database: Database, uid: str) -> Wanted | None:
-    """Say what the row wants of its object; None where it wants nothing (any more)."""
+    """Return what the row wants of its object; None where it wants nothing (any more)."""
     rows = await database.fetch(_READ, uids=[uid])
     return _desired(rows[0]) if rows else None
 
@@ -139,8 +138,8 @@ class Released:
     """What was done for one row.
 
     ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
-    ``generation``: the last in which the BatchJob is, or may have been, let go. ``written``: its
-    status, where that was published. ``is_put_off``: it is to be published where it lasts.
+    ``generation``: the last in which the BatchJob is, or may have been, released. ``written``: its
+    status, where that was published. ``is_put_off``: it is published later, if the state lasts.
     """
 
     owed: OwedRelease
@@ -151,8 +150,8 @@ class Released:
     is_put_off: bool = False
 
 
-# Who finds that the row owes nothing any more was overtaken, perhaps by somebody who did the
-# opposite: another look decides.
+# Race: another transaction may have cleared the release meanwhile, perhaps after doing the
+# opposite. A further look then decides.
 _FINISH = f"""
 UPDATE fluxjobs f SET
     release_at = CASE WHEN f.release_at = w.release_at THEN NULL
@@ -177,7 +176,7 @@ WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
 
 
 async def finish(database: Database, done: Sequence[Released]) -> None:
-    """Write down what was done for each row; who wants something else by now owes it further."""
+    """Write down what was done for each row. A row that wants something else stays pending."""
     if done:
         rows = [
             {

@@ -1,8 +1,8 @@
-"""Drift that has a safe repair, repaired: each kind under the rows' locks, looked at anew.
+"""Repairs of drift: each kind that has a safe repair, under the rows' locks, looked at anew.
 
-Called by the worker's ``maintain`` for drift that it has seen twice. Drift means a defect of ours
-or a hand in the tables; nothing here stops a pod or moves one. What has no safe repair is left to
-people, with the way out (docs/admin/runbook.md).
+The worker's ``maintain`` calls it for drift that it has seen twice. Drift means a defect of
+fluxqueue or a manual change in the tables. Nothing here stops a pod or moves one. Drift without a
+safe repair is left to people, with the way out (docs/admin/runbook.md).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ WAY_OUT: Mapping[str, str] = {
 
 
 async def drift(database: Database) -> list[dict[str, Any]]:
-    """Rows of the ``drift`` view: broken invariants, none in health."""
+    """Return the rows of the ``drift`` view: broken invariants, none in health."""
     async with database.begin() as tx:
         return await tx.fetch("SELECT invariant, subject, detail FROM drift")
 
 
 async def repair(database: Database, invariant: str) -> int:
-    """Repair what can be repaired safely of one kind of drift; give how many places."""
+    """Repair what can be repaired safely of one kind of drift, and return how many places."""
     mend = _REPAIRS.get(invariant)
     if mend is None:
         return 0
@@ -51,7 +51,7 @@ async def repair(database: Database, invariant: str) -> int:
 
 
 async def _return_slots(tx: Transaction) -> int:
-    """What no allocation holds is free."""
+    """Free the slots that no allocation holds."""
     rows = await tx.fetch(
         "UPDATE allocation_slots s SET state = 'returned', pod_uid = NULL, returned_at = now()"
         " FROM allocations a WHERE a.id = s.allocation_id AND NOT a.is_live"
@@ -62,7 +62,10 @@ async def _return_slots(tx: Transaction) -> int:
 
 
 async def _end_allocations(tx: Transaction) -> int:
-    """An allocation that nobody uses ends; one whose pods run is given back to its workload."""
+    """End allocations that nothing uses.
+
+    An allocation with running pods is given back to its workload.
+    """
     rows = await tx.fetch(
         """
         SELECT f.uid, a.id, f.ended_at IS NOT NULL AS is_over,
@@ -85,7 +88,10 @@ async def _end_allocations(tx: Transaction) -> int:
 
 
 async def _give_allocations(tx: Transaction) -> int:
-    """Who runs without an allocation gets one for what runs; who does not run waits again."""
+    """Give running workloads without an allocation one for what runs.
+
+    A workload that does not run waits again.
+    """
     rows = await tx.fetch(
         """
         SELECT uid FROM fluxjobs f WHERE state IN ('Allocated', 'Running')
@@ -106,7 +112,7 @@ async def _give_allocations(tx: Transaction) -> int:
 
 
 async def _give_slots(tx: Transaction) -> int:
-    """A pod that runs holds a slot where it runs."""
+    """Give each running pod without a slot a slot where it runs."""
     rows = await tx.fetch(
         f"""
         SELECT uid, state FROM fluxjobs f WHERE {LIVING} AND EXISTS (
@@ -123,7 +129,7 @@ async def _give_slots(tx: Transaction) -> int:
 
 
 async def _set_allocated(tx: Transaction, uids: Sequence[str]) -> None:
-    """By way of ``Pending``, from which alone that state is reached."""
+    """Set them to ``Allocated`` by way of ``Pending``, the only state that leads there."""
     for state in ("Pending", "Allocated"):
         await tx.execute(
             "UPDATE fluxjobs SET state = CAST(:state AS text), reason = '', held_by = NULL,"
@@ -135,7 +141,7 @@ async def _set_allocated(tx: Transaction, uids: Sequence[str]) -> None:
 
 
 async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
-    """Give slots to the bound pods of ``uids`` that have none; give the workloads that had such."""
+    """Give slots to bound pods of ``uids`` that have none, and return workloads with such pods."""
     asked = await tx.fetch(
         "SELECT uid, request FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))", uids=list(uids)
     )
@@ -192,7 +198,7 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
 
 
 def _terms(uid: str, jobspec: Jobspec) -> dict[str, Any]:
-    """What of a request a pod's slot takes; of several kinds of slots the first."""
+    """Return what a pod's slot takes of a request; of several kinds of slots the first."""
     needs = next(slot_needs(jobspec), ())
     return {"uid": uid, "is_exclusive": takes_whole_nodes(jobspec), "needs": dict(needs)}
 

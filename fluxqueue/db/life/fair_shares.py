@@ -1,7 +1,7 @@
 """Past use by queue and user in rows, and the priorities that follow from it.
 
-Called by ``worker.queue_keeping`` at an interval, in one transaction under the matcher's term. What
-counts is what was held: the cpu of each slot from when it was given to when it was returned.
+``worker.queue_keeping`` calls it at an interval, in one transaction under the matcher's term. It
+counts what was held: the cpu of each slot from when it was given to when it was returned.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QueueUser = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a user of a queue has used, decayed to the time of the row, and what it is worth."""
+    """The use of a user of a queue, decayed to the time of the row, and its points."""
 
     used: float
     factor: float
@@ -51,7 +51,7 @@ class SharesRead:
 
 
 async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
-    """Read the last shares, what was held since in ``queues``, and who waits there."""
+    """Read the last shares, what was held since in ``queues``, and the users that wait there."""
     rows = await tx.fetch(
         "SELECT queue, user_name, used, factor, points,"
         " extract(epoch FROM computed_at)::float8 AS at_s FROM fair_shares"
@@ -62,7 +62,7 @@ async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
     for row in rows:
         computed[row["queue"]] = max(row["at_s"], computed.get(row["queue"], 0.0))
     since = min((computed.get(queue, 0.0) for queue in queues), default=0.0)
-    # A moment ago is another plan than long ago (engine._PLANS_ONCE).
+    # A recent time needs another plan than one long ago (engine._PLANS_ONCE).
     await tx.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     held = await tx.fetch(
         """
@@ -100,9 +100,9 @@ async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
 async def store_shares(
     tx: Transaction, shares: Mapping[QueueUser, Share], changed: Collection[QueueUser]
 ) -> int:
-    """Replace all shares; appraise those that wait of the users in ``changed``.
+    """Replace all shares, and recompute the priorities of waiting FluxJobs of users in ``changed``.
 
-    Gives the number of FluxJobs whose priority is another now; others are not touched.
+    Returns the number of FluxJobs with a changed priority. Others are not touched.
     """
     await tx.execute("DELETE FROM fair_shares")
     rows = [

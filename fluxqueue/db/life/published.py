@@ -1,4 +1,4 @@
-"""What the ``publish`` and ``release`` tasks read of a FluxJob, and what they leave behind."""
+"""Reads and writes of the ``publish`` and ``release`` tasks on a FluxJob."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fluxqueue.db.leadership import OBSERVED
 class PublishedRow:
     """One FluxJob with the slots of its last allocation (empty where it has had none).
 
-    ``is_first``: it is the only one that it has had.
+    ``is_first``: it is the only allocation that it has had.
     """
 
     uid: str
@@ -117,15 +117,19 @@ CROSS JOIN LATERAL (
 _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
 CALM = 4
-"""More that come to run at once are many: of these it is told only where it lasts."""
+"""Starts at once beyond this number are many. Their status is updated only if they last."""
 PATIENCE, PATIENCE_UNSEEN = 5, 15
-"""So many intervals after its start was told, or put off, one is told to run all the same; so many
-after it one of which no pod was seen to run is told to have its nodes."""
+"""Intervals after which a running FluxJob's status is updated all the same.
+
+They count from the update that reported its start, or from when that was put off. The second number
+is for one without a pod that was seen to run: its status then says that it has its nodes.
+"""
 
 _PATIENCE = f"CASE f.state WHEN 'Allocated' THEN {PATIENCE_UNSEEN} ELSE {PATIENCE} END"
 
-# With it go the tasks for others that are due: many transactions owe a status at the same moment.
-# What comes to nothing is owed further, and swept up.
+# The statement also takes the due tasks for other FluxJobs, because many transactions request a
+# status update at the same moment. A status that is not written stays pending, and the sweep finds
+# it.
 _OWED = f"""
 WITH along AS (
     DELETE FROM procrastinate.procrastinate_jobs
@@ -161,26 +165,27 @@ WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM put_off)
 
 
 async def read_owed_status(database: Database, uids: Collection[str]) -> list[PublishedRow]:
-    """FluxJobs whose users have yet to see how they are, as far as it is time to tell them.
+    """Return FluxJobs with a pending status update, as far as it is time to write it.
 
-    Where many come to run at once it is put off to say that, of those whose start was told, or was
-    put off when they were let go: most will have ended by then, and a status costs the API server
-    more than all else that we write there. Where their pods do not even come to run, the cluster is
-    busy with others, and has still less time for it.
+    Many starts at once put the update to running off. This applies to FluxJobs with a reported
+    start, or with a start that was put off when they were released. Most will have ended by then,
+    and a status update costs the API server more than all other writes of fluxqueue there. Where
+    their pods do not even come to run, the cluster is busy with other work, and has still less time
+    for it.
     """
     rows = await database.fetch(_OWED, uids=list(uids))
     return [PublishedRow(**row) for row in rows]
 
 
 async def read_published(database: Database, uids: Collection[str]) -> dict[str, PublishedRow]:
-    """FluxJobs as users are to see them, by UID; unknown ones are left out."""
+    """Return FluxJobs as users are to see them, by UID. Unknown ones are left out."""
     rows = await database.fetch(_READ, uids=list(uids))
     return {row["uid"]: PublishedRow(**row) for row in rows}
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The reason of an Event, and the row's version that it was told of."""
+    """The reason of an Event, and the version of the row that it reported."""
 
     word: str
     version: int
@@ -188,8 +193,11 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What users see now: the version of the status, the last Event, the keys of what else was
-    told, and the resourceVersion of the FluxJob, where it was written."""
+    """What users see now.
+
+    It has the version of the status, the last Event, the keys of other reports, and the
+    resourceVersion of the FluxJob, where it was written.
+    """
 
     uid: str
     version: int
@@ -198,7 +206,7 @@ class Written:
     flux_version: str | None = None
 
     def as_row(self) -> dict[str, Any]:
-        """One row of what ``KEEP_WRITTEN`` and its statement read."""
+        """Return one row of what ``KEEP_WRITTEN`` and its statement read."""
         told = (self.told.word, self.told.version) if self.told else (None, None)
         return {
             "uid": self.uid,
@@ -219,11 +227,11 @@ told = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_ver
 told_version = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
                     THEN w.told_version ELSE f.told_version END
 """
-"""Sets what ``w`` has written and told, unless somebody who read the row later has since."""
+"""Sets what ``w`` has written and reported, unless a later reader of the row has set it since."""
 
 
 async def remember_written(database: Database, written: Sequence[Written]) -> None:
-    """Keep what was published; what has changed meanwhile is owed further, by the row's trigger."""
+    """Keep what was published. The row's trigger keeps changes that came meanwhile pending."""
     if not written:
         return
     await database.execute(
@@ -247,7 +255,7 @@ async def remember_written(database: Database, written: Sequence[Written]) -> No
 
 
 async def owe_status(tx: Transaction, uids: Collection[str]) -> None:
-    """Their objects show something else than their rows: all is to be published once more."""
+    """Have these FluxJobs published once more: their objects differ from their rows."""
     if uids:
         await tx.execute(
             """

@@ -636,7 +636,7 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
 
 
 async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
-    """Request pending effects: unfinished releases, suspensions, and a look at what runs or ends."""
+    """Request what is pending: unfinished releases, suspensions, a look at what runs or ends."""
     await tx.execute(
         "UPDATE fluxjobs SET"
         " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now()"

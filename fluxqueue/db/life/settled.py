@@ -1,7 +1,7 @@
 """What follows for workloads that were settled, written for all of them at once.
 
-Called by ``settling`` under the rows' locks. However many workloads a settling looks at, each kind
-of change is one statement; nothing is written where nothing differs.
+``settling`` calls it under the rows' locks. Each kind of change is one statement for all workloads
+of a settling. Nothing is written where nothing differs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 class RowChange:
     """What becomes of a row; None leaves a column as it is.
 
-    ``has_run``: it is known to have started. ``is_done``: it owes no look any more.
+    ``has_run``: it is known to have started. ``is_done``: it has no pending look any more.
     """
 
     uid: str
@@ -34,7 +34,7 @@ class RowChange:
 
     @property
     def is_ended(self) -> bool:
-        """Whether this is its last state."""
+        """Return whether this is its last state."""
         return self.state is not None and self.state.is_final
 
 
@@ -50,7 +50,7 @@ class Changes:
     _told: list[int] = field(default_factory=list)
 
     def add(self, allocation_id: int, decision: FollowDecision, *, has_indexes: bool) -> None:
-        """Take in what follows for the slots of one allocation.
+        """Add what follows for the slots of one allocation.
 
         ``has_indexes``: its pods have completion indexes, which their slots are to know.
         """
@@ -65,8 +65,8 @@ class Changes:
             self._told.append(allocation_id)
 
     async def write_slots(self, tx: Transaction) -> None:
-        """Write what becomes of slots and allocations, and tell the matcher."""
-        # Let go first, so that a pod's uid is free again before it is written a second time.
+        """Write what becomes of slots and allocations, and notify the matcher."""
+        # Release slots first: a pod's uid must be free again before it is written a second time.
         await self._let_go(tx)
         await self._give(tx)
         await self._index(tx)
@@ -99,7 +99,7 @@ class Changes:
             self._tell_resized(left)
 
     def _tell_resized(self, changed: Sequence[Mapping[str, Any]]) -> None:
-        """The next pod of a slot is as large as the first one was, before it was resized."""
+        """Restore a slot's granted size for its next pod, as it was before the first was resized."""
         self._told += [row["allocation_id"] for row in changed if row["was_resized"]]
 
     async def _give(self, tx: Transaction) -> None:
@@ -121,7 +121,7 @@ class Changes:
             self._tell_resized(given)
 
     async def _index(self, tx: Transaction) -> None:
-        """Whose slots they are now that pods hold them; an index has one, the last it was given."""
+        """Write the completion indexes of slots that pods hold. An index has one slot, its last one."""
         if self._indexed:
             await tx.execute(
                 """
