@@ -1,4 +1,4 @@
-"""The one door to Postgres: tables, transactions, and the task queue inside them.
+"""The only access to Postgres: tables, transactions, and the task queue inside them.
 
-Called by controller, worker and command line; nothing else imports SQLAlchemy or psycopg.
+Controller, worker and command line call it. No other package imports SQLAlchemy or psycopg.
 """

@@ -29,8 +29,9 @@ AND application_name ~ '^fluxqueue-(controller|worker)/'
 async def bind(database: Database, uid: str, server: str) -> None:
     """Bind the database to a cluster, or make sure that it is bound to this one.
 
-    Parameters: ``uid`` of its namespace ``kube-system``; ``server`` is its address, for people.
-    Raises: ``WrongCluster``; ``DatabaseUnavailable``.
+    Parameters: ``uid`` of its namespace ``kube-system``. ``server`` is its address, for people.
+
+    Raises: ``WrongCluster``, ``DatabaseUnavailable``.
     """
     async with database.begin() as tx:
         await tx.execute(
@@ -60,12 +61,15 @@ async def check(tx: Reading, uid: str | None) -> None:
 
 
 async def read(tx: Reading) -> dict[str, Any] | None:
-    """The cluster that the rows are about: uid, server, bound_at; None before the first start."""
+    """Return the cluster that the rows are about: uid, server, bound_at.
+
+    Returns None before the first start.
+    """
     return await tx.fetch_one("SELECT uid, server, bound_at FROM cluster")
 
 
 async def check_reader(reader: Reader, uid: str) -> None:
-    """As ``check``, for a process that only looks."""
+    """Do the same as ``check``, for a process that only reads."""
     async with reader.begin() as reading:
         await check(reading, uid)
 
@@ -74,10 +78,12 @@ async def adopt(database: Database, *, former: str, uid: str, server: str) -> No
     """Bind the database to another cluster, on purpose.
 
     Parameters: ``former`` is the UID to which it is bound, which the administrator has to name.
-    Raises: ``WrongCluster`` when it is bound to yet another, or while parts are connected: those
-    of the former cluster would go on writing what they see there.
+
+    Raises: ``WrongCluster`` when it is bound to yet another cluster, or while parts are connected.
+    Parts of the former cluster would otherwise go on writing what they see there.
     """
     async with database.begin() as tx:
+        # Race: a process must not bind the database between the checks and the update.
         await tx.execute("LOCK TABLE cluster IN EXCLUSIVE MODE")
         bound = await read(tx)
         if bound is None or bound["uid"] not in (former, uid):
@@ -101,5 +107,5 @@ async def _rebind(tx: Transaction, uid: str, server: str) -> None:
     await tx.execute(
         "UPDATE cluster SET uid = :uid, server = :server, bound_at = now()", uid=uid, server=server
     )
-    # Whoever believes in a term of before can commit nothing more.
+    # A new term: a process with an older term can commit nothing more.
     await tx.execute("UPDATE leadership SET term = term + 1, expires_at = now()")

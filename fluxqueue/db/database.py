@@ -1,7 +1,7 @@
 """The database as the processes use it: one engine, one task application, transactions.
 
-Made once per process by its entry point and handed to the stores. The only place that begins a
-transaction, so that error translation and the actor of the audit trail cannot be forgotten.
+The entry point of a process makes it once and hands it to the stores. Transactions begin only here,
+so error translation and the actor of the audit trail cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ class Transaction(Reading):
     """An open transaction that may write."""
 
     async def execute(self, sql: str, **values: Any) -> int:
-        """Run one statement and give the number of rows it touched.
+        """Run one statement and return the number of rows it touched.
 
         Many rows go into one statement as arrays. One statement for each (executemany) would be a
-        pipeline: of a client that stops in the midst of it the server believes that it is active,
-        no time-out ends its transaction, and its locks hold up everybody for as long as it hangs.
+        pipeline. If a client stops in the midst of a pipeline, the server believes that it is
+        active. No time-out then ends its transaction, and its locks block all others for as long as
+        it hangs.
         """
         return (await self.connection.execute(statement(sql), values)).rowcount
 
     async def defer(self, task: TaskName, uids: Collection[str]) -> None:
-        """Defer ``task`` for workloads whose rows this transaction has not locked.
+        """Defer ``task`` for workloads with rows that this transaction has not locked.
 
-        Where it writes the row, what it owes goes into the row (``settle_at`` and its kin), and
-        the row's trigger defers the task.
+        A transaction that writes a row puts the pending effect into the row (``settle_at`` and
+        similar columns), and the row's trigger defers the task.
         """
         if uids:
             await self.execute(
@@ -80,7 +81,7 @@ class Database(Reader):
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """Open a transaction; commit at the end.
+        """Open a transaction, and commit at the end.
 
         Raises
         ------
@@ -93,14 +94,17 @@ class Database(Reader):
                 yield Transaction(connection)
 
     async def execute(self, sql: str, **values: Any) -> int:
-        """Run one statement that is a transaction by itself; give the number of rows touched."""
+        """Run one statement as its own transaction, and return the number of rows it touched."""
         with translated_errors():
             async with self.engine.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
                 return await Transaction(connection).execute(sql, **values)
 
     async def defer_review(self, namespace: str, name: str, uid: str) -> None:
-        """Have a PlacementReview answered by whoever holds the matcher; more than once is once."""
+        """Have the holder of the matcher answer a PlacementReview.
+
+        Several requests count as one.
+        """
         task = TaskName.REVIEW
         with translated_errors():
             await self.app.configure_task(task.value, queue=task.queue).defer_async(

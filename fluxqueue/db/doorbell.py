@@ -1,9 +1,9 @@
-"""Tells the loops of a process that there are tasks: one listener, and one look, for all queues.
+"""Notifies the loops of a process of tasks: one listener and one periodic look for all queues.
 
-By itself each procrastinate loop holds a connection to listen, and tries to take a task several
-times a second in case it was not told of one: an idle process is busy with that. ``worker.main``
-runs one doorbell, and ``task_queue.PatientManager`` has the loops wait for it. It takes no task
-and decides nothing.
+By itself each procrastinate loop holds a connection to listen. It also tries to take a task several
+times a second, in case it missed a notification. An idle process is busy with that. ``worker.main``
+runs one doorbell, and ``task_queue.PatientManager`` has the loops wait for it. It takes no task and
+decides nothing.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ WHERE EXISTS (
 
 
 class Doorbell:
-    """Who waits for tasks of which queue, and what tells them of some.
+    """The loops that wait for tasks, by queue, and the two ways in which they are notified.
 
     Parameters
     ----------
     connector : the application's; listening takes a connection beside its pool.
-    told : queues of which each new task is told at once. What is put into others, is due later,
-        or was not heard of, is found by looking.
+    told : queues with a notification at once for each new task. A periodic look finds tasks of
+        other
+        queues, tasks that are due later, and tasks with a lost notification.
     every_s : between two looks (seconds of ``clock``).
     """
 
@@ -64,12 +65,12 @@ class Doorbell:
                 self._waiting[name].remove(on_notification)
 
     async def listen(self) -> None:
-        """Pass on what the database tells, until cancelled.
+        """Pass on the database's notifications, until cancelled.
 
         Raises
         ------
         DatabaseUnavailable
-            Nothing is heard any more; what was told meanwhile is found by ``look``.
+            No notification arrives any more. ``look`` finds the tasks of lost ones.
         """
         with translated_errors():
             await JobManager(self._connector).listen_for_jobs(

@@ -1,7 +1,7 @@
 """Connections to Postgres: URLs, the async engine, and what a driver error means to callers.
 
-Called by everything in ``db`` and, through it, by controller, worker and command line. Holds no SQL
-of ours and no rows.
+Everything in ``db`` calls it and, through ``db``, controller, worker and command line. It holds no
+rows and no SQL of fluxqueue.
 """
 
 from __future__ import annotations
@@ -29,25 +29,34 @@ APPLICATION = "fluxqueue-"
 """Beginning of the name of every connection: ``fluxqueue-<role>/<newest revision it knows>``."""
 
 SEARCH_PATH = "public,procrastinate"
-"""Ours first. Procrastinate's functions call each other without naming their schema."""
+"""The schema of fluxqueue first.
+
+Procrastinate's functions call each other without naming their schema.
+"""
 
 READER = "fluxqueue_reader"
-"""The role that may look and change nothing; the migration makes it (``sql/70_reader.sql``)."""
+"""The role that may read and change nothing. The migration makes it (``sql/70_reader.sql``)."""
 
 _LOOKS_ONLY = {"role": READER, "default_transaction_read_only": "on"}
 
 _PLANS_ONCE = {"plan_cache_mode": "force_generic_plan"}
-"""Statements are few and come again and again. By itself the server plans many of them anew each
-time, since it thinks of our arrays as of ten elements: a quarter of its processor time for a gang
-of ten. Analyzing a table has them planned anew, and vacuuming, which hot tables ask for soon."""
+"""Makes the server plan each statement once, because statements are few and recur.
+
+By itself the server plans many of them anew each time, since it assumes ten elements in an array.
+That costs a quarter of its processor time for a gang of ten. Statements are planned anew after
+their table is analyzed, and after vacuuming, which hot tables soon require.
+"""
 
 _PREPARES_AT_ONCE = {"prepare_threshold": 0}
-"""As few and as often asked: by itself the driver prepares them the sixth time on a connection."""
+"""Makes the driver prepare each statement at once, because statements are few and recur.
+
+By itself the driver prepares a statement the sixth time on a connection.
+"""
 
 _SCHEMES = ("postgresql+psycopg://", "postgresql://", "postgres://")
 _PORT_MAX = 65535
 _KEEPALIVES = {
-    # A peer that vanished without a word is noticed within half a minute, not after two hours.
+    # A peer that vanished without closing is noticed within half a minute, not after two hours.
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -56,8 +65,11 @@ _KEEPALIVES = {
 }
 _CONNECT_TIMEOUT_S = 5
 _IDLE_IN_TRANSACTION_S = 20.0
-"""A process that hangs within a transaction holds up whoever needs its rows for no longer than
-this; the longest pause of one that works, a cycle over a full queue, is a tenth of a second."""
+"""Longest pause within a transaction.
+
+A process that hangs within a transaction blocks others that need its rows for no longer than this.
+The longest pause of a working process, a cycle over a full queue, is a tenth of a second.
+"""
 _READ_ONLY = "25006"
 _RECYCLE_S = 1800
 _PASSING_STATES = (
@@ -69,7 +81,7 @@ _PASSING_STATES = (
     "57P",  # shutting down, starting up
     "57014",  # statement_timeout
 )
-"""Beginnings of the SQLSTATE codes that time mends."""
+"""Beginnings of the SQLSTATE codes of errors that pass with time."""
 
 
 def libpq_url(url: str) -> str:
@@ -92,8 +104,8 @@ def libpq_url(url: str) -> str:
 
 
 def _check_ports(url: str, ports: str) -> None:
-    # Libpq looks at them only when it connects, and says it as it says that nobody answers there,
-    # for which one waits.
+    # Libpq checks ports only when it connects. Its error then looks like that of a server that is
+    # down, and a caller would wait for that server.
     for port in ports.split(","):
         if port and not (port.isascii() and port.isdecimal() and 1 <= int(port) <= _PORT_MAX):
             raise _invalid_url(url, f"{port!r} is no port, which is a number from 1 to {_PORT_MAX}")
@@ -117,9 +129,9 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
     """Return libpq parameters for every connection of this process.
 
     Also for procrastinate's ``PsycopgConnector(conninfo=..., kwargs=...)``. Parameter: ``role``
-    says which part of fluxqueue connects; ``pg_stat_activity`` shows it, and what its code knows
-    of the schema: as long as it is connected, no migration goes beyond that (``migrate.upgrade``).
-    ``is_reader``: the session may only look, as ``READER``, and a standby will do.
+    says which part of fluxqueue connects. ``pg_stat_activity`` shows it, and what its code knows of
+    the schema. As long as it is connected, no migration goes beyond that (``migrate.upgrade``).
+    ``is_reader``: the session may only read, as ``READER``, and a standby is sufficient.
     """
     timeout_ms = int(settings.statement_timeout_s * 1000)
     idle_ms = min(2 * timeout_ms, int(_IDLE_IN_TRANSACTION_S * 1000))
@@ -127,7 +139,7 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
         **_KEEPALIVES,
         "connect_timeout": _CONNECT_TIMEOUT_S,
         **({} if is_reader else _PREPARES_AT_ONCE),
-        # Of several hosts the one that takes writes; a standby or a read-only server is none.
+        # Of several hosts, choose one that takes writes. A standby or a read-only server does not.
         "target_session_attrs": "any" if is_reader else "read-write",
         "application_name": f"{APPLICATION}{role}/{head()}",
         "client_encoding": session.ENCODING,
@@ -148,10 +160,10 @@ def connect_args(settings: Settings, *, role: str, is_reader: bool = False) -> d
 def create_engine(
     url: str, settings: Settings, *, role: str, is_reader: bool = False
 ) -> AsyncEngine:
-    """Make the async engine of a process; its owner awaits ``engine.dispose()`` at the end.
+    """Make the async engine of a process. Its owner awaits ``engine.dispose()`` at the end.
 
-    Connects lazily, so a database that is down shows at the first use, as
-    ``DatabaseUnavailable`` inside ``translated_errors``.
+    Connects lazily, so a database that is down shows at the first use, as ``DatabaseUnavailable``
+    inside ``translated_errors``.
     """
     engine = create_async_engine(
         sqlalchemy_url(url),
@@ -160,8 +172,8 @@ def create_engine(
         max_overflow=settings.db_pool_overflow,
         pool_timeout=settings.db_pool_timeout_s,
         pool_recycle=_RECYCLE_S,
-        # No ping before use: it would double the cost of short transactions. After a restart of
-        # the server the first use fails, empties the pool, and every loop of ours tries again.
+        # No ping before use: it would double the cost of short transactions. After a restart of the
+        # server the first use fails and empties the pool, and every loop of fluxqueue tries again.
         pool_pre_ping=False,
         # Few connections do most of the work: their plans are made, and their caches filled.
         pool_use_lifo=True,
@@ -171,7 +183,10 @@ def create_engine(
 
 
 def _drop_read_only(context: ExceptionContext) -> None:
-    """A session that is read-only stays so after the server takes writes again: open new ones."""
+    """Drop read-only sessions of the pool, so that new ones open.
+
+    A session that is read-only stays so after the server takes writes again.
+    """
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
@@ -179,13 +194,13 @@ def _drop_read_only(context: ExceptionContext) -> None:
 async def check_writable(connection: psycopg.AsyncConnection[Any]) -> None:
     """Check of a psycopg pool: the connection is alive, and its server takes writes.
 
-    Asks the server nothing: that would double the cost of each short statement. A server that has
-    ended a session has said so on its socket.
+    It sends no query to the server: that would double the cost of each short statement. A server
+    that ended a session has already reported that on its socket.
 
     Raises
     ------
     psycopg.OperationalError
-        It is of no use; the pool then opens another.
+        The connection is of no use. The pool then opens another.
     """
     if _is_ended(connection.pgconn):
         await connection.close()
@@ -197,7 +212,7 @@ async def check_writable(connection: psycopg.AsyncConnection[Any]) -> None:
 
 
 def _is_ended(session: psycopg.pq.abc.PGconn) -> bool:
-    """Whether an idle session is over; what the server has sent meanwhile is taken in."""
+    """Read what the server has sent meanwhile, and return whether an idle session is over."""
     if session.status != psycopg.pq.ConnStatus.OK:
         return True
     poll = select.poll()
@@ -212,11 +227,12 @@ def _is_ended(session: psycopg.pq.abc.PGconn) -> bool:
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn the driver's "not now" into ``DatabaseUnavailable``; let every real error through.
+    """Turn passing driver errors into ``DatabaseUnavailable``, and let every real error through.
 
     For use around a transaction, from sync and async code alike, procrastinate's calls included.
-    The whole transaction may be run again then: it did not commit, or, when the connection broke
-    during the commit itself, nobody knows. Integrity and programming errors keep their own types.
+    The whole transaction may be run again then. Either it did not commit, or the connection broke
+    during the commit itself and the outcome is unknown. Integrity and programming errors keep their
+    own types.
     """
     try:
         yield
@@ -245,7 +261,7 @@ def _unavailable(error: BaseException | None) -> DatabaseUnavailable:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Whether time mends what a driver's error says."""
+    """Return whether a driver's error passes with time."""
     if not isinstance(error, psycopg.Error):
         return False
     if error.sqlstate is not None:

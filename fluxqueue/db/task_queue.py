@@ -1,8 +1,8 @@
-"""The procrastinate application: names, queues, and how what fails is tried again.
+"""The procrastinate application: names, queues, and how failed tasks are retried.
 
-Tasks that act on workloads name them (``uids``) and are deferred by the rows' own triggers
-(``sql/20_tasks.sql``) in the same transaction. The rows say what is pending: a task that comes
-twice, or after another that did its work, does nothing. Used by ``database`` and ``worker``.
+Tasks that act on workloads name them (``uids``). The rows' own triggers (``sql/20_tasks.sql``)
+defer them in the same transaction. The rows say what is pending. A task that comes twice, or after
+another that did its work, does nothing. ``database`` and ``worker`` use this module.
 """
 
 from __future__ import annotations
@@ -39,24 +39,32 @@ POOL_MAX = 4
 
 
 RECONNECT_S = 1.0
-"""The pool doubles its pauses between attempts for this long, then each use of it tries anew. (Its
-own five minutes end in pauses of half a minute, which would pass after the database is back.)"""
+"""How long the pool doubles its pauses between attempts; after that each use of it tries anew.
+
+Its own five minutes end in pauses of half a minute, which would pass after the database is back.
+"""
 
 CONNECT_WITHIN_S = 5.0
-"""Who waits for a connection while the server is away goes on waiting when it is back, until this
-is over; then its loop is started again."""
+"""How long a request waits for a connection.
+
+A request that began while the server was away waits for this time, even when the server is back.
+Then its loop is started again.
+"""
 
 FINISH_PAUSE_S, FINISH_WITHIN_S = 0.2, 30.0
-"""How the end of a task is written down while the server is away. A loop that finds it away for
-longer ends, and with it its worker, whose tasks are then given to others."""
+"""Pause and limit of the attempts to write the end of a task while the server is away.
+
+If the server is away for longer, the loop ends, and its worker with it. Its tasks are then given to
+other workers.
+"""
 
 WAIT_S = 60.0
-"""A connection on which nothing comes is looked at so often."""
+"""How often an idle listening connection is checked (seconds)."""
 
 RETRY_MIN_S, RETRY_MAX_S = 1, 30
 
 HEARTBEAT_S, STALLED_S = 3.0, 15.0
-"""How often a worker says that it lives, and after which silence its tasks are given to others."""
+"""How often a worker reports that it lives, and the silence after which it loses its tasks."""
 
 
 class TaskName(StrEnum):
@@ -72,10 +80,11 @@ class TaskName(StrEnum):
 
     @property
     def queue(self) -> str:
-        """The procrastinate queue: ``schedule`` and ``review`` have one owner, who holds the
-        matcher; the rest any worker.
+        """Return the procrastinate queue of the task.
 
-        In ``later`` is what may wait for a moment; no insert wakes anybody for it.
+        ``schedule`` and ``review`` have one owner, the process that holds the matcher. Any worker
+        takes the rest. ``later`` contains what may wait for a moment. No insert wakes a worker for
+        it.
         """
         return _QUEUES.get(self, LATER)
 
@@ -90,18 +99,18 @@ _QUEUES = {
 
 
 class Backoff(BaseRetryStrategy):
-    """Try for ever, ever more slowly: each task ends when nothing is owed any more."""
+    """Retry for ever, more and more slowly. Each task ends when nothing is pending any more."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Task) -> RetryDecision:
-        """Say when a task that has failed is run again."""
-        del exception  # what it was stands in the log; all are tried again
+        """Return when a task that has failed is run again."""
+        del exception  # the log has the error; all are tried again
         return RetryDecision(
             retry_in={"seconds": min(RETRY_MAX_S, RETRY_MIN_S * 2 ** min(job.attempts, 10))}
         )
 
 
 def every(seconds: float) -> str:
-    """Write an interval as procrastinate reads it: the longest one of even steps within it.
+    """Return an interval as procrastinate reads it: the longest one of even steps within it.
 
     Six fields, as of croniter: after minute, hour, day, month and day of the week, the second.
     """
@@ -113,7 +122,7 @@ def every(seconds: float) -> str:
 
 
 def _even_step(at_most: int) -> int:
-    """The longest step within ``at_most`` by which sixty is reached."""
+    """Return the longest step within ``at_most`` that divides sixty."""
     return max(step for step in range(1, at_most + 1) if 60 % step == 0)
 
 
@@ -126,7 +135,7 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
         max_size=POOL_MAX,
         timeout=min(settings.db_pool_timeout_s, CONNECT_WITHIN_S),
         pool_factory=_writable_pool,
-        # Each of its operations is one statement; LISTEN takes the keyword itself (not in kwargs).
+        # Each of its operations is one statement. LISTEN takes the keyword itself (not in kwargs).
         configure=_autocommit,
     )
     return app_on(connector)
@@ -135,9 +144,9 @@ def make_app(settings: Settings, *, role: str) -> procrastinate.App:
 def app_on(
     connector: procrastinate.BaseConnector, doorbell: Doorbell | None = None
 ) -> procrastinate.App:
-    """Build an application on a connector that is there already.
+    """Build an application on an existing connector.
 
-    ``doorbell`` wakes its loops; an application that only defers needs none.
+    ``doorbell`` wakes its loops. An application that only defers needs none.
     """
     app = procrastinate.App(connector=connector)
     app.job_manager = PatientManager(connector, doorbell)
@@ -156,12 +165,11 @@ FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) task
 
 
 class PatientManager(JobManager):
-    """Writes down how a task has ended, also if the server goes away at that moment; and asks for
-    a next task only where there may be one.
+    """A job manager that retries the end of a task, and fetches only where there may be a task.
 
-    procrastinate tries once. A task whose end is not written is ``doing`` for ever, and nobody
-    takes it from a worker that lives. And it fetches until it is told that there is nothing more:
-    mostly twice a task.
+    It writes how a task has ended even if the server goes away at that moment. procrastinate tries
+    once. A task without a written end is ``doing`` for ever, and no process takes it from a live
+    worker. procrastinate also fetches until an answer is empty, mostly twice a task.
     """
 
     def __init__(
@@ -172,7 +180,7 @@ class PatientManager(JobManager):
         self._heard: Counter[tuple[str, ...]] = Counter()
         """Notifications so far, by the queues that are listened to."""
         self._dry: dict[int, int] = {}
-        """Workers that took the last task there was, and what they had heard by then."""
+        """Workers that took the last task there was, and the notifications they had by then."""
 
     async def fetch_job(self, queues: Iterable[str] | None, worker_id: int) -> Task | None:
         """Take a task; None where there is none."""
@@ -184,8 +192,8 @@ class PatientManager(JobManager):
             row = await self.connector.execute_query_one_async(
                 query=_FETCH, queues=queues, worker_id=worker_id
             )
-            # What was told of meanwhile may have come after the statement had looked, and the loop
-            # forgets what it was told of when this returns.
+            # Race: a task may be notified after the statement has looked. The loop forgets the
+            # notification when this returns, so the task would be missed.
             is_over = heard == self._heard[names]
             if row["id"] is not None:
                 if is_over and not row["is_more"]:
@@ -197,7 +205,7 @@ class PatientManager(JobManager):
     async def listen_for_jobs(
         self, *, on_notification: NotificationCallback, queues: Iterable[str] | None = None
     ) -> None:
-        """Tell of each task that is deferred, until cancelled."""
+        """Notify of each task that is deferred, until cancelled."""
 
         async def hear(*, channel: str, notification: Notification) -> None:
             self._heard[tuple(queues or ())] += 1
@@ -208,11 +216,11 @@ class PatientManager(JobManager):
             await asyncio.Event().wait()
 
     async def finish_job(self, *args: Any, **options: Any) -> None:
-        """Write down that a task is over."""
+        """Write that a task is over."""
         await _patiently(lambda: super(PatientManager, self).finish_job(*args, **options))
 
     async def retry_job(self, *args: Any, **options: Any) -> None:
-        """Write down that a task is to run again."""
+        """Write that a task is to run again."""
         await _patiently(lambda: super(PatientManager, self).retry_job(*args, **options))
 
 
@@ -237,8 +245,10 @@ async def _autocommit(connection: Any) -> None:
 
 
 class _PatientConnection(psycopg.AsyncConnection[Any]):
-    """Wakes when something comes. psycopg's own wakes ten times a second beside, so that a signal
-    ends a wait where no loop looks after signals: whoever listens all day is never at rest.
+    """A connection that wakes only when something comes.
+
+    psycopg's own also wakes ten times a second, so that a signal ends a wait where no loop handles
+    signals. A connection that listens all day would never be idle.
     """
 
     async def wait(self, *args: Any, **options: Any) -> Any:
@@ -262,7 +272,7 @@ WHERE id = %(task_id)s AND status = 'doing'
 
 
 async def rescue_stalled(app: procrastinate.App) -> list[str]:
-    """Have the tasks of workers that died run again, at once; give their names.
+    """Have the tasks of crashed workers run again at once, and return their names.
 
     procrastinate leaves them ``doing`` for ever. A periodic task is not repeated: its next time
     comes.
@@ -273,7 +283,8 @@ async def rescue_stalled(app: procrastinate.App) -> list[str]:
             assert task.id is not None, "it was read from its table"
             if task.queueing_lock is None:
                 if task.task_name == TaskName.REVIEW:
-                    # Before it can be taken again: the next worker must know.
+                    # Count before the task can be taken again: the next worker must know of the
+                    # crash.
                     await app.connector.execute_query_async(_COUNT_CRASH, task_id=task.id)
                 await app.job_manager.retry_job_by_id_async(task.id, datetime.now(UTC))
             else:

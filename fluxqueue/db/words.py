@@ -1,7 +1,8 @@
-"""What psql says of tables and columns (``\\d+ fluxjobs``) beside what ``tables.py`` says.
+"""What psql shows for tables and columns (``\\d+ fluxjobs``) beside what ``tables.py`` says.
 
-There a comment stands beside a column whose name does not tell a developer enough; here are the
-others, for whoever reads the database. ``tables.py`` applies both; a test finds what lacks one.
+A comment stands there beside a column with a name that does not tell a developer enough. Here are
+the others, for readers of the database. ``tables.py`` applies both, and a test finds columns that
+lack one.
 """
 
 from __future__ import annotations

@@ -99,7 +99,10 @@ class Changes:
             self._tell_resized(left)
 
     def _tell_resized(self, changed: Sequence[Mapping[str, Any]]) -> None:
-        """Restore a slot's granted size for its next pod, as it was before the first was resized."""
+        """Note resized slots for the matcher.
+
+        The next pod of a slot is as large as the first one was, before it was resized.
+        """
         self._told += [row["allocation_id"] for row in changed if row["was_resized"]]
 
     async def _give(self, tx: Transaction) -> None:
@@ -121,7 +124,10 @@ class Changes:
             self._tell_resized(given)
 
     async def _index(self, tx: Transaction) -> None:
-        """Write the completion indexes of slots that pods hold. An index has one slot, its last one."""
+        """Write the completion indexes of slots that pods hold.
+
+        An index has one slot, the last it was given.
+        """
         if self._indexed:
             await tx.execute(
                 """
