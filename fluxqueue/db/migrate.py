@@ -1,8 +1,8 @@
-"""Migrations as functions: bring a database to a revision, compare it with the tables, wait for it.
+"""Migrations as functions: upgrade a database, compare it with the tables, wait for it.
 
-Called by ``fluxqueue db ...``, by ``fluxqueue up`` before anything else starts, and by the tests.
+``fluxqueue db ...`` calls it, ``fluxqueue up`` before anything else starts, and the tests.
 Blocking; async callers use ``asyncio.to_thread``. The revisions are in ``migrations/`` beside the
-package. Nothing here decides what a table looks like: that is ``tables.py``.
+package. Only ``tables.py`` decides what a table looks like.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 HEAD, BASE = "head", "base"
 PRE = "pre"
-"""As far as this code needs to start: *post* revisions at the end are left for later."""
+"""As far as this code needs to start. *Post* revisions at the end are left for later."""
 
 _VERSION_TABLE = "alembic_version"
 _PARTS = ("controller", "worker")
@@ -57,13 +57,15 @@ _PROCRASTINATE_LAST_MIGRATION = "03.04.00_50"
 
 
 def upgrade(url: str, revision: str = HEAD) -> None:
-    """Apply migrations up to ``revision``; a no-op when the database is there already.
+    """Apply migrations up to ``revision``. Do nothing when the database is there already.
 
-    Any number of starters may call this at once: one migrates, the others wait and find it done.
-    A newer database that this code still works on is left as it is: code that was rolled back
-    starts again. Raises: ``DatabaseUnavailable``; ``OlderCodeRuns`` before a *post* revision that
-    a process which uses the database does not know; ``InvalidSettings`` for an unknown revision,
-    a database too new for this code, or an unsuitable procrastinate.
+    Any number of starters may call this at once: one migrates, the others wait and find it done. A
+    newer database that this code still works on is left as it is, so that code that was rolled back
+    starts again.
+
+    Raises: ``DatabaseUnavailable``. ``OlderCodeRuns`` before a *post* revision that a process which
+    uses the database does not know. ``InvalidSettings`` for an unknown revision, a database too new
+    for this code, or an unsuitable procrastinate.
     """
     check_procrastinate()
     session.check_server(libpq_url(url))
@@ -77,7 +79,7 @@ def upgrade(url: str, revision: str = HEAD) -> None:
         if {found, target} <= set(revisions()) and not files.after(found, until=target):
             return
         _refuse_beside_older(connection, found, target)
-        connection.rollback()  # looking has begun a transaction; Alembic is to begin its own
+        connection.rollback()  # looking has begun a transaction, and Alembic is to begin its own
         _run(connection, lambda config: alembic.command.upgrade(config, target))
 
 
@@ -108,10 +110,10 @@ def left_out(found: str | None) -> list[str]:
 
 
 def check(url: str) -> list[str]:
-    """Compare the database with the code; an empty list means that they agree.
+    """Compare the database with the code. An empty list means that they agree.
 
-    Each item is a sentence: the revision is too old, or a table differs. While *post* revisions
-    are left out, what such ones take away or tighten may still be there.
+    Each item is a sentence: the revision is too old, or a table differs. While *post* revisions are
+    left out, the items that these take away or tighten may still be there.
     """
     with _connection(url) as connection:
         context = MigrationContext.configure(
@@ -129,7 +131,7 @@ def check(url: str) -> list[str]:
 def create_revision(url: str, slug: str, kind: str) -> Path:
     """Write the next revision file from the difference between ``tables.py`` and the database.
 
-    For developers. Parameters: ``slug`` in words_with_underscores; ``kind`` ``pre`` or ``post``.
+    For developers. Parameters: ``slug`` in words_with_underscores, ``kind`` ``pre`` or ``post``.
     """
     if kind not in ("pre", "post") or not re.fullmatch(r"[a-z0-9_]+", slug):
         raise InvalidSettings(
@@ -156,10 +158,11 @@ def wait_for_database(
     sleep: Callable[[float], None] = time.sleep,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Return once the database accepts a connection; back off from 0.1 to 5 s, saying so.
+    """Return once the database accepts a connection. Back off from 0.1 to 5 s, and log it.
 
     Parameters: ``timeout_s`` None waits for ever, so that a starting process does not crash-loop.
-    Raises: ``DatabaseUnavailable`` when the time is over; ``InvalidSettings`` for a broken URL.
+
+    Raises: ``DatabaseUnavailable`` when the time is over, ``InvalidSettings`` for a broken URL.
     """
     plain, delay_s, started_s = libpq_url(url), _BACKOFF_FIRST_S, monotonic_s()
     while True:
@@ -183,7 +186,7 @@ def wait_for_database(
 
 
 def is_usable(url: str) -> bool:
-    """Tell whether this code works on the database as it is.
+    """Return whether this code works on the database as it is.
 
     It does from its last *pre* revision on, and on a newer one that leaves it working.
     """
@@ -194,7 +197,7 @@ def is_usable(url: str) -> bool:
 def _is_usable(connection: Connection, found: str | None) -> bool:
     if found is None or found in revisions():
         return found is not None and not files.after(found, until=startable())
-    # Made by newer code, which said in the schema whose code it leaves working.
+    # Newer code made it. The schema records the oldest code that still works on it.
     has_floor = connection.execute(text("SELECT to_regclass('public.schema_floor')")).scalar()
     if has_floor is None:
         return False
@@ -203,10 +206,12 @@ def _is_usable(connection: Connection, found: str | None) -> bool:
 
 
 def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
-    """Wait for the database, then for somebody (a migration Job, another starter) to upgrade it.
+    """Wait for the database, then for another process to upgrade it.
 
-    As far as this code needs: *post* revisions may be left out.
-    Raises: ``DatabaseUnavailable`` when the time is over; ``InvalidSettings`` for a server that
+    That is a migration Job or another starter. It upgrades as far as this code needs: *post*
+    revisions may be left out.
+
+    Raises: ``DatabaseUnavailable`` when the time is over, ``InvalidSettings`` for a server that
     fluxqueue cannot work on (``session.check_server``).
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
@@ -254,17 +259,17 @@ def check_procrastinate() -> None:
 
 
 def is_ours(name: str | None, kind: str, parents: Any) -> bool:  # noqa: ARG001  Alembic's signature
-    """Tell Alembic's comparison what to look at: never a schema that is not ``public``."""
+    """Restrict Alembic's comparison to the schema ``public``."""
     if kind == "schema":
         return name in (None, "public")
     return not (kind == "table" and str(name).startswith("procrastinate_"))
 
 
 def run_sql_file(name: str) -> None:
-    """Execute ``migrations/sql/<name>``, several statements at once; for revisions only.
+    """Execute ``migrations/sql/<name>``, several statements at once, for revisions only.
 
-    Goes past SQLAlchemy to psycopg: without parameters psycopg sends the text as it is, so that
-    ``%`` and ``:name`` in function bodies need no escape.
+    It bypasses SQLAlchemy and uses psycopg. Without parameters psycopg sends the text as it is, so
+    that ``%`` and ``:name`` in function bodies need no escape.
     """
     statements = (files.MIGRATIONS / "sql" / name).read_text(encoding="utf-8")
     driver = op.get_bind().connection.driver_connection
@@ -276,7 +281,10 @@ def run_sql_file(name: str) -> None:
 
 
 def _accept_newer(connection: Connection, found: str) -> None:
-    """Leave a database of newer code as it is. Raises: ``InvalidSettings``: it is too new."""
+    """Leave a database of newer code as it is.
+
+    Raises: ``InvalidSettings`` if it is too new.
+    """
     if not _is_usable(connection, found):
         raise InvalidSettings(
             f"the database is at revision {found}, which no longer takes code that knows {head()}",
@@ -292,8 +300,8 @@ def _accept_newer(connection: Connection, found: str) -> None:
 def _refuse_beside_older(connection: Connection, found: str | None, target: str) -> None:
     """Make sure that no part which does not know the *post* revisions to come is connected.
 
-    Every connection of ours says in its name what its code knows. Commands of an older release
-    do not count: they fail, which harms nobody. A database without any revision has no users.
+    The name of every fluxqueue connection says what its code knows. Commands of an older release do
+    not count: they fail, which does no harm. A database without any revision has no users.
     """
     posts = [one.number for one in files.after(found, until=target) if one.is_post]
     if found is None or not posts:
@@ -371,15 +379,16 @@ def _connection(url: str) -> Iterator[Connection]:
 
 @contextlib.contextmanager
 def _migrating(url: str) -> Iterator[Connection]:
-    """Hold the lock on one connection and yield another, so that no migration's commit ends it."""
+    """Hold the lock on one connection and yield another: no migration's commit then ends it."""
     with _advisory_lock(url), _connection(url) as connection:
         yield connection
 
 
 @contextlib.contextmanager
 def _advisory_lock(url: str) -> Iterator[None]:
-    # Asked for again and again rather than waited for inside Postgres: a session that waits there
-    # holds a snapshot, which a CREATE INDEX CONCURRENTLY in a migration would wait for in turn.
+    # Poll for the lock instead of waiting inside Postgres. A session that waits there holds a
+    # snapshot. A CREATE INDEX CONCURRENTLY in a migration would then wait for that snapshot in
+    # turn.
     deadline_s = time.monotonic() + _LOCK_WAIT_MAX_S
     with _plain_connection(url) as holder:
         while not _try_lock(holder):
@@ -421,7 +430,7 @@ def _describe(item: Any) -> str:
 
 
 def _is_for_post(item: Any) -> bool:
-    """Whether a difference is of the kind that *post* revisions make go away."""
+    """Return whether a difference is of the kind that *post* revisions remove."""
     if isinstance(item, list):  # several changes of one column
         return all(_is_for_post(part) for part in item)
     verb, *subjects = item

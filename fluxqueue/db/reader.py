@@ -1,8 +1,8 @@
-"""Access that only reads: what ``db.reading`` is handed, and all that the view server has.
+"""Access that only reads: for ``db.reading``, and all that the view server has.
 
 ``Database`` is a Reader that may write as well. A Reader by itself connects as the role
-``fluxqueue_reader`` (``sql/70_reader.sql``), in transactions that the server keeps read-only, to a
-standby as well as to the primary: not even a defect of ours writes through it.
+``fluxqueue_reader`` (``sql/70_reader.sql``), to a standby as well as to the primary. The server
+keeps its transactions read-only, so that not even a defect of fluxqueue writes through it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE_S = 5
 
 @functools.lru_cache(maxsize=1024)
 def statement(words: str) -> TextClause:
-    """Parse each statement once: looking for its parameters costs more than running a short one."""
+    """Parse each statement once: finding its parameters costs more than running a short one."""
     return text(words)
 
 
@@ -38,13 +38,13 @@ class Reading:
         self.connection = connection
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement and give all its rows."""
+        """Run one statement and return all its rows."""
         result = await self.connection.execute(statement(sql), values)
         keys = tuple(result.keys())
         return [dict(zip(keys, row, strict=True)) for row in result]
 
     async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
-        """Run one statement and give its first row, if any."""
+        """Run one statement and return its first row, if any."""
         result = await self.connection.execute(statement(sql), values)
         row = result.mappings().first()
         return None if row is None else dict(row)
@@ -76,14 +76,14 @@ class Reader:
         await self.engine.dispose()
 
     async def check(self) -> None:
-        """Find out whether the login may do what a Reader does; a server that is away is no answer.
+        """Check that the login may do what a Reader does. A server that is away gives no answer.
 
         Raises
         ------
         InvalidSettings
-            It may not act as the role that looks, or there is no such role.
+            It may not act as the role that reads, or there is no such role.
         """
-        # By itself: of what is wrong before a session begins no code is told.
+        # A separate connection: errors before a session begins come without a code.
         plain = libpq_url(self.engine.url.render_as_string(hide_password=False))
         try:
             async with await AsyncConnection.connect(plain, connect_timeout=PATIENCE_S) as session:

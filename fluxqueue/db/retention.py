@@ -1,4 +1,4 @@
-"""Retention: what is over and gone is forgotten after a time. Called by the ``maintain`` task."""
+"""Retention: delete what is over and gone after a time. The ``maintain`` task calls it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ ACCOUNTING_RETENTION_S = 400 * 86400
 """Runs are kept for longer than a year, so that years can be compared."""
 
 FAILED_TASKS_S = 86400
-"""A task that has failed for good is kept this long, so that somebody sees it."""
+"""A task that has failed for good is kept this long, so that people see it."""
 
 STEP_FIRST, STEP_MAX = 100, 5000
 """Rows deleted in one transaction: at first, and where that is quick."""
 
 STEP_S = 0.5
-"""A step that takes longer is halved, one that takes a quarter is doubled: none comes near the
-statement limit, and nobody waits long for its locks."""
+"""A step that takes longer is halved, and one that takes a quarter of it is doubled.
+
+No step then comes near the statement limit, and no transaction waits long for its locks.
+"""
 
 TURN_S = 5.0
-"""How long one call may delete from one table; what is left is for the next call."""
+"""How long one call may delete from one table. What is left is for the next call."""
 
-# A FluxJob takes its allocations, slots and edges along, so a step is counted in slots. They are
-# locked in the order of their UID, as everywhere; what somebody has locked is for the next call.
+# A FluxJob takes its allocations, slots and edges along, so a step is counted in slots. FluxJobs
+# are locked in the order of their UIDs, as everywhere. Locked ones are left for the next call.
 _FLUXJOBS = """
 DELETE FROM fluxjobs WHERE uid = ANY(ARRAY(
     SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(
@@ -69,10 +71,10 @@ async def delete_old_rows(
     retention_s: int,
     accounting_retention_s: int = ACCOUNTING_RETENTION_S,
 ) -> None:
-    """Forget FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago.
+    """Delete FluxJobs, audit lines and tasks that ended longer than ``retention_s`` ago.
 
-    In steps that are each a short transaction, for a few seconds at most: what is left then is for
-    the next call.
+    Each step is a short transaction, and all of them take a few seconds at most. What is left then
+    is for the next call.
     """
     await _delete_in_steps(database, _FLUXJOBS, retention_s)
     await _delete_in_steps(database, _HISTORY, retention_s)
@@ -81,7 +83,7 @@ async def delete_old_rows(
 
 
 async def _delete_in_steps(database: Database, sql: str, retention_s: int) -> int:
-    """Repeat a statement that deletes about ``step`` rows until none is left; give their number."""
+    """Repeat a statement that deletes about ``step`` rows until none is left. Return their number."""
     step, deleted = STEP_FIRST, 0
     began_s = time.monotonic()
     while (step_began_s := time.monotonic()) < began_s + TURN_S:
@@ -99,7 +101,7 @@ async def _delete_in_steps(database: Database, sql: str, retention_s: int) -> in
 
 
 async def analyze_unknown(database: Database) -> list[str]:
-    """Give the planner statistics of large tables that have none; name them.
+    """Give the planner statistics of large tables that have none, and return their names.
 
     A restored or rebuilt database has rows and no statistics, and autovacuum may come late.
     """

@@ -13,31 +13,34 @@ MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
 
 
 class Revision(NamedTuple):
-    """One step; ``is_post``: it is only for databases that no code older than it uses."""
+    """One step. ``is_post``: it is only for databases that no code older than it uses."""
 
     number: str
     is_post: bool
 
 
 def known() -> list[Revision]:
-    """All revisions, oldest first."""
+    """Return all revisions, oldest first."""
     names = sorted(path.stem for path in (MIGRATIONS / "versions").glob("[0-9]*_*.py"))
     assert names, f"no revisions in {MIGRATIONS}"
     return [Revision(name.split("_")[0], name.split("_")[1] == "post") for name in names]
 
 
 def head() -> str:
-    """The newest revision."""
+    """Return the newest revision."""
     return known()[-1].number
 
 
 def startable() -> str:
-    """The newest *pre* revision: from it on this code works, whatever *post* ones follow it."""
+    """Return the newest *pre* revision.
+
+    From it on this code works, whatever *post* ones follow it.
+    """
     return [one.number for one in known() if not one.is_post][-1]
 
 
 def after(found: str | None, *, until: str | None = None) -> list[Revision]:
-    """The revisions that a database at ``found`` lacks, up to and with ``until``."""
+    """Return the revisions that a database at ``found`` lacks, up to and with ``until``."""
     steps = known()
     numbers = [one.number for one in steps]
     first = numbers.index(found) + 1 if found in numbers else 0

@@ -31,8 +31,8 @@ PINNED = {
     "transform_null_equals": "off",
     "plpgsql.extra_errors": "none",
     "check_function_bodies": "on",
-    # How transactions behave. Ours lock the rows they decide on, so that a stricter level brings
-    # no safety and has transactions fail that would have waited.
+    # How transactions behave. They lock the rows they decide on. A stricter level brings no safety
+    # and makes transactions fail that would have waited.
     "default_transaction_isolation": "read committed",
     "default_transaction_deferrable": "off",
     "lock_timeout": "0",
@@ -70,10 +70,11 @@ def _escaped(value: str) -> str:
 
 
 def check_server(plain_url: str, *, now: datetime | None = None) -> None:
-    """Refuse a server whose settings would lose or garble data, and warn of the rest.
+    """Refuse a server with settings that would lose or garble data, and warn of the rest.
 
-    Parameters: ``plain_url`` as libpq reads it; ``now`` is this machine's clock, for tests.
-    Raises: ``InvalidSettings`` naming the setting, its value and the way out;
+    Parameters: ``plain_url`` as libpq reads it. ``now`` is this machine's clock, for tests.
+
+    Raises: ``InvalidSettings`` naming the setting, its value and the way out.
     ``DatabaseUnavailable`` when the server does not answer.
     """
     try:

@@ -1,8 +1,8 @@
 """What psql shows for tables and columns (``\\d+ fluxjobs``) beside what ``tables.py`` says.
 
 A comment stands there beside a column with a name that does not tell a developer enough. Here are
-the others, for readers of the database. ``tables.py`` applies both, and a test finds columns that
-lack one.
+the others, for readers of the database. ``tables.py`` applies both, and a test finds what lacks
+one.
 """
 
 from __future__ import annotations

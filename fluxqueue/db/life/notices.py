@@ -1,7 +1,7 @@
-"""Notices: what a FluxJob's users are told by Events, beside the reason of its state.
+"""Notices: Events for a FluxJob's users, beside the reason of its state.
 
-Written within the transaction that decides or observes it. The next status update brings them to
-the cluster (``worker.publish``), and the audit trail keeps them.
+They are written in the transaction that decides or observes them. The next status update brings
+them to the cluster (``worker.publish``), and the audit trail keeps them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import orjson
 from fluxqueue.db.database import Transaction
 
 UNMANAGED_USE = "UnmanagedUse"
-"""Of a workload a pod of which takes more of its node than a slot covers."""
+"""Of a workload with a pod that uses more of its node than a slot covers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What is to be told of a FluxJob: ``event`` is one word, ``key`` that of the news."""
+    """A report on a FluxJob. ``event`` is one word, ``key`` is that of the news."""
 
     uid: str
     event: str
@@ -46,7 +46,7 @@ WHERE f.uid IN (SELECT uid FROM news)
 
 
 async def leave_notices(tx: Transaction, notices: Sequence[Notice]) -> None:
-    """Write them into the audit trail and the rows; the next status update emits the Events."""
+    """Write them into the audit trail and the rows. The next status update emits the Events."""
     if notices:
         rows = [asdict(one) for one in notices]
         await tx.execute(_REMEMBER, rows=orjson.dumps(rows).decode())

@@ -1,8 +1,9 @@
-"""What those who wait are told, and what they were promised: read and written by the matcher.
+"""Expected starts and promises of waiting FluxJobs, which the matcher reads and writes.
 
-``reservations`` is the plan of the last cycle; the first start that a FluxJob was promised is an
-event ``Promised`` in ``history``, its excuse an event ``PromiseExcused`` behind it, so that users
-and ``fluxqueue check`` can see both. Called by ``worker.plans`` within transactions under its term.
+``reservations`` is the plan of the last cycle. The first start that a FluxJob was promised is an
+event ``Promised`` in ``history``. Its excuse is an event ``PromiseExcused`` behind it, so that
+users and ``fluxqueue check`` can see both. ``worker.plans`` calls this module in transactions under
+its term.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PROMISED, EXCUSED = "Promised", "PromiseExcused"
 """Events in ``history``, beside the names of states."""
 
 STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED)
-"""Events after which a FluxJob waits as before: what it was promised still stands."""
+"""Events after which a FluxJob waits as before: its promise still stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,13 @@ class StoredReservation:
 
 
 async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
-    """The plan of the last cycle, by UID."""
+    """Return the plan of the last cycle, by UID."""
     rows = await tx.fetch("SELECT uid, starts_at, nodes FROM reservations")
     return {row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"])) for row in rows}
 
 
 async def read_told(tx: Transaction) -> dict[str, Outlook]:
-    """What FluxJobs without a reservation were told last, where a start was estimated."""
+    """Return the last reports to FluxJobs without a reservation, where a start was estimated."""
     rows = await tx.fetch(
         "SELECT uid, reason, kept_back, position,"
         " extract(epoch FROM expected_start)::bigint AS starts_at FROM fluxjobs"
@@ -59,7 +60,7 @@ async def read_told(tx: Transaction) -> dict[str, Outlook]:
 
 
 async def read_jobids(tx: Transaction) -> dict[str, int]:
-    """The jobid of everything that holds resources, by UID."""
+    """Return the jobid of everything that holds resources, by UID."""
     rows = await tx.fetch(
         "SELECT f.uid, f.jobid FROM allocations a JOIN fluxjobs f USING (uid) WHERE a.is_live"
     )
@@ -69,11 +70,11 @@ async def read_jobids(tx: Transaction) -> dict[str, int]:
 async def store_outlooks(
     tx: Transaction, outlooks: Mapping[str, Outlook], dropped: Sequence[str]
 ) -> None:
-    """Tell FluxJobs that still wait; a reservation's start is the cycle's alone.
+    """Write the outlook of FluxJobs that still wait. Only a cycle sets a reservation's start.
 
-    ``dropped``: those for which nobody estimates a start any more.
+    ``dropped``: those that have no estimated start any more.
     """
-    # All at once, in the order in which everybody locks.
+    # Lock all at once and in the common order of the UIDs. Another order could deadlock.
     await tx.execute(
         "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
         " AND state IN ('Pending', 'Reserved') ORDER BY uid FOR UPDATE",
@@ -110,7 +111,7 @@ async def store_outlooks(
 
 
 async def read_promises(tx: Transaction) -> dict[str, Promise]:
-    """Promises that still stand, by UID: given since the FluxJob last began to wait."""
+    """Return promises that still stand, by UID: given since the FluxJob last began to wait."""
     rows = await tx.fetch(
         """
         SELECT f.uid, (p.detail ->> 'starts_at')::bigint AS starts_at,

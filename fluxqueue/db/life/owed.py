@@ -1,7 +1,7 @@
-"""What is owed: why it has failed, and the sweep that finds what is in no task.
+"""Pending actions: why one has failed, and the sweep that finds those that are in no task.
 
-Called by the worker's periodic ``sweep`` and by a controller whose silence has ended. What is owed
-stands in the rows and in the view ``owed`` (``sql/50_views.sql``, ``sql/20_tasks.sql``).
+The worker's periodic ``sweep`` calls it, and so does a controller after a silence. Pending actions
+stand in the rows and in the view ``owed`` (``sql/50_views.sql``, ``sql/20_tasks.sql``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fluxqueue.db.life.notices import Notice, leave_notices
 ERROR_MAX = 500
 
 STALLED = "EffectRefused"
-"""Reason of the Event on what cannot be carried out, and of its condition ``Stalled``."""
+"""Reason of the Event on an effect that is refused, and of its condition ``Stalled``."""
 
 
 async def note_failures(
@@ -24,10 +24,10 @@ async def note_failures(
     lasting: Collection[str] = (),
     task: str = "",
 ) -> None:
-    """Write down why effects of ``task`` have failed, by UID. The next success takes it out again.
+    """Write down why effects of ``task`` have failed, by UID. The next success removes it again.
 
-    Parameters: ``lasting`` are the UIDs of those that time alone does not mend: a condition and one
-    Event report them.
+    Parameters: ``lasting`` are the UIDs of failures that do not pass with time alone. A condition
+    and one Event report them.
     """
     said = {uid: error.replace("\0", "")[:ERROR_MAX] for uid, error in errors.items()}
     async with database.begin() as tx:
@@ -66,7 +66,7 @@ async def note_failures(
 
 
 async def sweep(tx: Transaction, *, grace_s: float = 0.0) -> Mapping[str, int]:
-    """Defer what has been owed for ``grace_s`` and is in no task; give how many, by task."""
+    """Defer what is pending for ``grace_s`` and in no task, and return how many, by task."""
     rows = await tx.fetch(
         "SELECT task, number FROM fluxqueue_sweep(make_interval(secs => :grace_s))",
         grace_s=grace_s,

@@ -1,7 +1,7 @@
-"""Named queues in rows: what administrators want, what of each queue runs, and what it shows.
+"""Named queues in rows: what administrators want, what runs in each, and what it shows.
 
-``save_queues`` is called by the controller, the rest by the worker that holds the matcher's role.
-A row is what the cycle obeys; the FluxQueue object says what its administrator wants.
+The controller calls ``save_queues``, and the worker that holds the matcher's role the rest. The
+cycle obeys the row. The FluxQueue object says what its administrator wants.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_non
 class QueueSeen:
     """A FluxQueue as the controller sees it now.
 
-    ``rules`` is None where the spec cannot be used, and ``fault`` says why: the row then keeps the
+    ``rules`` is None where the spec cannot be used, and ``fault`` says why. The row then keeps the
     spec it has. ``namespaces`` are those allowed with selectors resolved, None for all.
     """
 
@@ -65,9 +65,9 @@ WHERE q.name = r.name AND r.fault IS NOT NULL AND q.fault IS DISTINCT FROM r.fau
 
 
 async def save_queues(tx: Transaction, seen: Sequence[QueueSeen], gone: Iterable[str]) -> None:
-    """Write queues as they are, forget those that are gone, and tell the matcher of changes.
+    """Write queues as they are, delete those that are gone, and notify the matcher of changes.
 
-    The queue ``default`` always stays; its object is made again by the controller.
+    The queue ``default`` always stays. The controller makes its object again.
     """
     rows = [_to_row(one) for one in seen]
     changed = await tx.fetch(_SAVE, rows=orjson.dumps(rows).decode())
@@ -100,12 +100,12 @@ def _to_row(one: QueueSeen) -> dict[str, Any]:
 
 
 async def queue_names(tx: Transaction) -> list[str]:
-    """Names of all queues that have a row, for a controller that begins."""
+    """Return the names of all queues that have a row, for a controller that starts."""
     return [row["name"] for row in await tx.fetch("SELECT name FROM fluxqueues")]
 
 
 async def read_rules(tx: Transaction) -> dict[str, QueueRules]:
-    """Read the rules of all queues; a spec that only another release can use counts as empty."""
+    """Read the rules of all queues. A spec that only another release can use counts as empty."""
     rows = await tx.fetch("SELECT name, spec, namespaces FROM fluxqueues")
     found = {}
     for row in rows:
@@ -116,7 +116,7 @@ async def read_rules(tx: Transaction) -> dict[str, QueueRules]:
 
 
 async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, str], Amounts]:
-    """Read what holds resources, by queue and user; only of ``queues``, because it is counted.
+    """Read what holds resources, by queue and user, only of ``queues``, because it is counted.
 
     A node that two FluxJobs share counts for each of them.
     """
@@ -156,7 +156,7 @@ class QueueFigures:
     unsatisfiable: int
 
     def counted_as(self, other: QueueFigures) -> QueueFigures:
-        """The same with the counts of ``other``."""
+        """Return the same with the counts of ``other``."""
         return replace(
             self,
             pending=other.pending,
@@ -167,7 +167,10 @@ class QueueFigures:
 
 
 async def last_transition(database: Database) -> int:
-    """A number that grows with every transition of any FluxJob: nothing to count anew without."""
+    """Return a number that grows with every transition of any FluxJob.
+
+    While it is unchanged, nothing needs counting anew.
+    """
     async with database.begin() as tx:
         row = await tx.fetch_one("SELECT coalesce(max(id), 0) AS last FROM history")
     return 0 if row is None else int(row["last"])

@@ -1,1 +1,1 @@
-"""Reading the rows for people, metrics and ``fluxqueue check``; nothing here writes."""
+"""Reads the rows for people, metrics and ``fluxqueue check``. Nothing here writes."""

@@ -1,7 +1,7 @@
 """What is read of the queue's books: runs and their sums, the audit trail.
 
-Called by the administrator's command line and by the view server. Rows of ``accounting`` and
-``history`` are written by triggers and by ``steering``; nothing here writes.
+The administrator's command line and the view server call it. Triggers and ``steering`` write the
+rows of ``accounting`` and ``history``. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GROUPS = {
     "day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
     "month": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM')",
 }
-"""What use may be summed by, and how a row says it; days are those of UTC."""
+"""What use may be summed by, and its expression on a row. Days are those of UTC."""
 
 _NARROW = """
     (CAST(:since AS timestamptz) IS NULL OR ended_at >= :since)
@@ -45,7 +45,7 @@ FROM accounting
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Which runs: those that ended in [since, until), of these; None is all."""
+    """Which runs: those of these that ended in [since, until). None is all."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -109,7 +109,10 @@ async def latest_runs(
     limit: int,
     before: tuple[datetime, int] | None,
 ) -> list[Row]:
-    """Runs, those that ended last first; ``before``: end and id of the last one seen."""
+    """Return runs, those that ended last first.
+
+    ``before``: end and id of the last one seen.
+    """
     at, number = before or (None, None)
     async with reader.begin() as tx:
         return await tx.fetch(
@@ -165,6 +168,6 @@ async def history(
 
 
 def _jobid(reference: str) -> int | None:
-    """The jobid that a reference may be; a number may be a name as well."""
+    """Return the jobid that a reference may be. A number may be a name as well."""
     is_number = reference.isascii() and reference.isdigit() and len(reference) <= DIGITS_MAX
     return int(reference) if is_number else None

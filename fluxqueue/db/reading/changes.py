@@ -1,6 +1,6 @@
-"""What has happened to FluxJobs since a line of ``history``: for whoever follows. Reads only.
+"""What has happened to FluxJobs since a line of ``history``, for a reader that follows. Reads only.
 
-The numbers of lines are given out before their transactions commit, so a line may come to light
+The numbers of lines are given out before their transactions commit, so a line may become visible
 after one with a higher number. Numbers that were passed over are therefore asked for again, for as
 long as a transaction may last (``Follower``).
 """
@@ -15,9 +15,9 @@ from fluxqueue.db.reader import Reader
 Row = dict[str, Any]
 
 LATE_S = 60.0
-"""No transaction of ours lasts as long: the server ends those that idle or take too long."""
+"""No transaction lasts as long: the server ends those that idle or take too long."""
 MISSED_MAX = 2000
-"""Numbers that are asked for again at once; the oldest are given up first."""
+"""Numbers that are asked for again at once. The oldest are given up first."""
 STEP = 500
 """Lines read at once."""
 
@@ -54,7 +54,7 @@ class Follower:
         self._missed: dict[int, float] = {}
 
     async def read(self, now_s: float) -> list[Row]:
-        """The lines that are new; of those behind, ``STEP`` at most. ``now_s`` is monotonic."""
+        """Return new lines, of those behind ``STEP`` at most. ``now_s`` is monotonic."""
         rows = await self._reader.fetch(
             f"{_LINES} WHERE h.id = ANY(CAST(:missed AS bigint[])) ORDER BY h.id",
             missed=list(self._missed),

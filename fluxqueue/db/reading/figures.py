@@ -1,6 +1,6 @@
 """Figures for people, read from the rows: FluxJobs as a table, nodes as bars, a run in numbers.
 
-Called by the demo and by whoever shows the queue. Reads only.
+The demo calls it, and so does other code that shows the queue. Reads only.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from fluxqueue.db.database import Database
 
 @dataclass(frozen=True, slots=True)
 class FluxJobLine:
-    """One FluxJob as shown; ``nodes`` are those of its last allocation, times are in seconds.
+    """One FluxJob as shown. ``nodes`` are those of its last allocation, times are in seconds.
 
-    ``waited_s`` counts from submission to allocation (or its end, or now), ``ran_s`` from then to
-    its end (or now); None before.
+    ``waited_s`` counts from submission to allocation (or its end, or now). ``ran_s`` counts from
+    then to its end (or now). None before.
     """
 
     uid: str

@@ -39,7 +39,7 @@ _NARROW = """
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Which FluxJobs; None is all. An empty collection is none."""
+    """Which FluxJobs. None is all. An empty collection is none."""
 
     namespaces: Collection[str] | None = None
     queue: str | None = None
@@ -65,7 +65,7 @@ _TURN = f"({RANK}), ({FALLING}), jobid"
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Where a FluxJob stands in the list of the living; ``position`` 0 is none."""
+    """Where a FluxJob stands in the list of those that have not ended. ``position`` 0 is none."""
 
     rank: int
     priority: int
@@ -82,11 +82,11 @@ async def living(
     limit: int | None = None,
     after: Turn | None = None,
 ) -> list[Row]:
-    """What has not ended: what runs, then what waits in the order of its turn.
+    """Return what has not ended: what runs, then what waits in the order of its turn.
 
-    ``position`` is its turn among all that wait, None where no cycle looks at it; ``nodes`` is a
-    hostlist of where its slots are or were, None where it has none; ``after``: the last one seen,
-    whose position those behind it are counted from. So a page costs what it shows and what
+    ``position`` is its turn among all that wait, None where no cycle looks at it. ``nodes`` is a
+    hostlist of where its slots are or were, None where it has none. ``after``: the last one seen.
+    Positions behind it are counted from its position. A page therefore costs what it shows and what
     ``narrow`` leaves out of it, wherever in the list it is.
     """
     async with reader.begin() as tx:
@@ -96,8 +96,8 @@ async def living(
 
 
 def living_sql(*, is_behind: bool) -> str:
-    """The statement of ``living``; ``is_behind``: it begins behind one that was seen."""
-    # Another text, since a condition that may be none of an index is looked up by none.
+    """Return the statement of ``living``. ``is_behind``: it begins behind one that was seen."""
+    # A separate text, since no index serves a condition that may be absent.
     behind = f"AND ({_TURN}) > (:rank, -CAST(:priority AS bigint), :jobid)" if is_behind else ""
     return f"""
         WITH page AS MATERIALIZED (
@@ -127,9 +127,9 @@ def values_of(narrow: Narrow, limit: int | None, after: Turn | None) -> dict[str
 async def newest(
     reader: Reader, narrow: Narrow, *, name: str | None, limit: int, before: int | None
 ) -> list[Row]:
-    """FluxJobs, the newest first, also those that have ended and are kept.
+    """Return FluxJobs, the newest first, also those that have ended and are kept.
 
-    ``name`` is that of a workload or of a FluxJob; ``before``: the jobid of the last one seen.
+    ``name`` is that of a workload or of a FluxJob. ``before``: the jobid of the last one seen.
     """
     async with reader.begin() as tx:
         rows = await tx.fetch(
@@ -160,9 +160,9 @@ async def by_jobid(reader: Reader, jobid: int) -> Row | None:
 async def starts(
     reader: Reader, narrow: Narrow, *, limit: int, after: tuple[datetime, int] | None
 ) -> list[Row]:
-    """What waits and is expected to start, in that order.
+    """Return what waits and is expected to start, in that order.
 
-    ``promised_start`` is set where it has a reservation, with the nodes of that in ``nodes``;
+    ``promised_start`` is set where it has a reservation, with the nodes of that in ``nodes``.
     ``after``: expected start and jobid of the last one seen.
     """
     at, jobid = after or (None, None)
@@ -189,7 +189,7 @@ async def starts(
 
 
 async def namespaces(reader: Reader, *, most: int) -> list[str]:
-    """Namespaces that any FluxJob is known of, in order; each is looked up by the index."""
+    """Return all namespaces of known FluxJobs, in order. The index looks each of them up."""
     rows = await reader.fetch(
         """
         WITH RECURSIVE found (namespace) AS (

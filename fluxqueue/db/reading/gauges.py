@@ -36,10 +36,10 @@ _DRIFT = "SELECT count(*) AS number FROM drift"
 
 @dataclass(frozen=True, slots=True)
 class QueueGauges:
-    """Numbers by their labels; ages in seconds.
+    """Numbers by their labels, ages in seconds.
 
     ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
-    since submission. ``owed``: by task; ``overdue_s``: for how long the oldest has been due.
+    since submission. ``owed``: by task. ``overdue_s``: for how long the oldest has been due.
     ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes that
     are down or gone.
     """

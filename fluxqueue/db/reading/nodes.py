@@ -1,6 +1,6 @@
-"""Nodes as a list: what each has, what of it is allocated, what others use. Reads only.
+"""Nodes as a list: what each has, what of it is allocated, what unmanaged pods use. Reads only.
 
-Called by the view server. The states are those of ``fluxqueue nodes``, made of the rows.
+The view server calls it. The states are those of ``fluxqueue nodes``, made of the rows.
 """
 
 from __future__ import annotations

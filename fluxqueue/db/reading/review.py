@@ -1,6 +1,7 @@
-"""What a PlacementReview is answered from beside the matcher: the FluxJob it names, its turn, the
-priorities it would have, and the names of those in its way. Called by ``worker.review``, reads
-only.
+"""What a PlacementReview is answered from, beside the matcher.
+
+It reads the FluxJob that the review names, its turn, the priorities it would have, and the names of
+those in its way. ``worker.review`` calls it. Reads only.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fluxqueue.explain.status import Named
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
 
-# What a cycle would take in before it decides anything (``worker.schedule``).
+# What a cycle would read before it decides anything (``worker.schedule``).
 _NEWS = """
 SELECT EXISTS (SELECT FROM graph_changes)
     OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
@@ -27,8 +28,11 @@ _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NUL
 
 @dataclass(frozen=True, slots=True)
 class AskedFluxJob:
-    """A FluxJob that is asked about; ``nodes`` are those of its slots while it has some,
-    ``begin_at`` and ``allocated_at`` are epoch seconds."""
+    """A FluxJob that a review asks about.
+
+    ``nodes`` are those of its slots while it has some. ``begin_at`` and ``allocated_at`` are epoch
+    seconds.
+    """
 
     job: PendingJob
     state: str
@@ -44,7 +48,7 @@ class AskedFluxJob:
 
 
 async def has_news(database: Database) -> bool:
-    """Whether a cycle should come before a question: something has changed since the last one."""
+    """Return whether a cycle should come first: something has changed since the last one."""
     (row,) = await database.fetch(_NEWS)
     return bool(row["has_news"])
 
@@ -52,7 +56,7 @@ async def has_news(database: Database) -> bool:
 async def read_asked(
     tx: Transaction, namespace: str, name: str, rules: Mapping[str, QueueRules]
 ) -> AskedFluxJob | None:
-    """The newest FluxJob of that name; None where there is no row of it."""
+    """Return the newest FluxJob of that name, or None where it has no row."""
     row = await tx.fetch_one(
         f"""
         SELECT {PENDING}, state, reason, held_by, blocked_by, blocked_reason, accepted_by,
@@ -103,7 +107,7 @@ async def read_priorities(tx: Transaction, user: str, asked: int) -> dict[str, i
 
 
 async def read_standing(tx: Transaction, queue: str, user: str, asked: int) -> int:
-    """What of it counts when others are to make way: all but the points of fair share."""
+    """Return what of its priority counts for preemption: all but the points of fair share."""
     row = await tx.fetch_one(
         """
         SELECT (p.parts ->> 'bounded')::bigint + (p.parts ->> 'queue')::bigint AS standing
@@ -118,7 +122,7 @@ async def read_standing(tx: Transaction, queue: str, user: str, asked: int) -> i
 
 
 async def read_place(tx: Transaction, job: PendingJob) -> Place:
-    """Its turn among all that wait in its queue, further back than a cycle looks, too."""
+    """Return its turn among all that wait in its queue, even further back than a cycle looks."""
     row = await tx.fetch_one(
         f"""
         SELECT count(*) AS others,
@@ -137,7 +141,7 @@ async def read_place(tx: Transaction, job: PendingJob) -> Place:
 
 
 async def read_names(database: Database, uids: Collection[str]) -> dict[str, Named]:
-    """What FluxJobs are called, by UID of their workload."""
+    """Return the names of FluxJobs, by UID of their workload."""
     rows = await database.fetch(
         "SELECT uid, jobid, namespace, workload_name FROM fluxjobs"
         " WHERE uid = ANY(CAST(:uids AS text[]))",

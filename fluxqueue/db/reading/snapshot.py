@@ -16,9 +16,11 @@ from fluxqueue.db.tables import LIVING
 
 @dataclass(frozen=True, slots=True)
 class FluxJobRow:
-    """One FluxJob; times are epoch seconds. ``has_reservation``: a planned start is stored;
-    ``is_vacating``: its pods end, and it waits again after that. ``is_cancelled``: a user wants its
-    workload deleted. ``trouble``: what of it cannot be used or carried out, in words.
+    """One FluxJob. Times are epoch seconds.
+
+    ``has_reservation``: a planned start is stored. ``is_vacating``: its pods end, and it waits
+    again after that. ``is_cancelled``: a user wants its workload deleted. ``trouble``: what of it
+    cannot be used or carried out, in words.
     """
 
     uid: str
@@ -40,13 +42,13 @@ class FluxJobRow:
 
     @property
     def subject(self) -> str:
-        """The workload, as people name it."""
+        """Return the workload, as people name it."""
         return f"{self.workload_kind} {self.namespace}/{self.workload_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRow:
-    """A live allocation; ``until_s`` is None for unlimited."""
+    """A live allocation. ``until_s`` is None for unlimited."""
 
     id: int
     uid: str
@@ -68,7 +70,7 @@ class SlotRow:
 
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A pod of a workload that no object stands for, and the kind of slot that it needs."""
+    """A pod of a workload without an object of its own, and the kind of slot that it needs."""
 
     pod_uid: str
     uid: str
@@ -97,9 +99,9 @@ class ReservationRow:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRow:
-    """The first start promised in a wait; ``allocated_at_s`` is None while the wait lasts.
+    """The first start promised in a wait. ``allocated_at_s`` is None while the wait lasts.
 
-    ``excuse``: whom the matcher blamed when its plan fell behind.
+    ``excuse``: what the matcher blamed when its plan fell behind.
     """
 
     uid: str
@@ -110,7 +112,10 @@ class PromiseRow:
 
 @dataclass(frozen=True, slots=True)
 class LateEffect:
-    """Something owed for long, or whose task has failed often; ``overdue_s`` since it was due."""
+    """An effect that is pending for long, or with a task that has failed often.
+
+    ``overdue_s``: since it was due.
+    """
 
     task: str
     uid: str
