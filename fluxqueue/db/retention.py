@@ -83,7 +83,7 @@ async def delete_old_rows(
 
 
 async def _delete_in_steps(database: Database, sql: str, retention_s: int) -> int:
-    """Repeat a statement that deletes about ``step`` rows until none is left. Return their number."""
+    """Repeat a statement that deletes about ``step`` rows until none is left. Return how many."""
     step, deleted = STEP_FIRST, 0
     began_s = time.monotonic()
     while (step_began_s := time.monotonic()) < began_s + TURN_S:

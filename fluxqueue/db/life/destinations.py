@@ -1,6 +1,6 @@
-"""Where pods are let go to, as the rows of their slots say: an expression, and how it is read.
+"""Destinations of released pods, from the rows of their slots: an expression and its reader.
 
-Used by ``desired_state`` and ``settling``; reads nothing by itself.
+``desired_state`` and ``settling`` use it. It reads nothing by itself.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Any
 from fluxqueue.fluxjob.node import Destination
 
 FEW_NODES = 200
-"""Among so many nodes a pod is told its own by label alone. kube-scheduler then looks at each of
-them, 3 microseconds of its time a node; naming it in the pod's affinity as well is a twentieth of
-what the pod costs the API server in its life, a millisecond (measured on 5,000 and on 20 nodes).
+"""Up to so many nodes, a pod gets its node by label alone.
+
+kube-scheduler then looks at each of them, at 3 microseconds of its time a node. Naming the node in
+the pod's affinity as well costs a millisecond (measured on 5,000 and on 20 nodes). That is a
+twentieth of what the pod costs the API server in its life.
 """
 
 DESTINATION = f"""
