@@ -1,1 +1,1 @@
-"""The admission webhook: its own small image; see webhook/server.py."""
+"""The admission webhook, which has its own small image. See webhook/server.py."""

@@ -1,6 +1,6 @@
-"""``python -m webhook``: the admission webhook as a process of its own.
+"""``python -m webhook``: the admission webhook as its own process.
 
-Ends clean on SIGTERM and SIGINT; exit 2 where its settings cannot be used.
+It ends cleanly on SIGTERM and SIGINT. It exits with 2 if its settings cannot be used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from webhook.server import ServerConfig, WebhookServer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to stop; gives the exit code."""
+    """Serve until a signal stops the process. Return the exit code."""
     options = _parse(arguments)
     logs.set_up(options.log_level, as_json=options.log_json)
     try:

@@ -1,7 +1,7 @@
 """Admission as a function: an AdmissionReview in, an AdmissionReview out.
 
-Called by ``webhook.server`` for each request. No state, no clock, no client: what it answers
-depends on the review and the settings alone, so dry runs and repeats are harmless.
+Called by ``webhook.server`` for each request. It has no state, no clock and no client. An answer
+depends on the review and the settings alone, so dry runs and repetitions are harmless.
 """
 
 from __future__ import annotations
@@ -53,13 +53,16 @@ _MAX_WARNING = 240
 
 @dataclass(frozen=True, slots=True)
 class AdmitSettings:
-    """The settings of admission.
+    """Hold the settings of admission, which are fixed at its start.
 
-    ``never_managed`` are the namespaces of the system and our own. ``levels`` are the cluster's.
-    ``own_users`` are the accounts of our other parts. Only they write what a FluxJob asks for.
-    ``owner_kinds`` are the other kinds that make pods. ``submitters`` are the accounts that speak
-    for a user.
-    ``shared_users`` are accounts that our parts share with a person (``fluxqueue up``).
+    ``never_managed``: the namespaces of the system and of fluxqueue.
+    ``levels``: the levels of the cluster.
+    ``own_users``: the accounts of fluxqueue's other components. Only these write what a FluxJob
+    requests.
+    ``owner_kinds``: the further kinds that make pods.
+    ``submitters``: the accounts that submit on behalf of a user.
+    ``shared_users``: the accounts that fluxqueue's components share with a person
+    (``fluxqueue up``).
     """
 
     never_managed: Set[str] = NEVER_MANAGED
@@ -72,8 +75,10 @@ class AdmitSettings:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The AdmissionReview to send back, and its ``verdict`` for logs and metrics: ``taken``,
-    ``untouched`` or ``refused``, with the reason in ``why``."""
+    """Hold the AdmissionReview to send back, and its verdict for logs and metrics.
+
+    ``verdict`` is ``taken``, ``untouched`` or ``refused``. ``why`` is the reason.
+    """
 
     review: dict[str, Any]
     verdict: str
@@ -86,17 +91,18 @@ def admit(
 ) -> Answer:
     """Answer an AdmissionReview.
 
-    ``all_ask``: it comes from a namespace where pods that something else makes are to be queued.
+    ``all_ask``: the request comes from a namespace where pods that a controller makes are queued.
 
     Raises
     ------
     InvalidInput
-        ``review`` is no admission.k8s.io/v1 AdmissionReview with a request.
+        ``review`` is not an admission.k8s.io/v1 AdmissionReview with a request.
     """
     request = _read_request(review)
     uid, workload = request["uid"], request.get("object")
     kind = _group_kind(request)[1]
     settings = settings or AdmitSettings()
+    # The types come first: the code below reads fields of custom resources without checks.
     try:
         _check_objects(request, settings)
     except InvalidInput as error:
@@ -107,6 +113,7 @@ def admit(
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
         return _take_question(request, settings)
+    # Before the workloads: pods and Jobs depend on what their owner was given here.
     entry = settings.owner_kinds.find(*_group_kind(request))
     stamped = STAMPED.get(_group_kind(request))
     if isinstance(workload, dict) and (entry is not None or stamped is not None):
@@ -115,6 +122,7 @@ def admit(
     asked: Patch = []
     if why is None:
         assert isinstance(workload, dict)
+        # Before the check for reasons: the label that is added here decides there.
         if all_ask:
             workload, asked = _have_it_ask(workload)
         namespace = request.get("namespace") or ""
@@ -123,6 +131,7 @@ def admit(
         )
     if why is not None:
         review = _respond(uid, allowed=True)
+        # Without this, a pod that names a predecessor's scheduler would never be placed.
         if find_kind(*_group_kind(request)) is BARE_POD and isinstance(workload, dict):
             _add_patch(review, relieve_pod(workload))
         return Answer(review, "untouched", kind, why)
@@ -138,13 +147,17 @@ def _take_maker(
     *,
     all_ask: bool,
 ) -> Answer:
-    """Answer for what makes pods or Jobs: its submitter first, then what its pods ask for."""
+    """Answer for an object that makes pods or Jobs.
+
+    The submitter comes first, then the label by which its pods opt in.
+    """
     owner, stamps = request["object"], list[dict[str, Any]]()
     is_looked_at = request.get("operation") in {"CREATE", "UPDATE"}
     is_ours = (request.get("namespace") or "") not in settings.never_managed
     if stamped is not None and is_looked_at and is_ours and not request.get("subResource"):
         requester = _user(request)
         old = None if _is_creation(request) else request.get("oldObject") or {}
+        # Before the patch of the owner: that patch must apply to the stamped templates.
         try:
             owner, stamps = stamp_templates(owner, old, stamped, requester, settings.submitters)
         except InvalidInput as error:
@@ -160,12 +173,13 @@ def _take_maker(
 
 
 def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
-    """Check the types of all that is read below; a custom resource comes here unchecked.
+    """Check the types of all fields that are read below. Custom resources arrive unchecked.
 
     Raises
     ------
     InvalidInput
-        A field has a value of another type; names field, value and what it must be.
+        A field has a value of another type. The error names the field, the value and what it must
+        be.
     """
     group_kind = _group_kind(request)
     entry = settings.owner_kinds.find(*group_kind)
@@ -174,6 +188,7 @@ def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
         return
     for name, where in (("object", ""), ("oldObject", "oldObject")):
         obj = request.get(name)
+        # The size comes first: it bounds the cost of the checks after it.
         check_size(obj, where)
         check_shape(obj, shape, where)
         if obj is not None and obj.get("metadata") is None:
@@ -193,9 +208,9 @@ def _take_owner(
     *,
     all_ask: bool,
 ) -> Answer:
-    """Queue an owner of pods that asks for it: suspend it if it can wait so, else gate its pods.
+    """Answer for an object that makes pods: suspend it if it can be, else gate its pods.
 
-    ``stamps``: the patch that made ``owner`` of the request's object.
+    ``stamps``: the patch that turns the request's object into ``owner``.
     """
     meta = owner.get("metadata") or {}
     said = (meta.get("labels") or {}).get(labels.MANAGED)
@@ -214,6 +229,7 @@ def _take_owner(
         why = "what made it speaks for its pods"
     if why:
         review = _respond(request["uid"], allowed=True)
+        # Unmanaged objects are guarded, too: otherwise an edit could forge our annotations.
         _add_patch(review, [*stamps, *_guard(entry, owner, request)])
         return Answer(review, "untouched", entry.kind, why)
     workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
@@ -221,9 +237,11 @@ def _take_owner(
         return _mark_told(workload, request, settings)
     if is_made:
         return _have_pods_ask(entry, owner, request, stamps)
+    # Suspending an object whose pods exist already would end these pods.
     is_begun = not is_new and not _is_late(workload, request)
     if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
-        # Of one that asks only now, what admission writes was not written by admission.
+        # This object opts in by an update, so any admission-owned annotations on it were written by
+        # the user. Drop them.
         undo = [] if is_new else _guard(entry, owner, request)
         workload = {**workload, "metadata": without_stamps(meta)} if undo else workload
         return _hold(workload, request, settings, undo)
@@ -235,7 +253,7 @@ def _take_owner(
 
 
 def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKinds) -> bool:
-    """Whether what its maker asks for stands in an object of this kind."""
+    """Return whether the templates of its maker are in an object of this kind."""
     if maker is None:
         return False
     above = kinds.find(maker["apiVersion"].rpartition("/")[0], maker["kind"])
@@ -245,10 +263,13 @@ def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKin
 def _mark_told(
     workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
 ) -> Answer:
-    """Its maker is held in its stead; its pods ask, and say which slots are theirs. Once it goes on
-    it is not changed any more: its pods are there.
+    """Mark an object whose maker is suspended in its place.
+
+    Its pods opt in, and name the kind of slots that they need. Once the object is resumed it is no
+    longer changed, because its pods exist.
     """
     entry, old = workload["entry"], request.get("oldObject") or {}
+    # Both are asked: the update that resumes the object is the last one that may mark it.
     waits = is_suspended(entry, workload) or is_suspended(entry, old)
     if not _is_creation(request) and not waits:
         why = "it was looked at when it was made"
@@ -268,13 +289,13 @@ def _is_creation(request: Mapping[str, Any]) -> bool:
 
 
 def _is_late(workload: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    """Whether it asks only now, and has waited so far because its author suspended it."""
+    """Return whether it opts in only now, and its author has suspended it so far."""
     old = ((request.get("oldObject") or {}).get("metadata") or {}).get("labels") or {}
     return old.get(labels.MANAGED) != "true" and SUSPENDED_OWNER.is_suspended(workload)
 
 
 def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any]) -> Patch:
-    """What admission writes, nobody else does."""
+    """Return the patch that undoes edits of annotations that only admission may write."""
     old = request.get("oldObject") or {}
     return guard_stamps(old, owner) if entry.suspend else []
 
@@ -282,8 +303,9 @@ def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any
 def _have_pods_ask(
     entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any], stamps: Patch
 ) -> Answer:
-    """Label the templates, so that the pods ask to be queued. ``stamps``: see ``_take_owner``."""
+    """Have its pods opt in by the label in its templates. ``stamps``: as for ``_take_owner``."""
     review = _respond(request["uid"], allowed=True)
+    # The order of a JSON patch counts: each part applies to the result of those before it.
     patch = [*stamps, *_guard(entry, owner, request)]
     for path in labels_paths(entry, owner):
         owner, more = have_ask(owner, path)
@@ -294,7 +316,10 @@ def _have_pods_ask(
 
 
 def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]:
-    """In a namespace whose sets are managed: what a controller made asks, unless it says no."""
+    """Have an object that a controller made opt in, unless it opts out.
+
+    This applies to namespaces where sets are managed.
+    """
     owner = controller_owner({"metadata": workload.get("metadata") or {}})
     spec = workload.get("spec") or {}
     is_held = gate_index(template_spec(spec)) is not None
@@ -305,12 +330,13 @@ def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]
 
 
 def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
-    """Answer a change of a FluxJob. Fields that users may change pass, with the user's name."""
+    """Answer for a change of a FluxJob: allow what a user may change, and record the user."""
     uid, old, new = request["uid"], request.get("oldObject"), request.get("object")
     if request.get("operation") != "UPDATE" or request.get("subResource"):
         return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "nothing is steered")
     if not isinstance(old, dict) or not isinstance(new, dict):
         raise InvalidInput("the request has no object", where="request.object")
+    # Before the check for changes: our components also write the fields that a user must not.
     if _is_ours(request, settings):
         return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "it is our own")
     try:
@@ -323,6 +349,7 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
         }
         return Answer(_refuse(uid, described, error), "refused", FLUXJOB_KIND, str(error))
     review = _respond(uid, allowed=True)
+    # From the old object: otherwise a user could write a false name for an earlier change.
     said = (old.get("spec") or {}).get(STEERED_BY) or {}
     said = {**said, **dict.fromkeys(changed, _user(request))}
     if said != ((new.get("spec") or {}).get(STEERED_BY) or {}):
@@ -331,7 +358,7 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
 
 
 def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
-    """Somebody asks when something would start: who it is, is written down."""
+    """Answer for a question when a job would start: record the user who asks."""
     uid, review = request["uid"], request.get("object")
     if request.get("operation") != "CREATE" or request.get("subResource"):
         return Answer(_respond(uid, allowed=True), "untouched", REVIEW_KIND, "only creation counts")
@@ -345,6 +372,7 @@ def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answe
         described = {"group": REVIEW_GROUP, "kind": REVIEW_KIND, "name": name}
         return Answer(_refuse(uid, described, error), "refused", REVIEW_KIND, str(error))
     answer = _respond(uid, allowed=True)
+    # Always written over what the request says: the answer depends on what this user may read.
     asker = read_asker(request.get("userInfo") or {}).to_json()
     if spec.get(ASKER) != asker:
         _add_patch(answer, [{"op": "add", "path": f"/spec/{ASKER}", "value": asker}])
@@ -352,9 +380,11 @@ def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answe
 
 
 def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
-    """Return whether one of our parts asks, by account, or by field manager if it is shared.
+    """Return whether one of our components made the request.
 
-    Other accounts could use that name, too, and the user of a FluxJob is read back.
+    The account shows this. If a person shares the account, the field manager shows it. The field
+    manager alone is not enough: other accounts could use that name, too, and the user that a
+    FluxJob names is read back.
     """
     if _user(request) in settings.own_users:
         return True
@@ -366,17 +396,17 @@ def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
 
 
 def _user(request: Mapping[str, Any]) -> str:
-    """Who asks, by the API server's word."""
+    """Return the requesting user, as the API server names it."""
     return str((request.get("userInfo") or {}).get("username") or "")
 
 
 def refuse_unread(review: Any, why: str) -> Answer:
-    """Refuse a request that could not be judged, and say why.
+    """Refuse a request that could not be evaluated, and give the reason.
 
     Raises
     ------
     InvalidInput
-        Not even its envelope can be read.
+        Not even the envelope of the request can be read.
     """
     request = _read_request(review)
     group, kind = _group_kind(request)
@@ -416,7 +446,7 @@ def _hold(
     settings: AdmitSettings,
     before: Patch,
 ) -> Answer:
-    """It waits from now on; ``before``: what else is changed in it, first."""
+    """Put the workload on hold. ``before``: operations that come first in the patch."""
     kind, submitters = kind_of(workload), settings.submitters
 
     def patch_for(wishes: Wishes) -> Patch:
@@ -427,9 +457,10 @@ def _hold(
 
 
 def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:
-    """Refuse what can only be seen of the whole: wishes and pods that do not go together, and a
-    request that could not be stored or decided. What is wrong with the pods alone is left to the
-    API server, whose message is the better one.
+    """Refuse requests that are invalid only as a whole.
+
+    These are wishes and pods that do not fit together, and a request that could not be stored or
+    decided. Errors in the pods alone are left to the API server, because its message is better.
     """
     try:
         kind_of(workload).to_request(workload, site=site)
@@ -446,12 +477,13 @@ def _take_in(
     settings: AdmitSettings,
     patch_for: Callable[[Wishes], Patch],
 ) -> Answer:
-    """Answer with a patch, or refuse what cannot be read."""
+    """Answer with a patch, or refuse a workload that cannot be read."""
     kind, uid = kind_of(workload), request["uid"]
     try:
         wishes = kind.wishes(workload)
         check_levels(wishes, settings.levels)
         _check_request(workload, wishes, Site(levels=settings.levels))
+        # Inside the try: it raises if the submitter that the request names is not valid.
         patch = patch_for(wishes)
     except InvalidInput as error:
         described = _describe(workload)
@@ -507,7 +539,7 @@ def _refuse(uid: str, described: Mapping[str, str], error: InvalidInput) -> dict
         "code": 422,
         "reason": "Invalid",
         "message": str(error),
-        # kubectl makes its sentence of these: The Job "x" is invalid: field: message
+        # kubectl builds its message from these: The Job "x" is invalid: field: message
         "details": {**described, "causes": [cause]},
     }
     return review

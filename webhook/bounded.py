@@ -1,9 +1,9 @@
-"""Admissions in threads of their own, each with a bound on its processor time.
+"""Run admissions in their own threads, each with a bound on its processor time.
 
-Called by ``webhook.server``. The event loop goes on answering health checks meanwhile. Every
-computation on a request has a bound of its own, so this one is never reached by what we know: it
-keeps what we do not know from the other requests. A thread that overruns is interrupted between two
-steps of Python, and its request is refused at once.
+Called by ``webhook.server``. The event loop continues to answer health checks meanwhile. Every
+computation on a request has its own bound, so no known request reaches this one. It protects the
+other requests from unknown cases. A thread that overruns is interrupted between two steps of
+Python, and its request is refused at once.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ CPU_MAX_S = 0.5
 """Processor time of one admission (seconds)."""
 THREADS = 4
 WAITING_MAX = 200
-"""Requests that wait for a thread; more are refused."""
+"""The most requests that wait for a thread. Further requests are refused."""
 _LOOK_EVERY_S = 0.05
 
 
 class TooLong(Exception):
-    """An admission has used its processor time, or too many wait for theirs."""
+    """Report that an admission has used its processor time, or that too many wait."""
 
 
 class _Stop(BaseException):
-    """Raised in a thread whose admission overran."""
+    """End an admission that overran. It is raised in the thread of that admission."""
 
 
 @dataclass(eq=False)
@@ -45,14 +45,14 @@ class _Task:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def used_s(self) -> float:
-        """Processor time of its thread so far; 0 while it waits for one."""
+        """Return the processor time of its thread so far, or 0 while it waits for one."""
         if self.clock is None or not self.began_s or self.is_over:
             return 0.0
         return time.clock_gettime(self.clock) - self.began_s
 
 
 class BoundedThreads:
-    """A few threads that run one call each; made on the event loop that asks."""
+    """Run calls in a few threads, one call each. Create it on the event loop that asks."""
 
     def __init__(self, cpu_max_s: float = CPU_MAX_S, threads: int = THREADS) -> None:
         self._cpu_max_s = cpu_max_s
@@ -62,7 +62,7 @@ class BoundedThreads:
             threading.Thread(target=self._work, name=f"admit-{number}", daemon=True).start()
 
     def close(self) -> None:
-        """Let the threads end when they have done what waits."""
+        """Let the threads end when they have done the waiting calls."""
         for _ in range(self._count):
             self._waiting.put(None)
 
@@ -105,7 +105,7 @@ def _run(task: _Task) -> None:
             error = failure
         with task.lock:
             task.is_over = True
-        # The interruption may still be on its way, and must not reach the next task.
+        # Race: the interruption may still be under way, and must not reach the next task.
         while task.is_stopped:
             time.sleep(0.001)
     except _Stop:
@@ -115,7 +115,7 @@ def _run(task: _Task) -> None:
 
 
 def _clock_of(thread: int) -> int:
-    """The processor time of a thread, or, where a system has no such clock, the time of day."""
+    """Return the clock of a thread's processor time, or CLOCK_MONOTONIC if there is none."""
     if hasattr(time, "pthread_getcpuclockid"):
         return time.pthread_getcpuclockid(thread)
     return time.CLOCK_MONOTONIC
@@ -131,7 +131,8 @@ def _settle(answer: asyncio.Future[Any], found: Any, error: BaseException | None
 
 
 def _interrupt(task: _Task) -> None:
-    """Raise ``_Stop`` in its thread, unless it has just come to its end."""
+    """Raise ``_Stop`` in the thread of the task, unless the task has just ended."""
+    # Under the lock: otherwise the task could end in between, and the next one be interrupted.
     with task.lock:
         if task.is_over:
             return

@@ -1,8 +1,8 @@
-"""The MutatingWebhookConfiguration that makes the API server ask us, and only when it must.
+"""The MutatingWebhookConfiguration: which requests the API server sends to the webhook.
 
-Called by the command line (``fluxqueue up``, with a URL) and held against the chart's template in
-a test (with a Service). What we do not manage never waits for us: the selectors and match
-conditions keep it away inside the API server, so a webhook that is down stops nobody else.
+Called by the command line (``fluxqueue up``, with a URL). A test compares it with the chart's
+template (with a Service). Unmanaged objects never wait for the webhook. Its selectors and match
+conditions exclude them inside the API server, so a webhook that is down does not block them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from fluxqueue.workload.submitter import Submitters
 NAME = "fluxqueue"
 PATH = "/mutate"
 PATH_ALL_ASK = "/mutate/all-ask"
-"""Asked from namespaces where pods that something else makes are to be queued."""
+"""The path for namespaces where pods that a controller makes are queued."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 FailurePolicy = Literal["Fail", "Ignore"]
 Rules = Sequence[Mapping[str, Any]]
 Expressions = Sequence[Mapping[str, Any]]
-"""Of a selector: all of them are to be met."""
+"""The expressions of a selector. All of them must match."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the webhook listens: a ``url`` (outside the cluster), or a Service's name."""
+    """Say where the webhook listens: a ``url`` (outside the cluster), or a Service's name."""
 
     url: str | None = None
     service: str | None = None
@@ -38,7 +38,7 @@ class Endpoint:
     port: int = 443
 
     def client_config(self, ca_pem: bytes, path: str = PATH) -> dict[str, Any]:
-        """Write the ``clientConfig`` with the CA that signed our certificate.
+        """Return the ``clientConfig`` with the CA that signed the webhook's certificate.
 
         Raises
         ------
@@ -77,17 +77,17 @@ def build_configuration(
 
     Parameters
     ----------
-    endpoint, ca_pem : where to call, and the CA that signed what answers there.
+    endpoint, ca_pem : where to call, and the CA that signed the certificate there.
     jobs_failure_policy, pods_failure_policy : ``Fail`` refuses a workload while the webhook is
-        down; ``Ignore`` lets it run unqueued, beside the accounting of the queue.
-    is_opt_in : manage only namespaces labelled ``fluxqueue/managed: "true"``; otherwise all but
-        those labelled ``"false"``.
-    own_namespace : never asked for, so that our own parts can always start.
+        down. ``Ignore`` lets it run unqueued, outside the queue's accounting.
+    is_opt_in : manage only namespaces labelled ``fluxqueue/managed: "true"``. Otherwise all
+        namespaces are managed except those labelled ``"false"``.
+    own_namespace : always excluded, so that fluxqueue's own components can always start.
     timeout_s : seconds the API server waits, 1 to 30.
-    own_users : accounts of our parts, whose changes of FluxJobs are not asked about.
-    owner_kinds : what makes pods beside Jobs.
-    submitters : accounts that speak for a user. Without controllers among them, admission does not
-        write the submitter into templates.
+    own_users : accounts of our components. Their changes of FluxJobs are not sent to the webhook.
+    owner_kinds : kinds that make pods beside Jobs.
+    submitters : accounts that submit on behalf of a user. Without controllers among them, admission
+        does not write the submitter into templates.
     """
     namespaces = selected_namespaces(own_namespace, is_opt_in=is_opt_in)
     asked = [
@@ -106,9 +106,9 @@ def build_configuration(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """One of its webhooks: of what the API server asks us, and when.
+    """Describe one webhook: the objects and conditions for which the API server calls it.
 
-    Selectors are lists of ``matchExpressions``; an empty one chooses everything.
+    Selectors are lists of ``matchExpressions``. An empty list selects everything.
     """
 
     plural: str
@@ -120,7 +120,7 @@ class _Asked:
     path: str = PATH
 
     def render(self, endpoint: Endpoint, ca_pem: bytes, timeout_s: int) -> dict[str, Any]:
-        """As the configuration has it."""
+        """Return the webhook in the form of the configuration."""
         written = {
             "name": f"{self.plural}.fluxqueue.converged-computing.org",
             "rules": list(self.rules),
@@ -140,9 +140,10 @@ class _Asked:
 def _asked_of_owners(
     kinds: OwnerKinds, namespaces: Expressions, policy: FailurePolicy
 ) -> list[_Asked]:
-    """What makes pods beside Jobs, and what that makes where all is queued.
+    """Return the webhooks for objects that make pods beside Jobs, and for what these make.
 
-    These come before the workloads: what is made of a Job depends on whether it asks.
+    The latter apply only where all workloads are queued. These webhooks come before those of the
+    workloads: the result for a Job depends on whether it opts in.
     """
     where_all_ask = [*namespaces, _in(labels.SETS, labels.SETS_MANAGED)]
     return [
@@ -153,7 +154,7 @@ def _asked_of_owners(
             namespaces,
             [_in(labels.MANAGED, "true")],
         ),
-        # In a namespace where all are queued they need not ask to wait suspended.
+        # Where all workloads are queued, an object is suspended without opting in.
         _Asked(
             "suspended",
             [_owner_rule(one) | {"operations": ["CREATE"]} for one in kinds if one.suspend],
@@ -179,7 +180,7 @@ def _asked_of_workloads(
 ) -> list[_Asked]:
     jobs, pods = [_on("CREATE", "batch", "jobs")], [_on("CREATE", "", "pods")]
     objects = [_not_opted_out()]
-    # The conditions leave these out, too; but for those a pod is taken to pieces first.
+    # The conditions also exclude these, but the API server must decode each pod to check them.
     bare = [*objects, {"key": labels.OF_A_BATCH_JOB, "operator": "DoesNotExist"}]
     return [
         _Asked("jobs", jobs, jobs_policy, namespaces, objects),
@@ -193,10 +194,11 @@ def _asked_of_templates(
     pods_policy: FailurePolicy,
     submitters: Submitters | None,
 ) -> list[_Asked]:
-    """Ask about objects with a template for pods or Jobs, to write the submitter there.
+    """Return the webhooks for objects that make pods or Jobs by a template.
 
-    Jobs of a CronJob are queued wherever Jobs are. Other objects are included if their template
-    asks to be queued, or if the namespace does.
+    Admission writes the submitter into the template. Jobs of a CronJob are queued wherever Jobs
+    are. An object that makes pods is sent if its template opts in. All of them are sent if the
+    namespace says so.
     """
     if submitters is None or not submitters.controllers:
         return []
@@ -220,9 +222,9 @@ def _asked_of_templates(
 
 
 def _changed_by_others(submitters: Submitters) -> list[dict[str, str]]:
-    """Leave out what the cluster's controllers write, and changes of metadata alone.
+    """Exclude what the cluster's controllers write, and changes of metadata alone.
 
-    Changes by a GitOps tool stay in, because its annotation may name another user.
+    Such changes by a GitOps tool are included, because its annotation may name another user.
     """
     user, same = "request.userInfo.username", "object.spec == oldObject.spec"
     tools = _listed(submitters.accounts)
@@ -243,7 +245,7 @@ def _listed(texts: Iterable[str]) -> str:
 
 
 def _asks() -> dict[str, str]:
-    """Keep away templates whose pods do not ask to be queued."""
+    """Exclude templates with pods that do not opt in."""
     template = "object.spec.template"
     schedulers = ", ".join(f'"{name}"' for name in sorted(labels.FORMER_SCHEDULERS))
     marks = f"has({template}.metadata) && has({template}.metadata.labels)"
@@ -259,7 +261,11 @@ def _asks() -> dict[str, str]:
 
 
 def _asked_of_ours(own_users: Sequence[str]) -> list[_Asked]:
-    """Ask about changes of FluxJobs and new PlacementReviews. Without an answer they fail."""
+    """Return the webhooks for fluxqueue's own objects, which always fail closed.
+
+    The requesting user decides what may be shown and changed. So a request is refused if the
+    webhook has not seen it.
+    """
     fluxjobs = _on("UPDATE", "jobs.converged-computing.org", "fluxjobs", "v1alpha1")
     reviews = _on("CREATE", "jobs.converged-computing.org", "placementreviews", "v1alpha1")
     return [
@@ -273,7 +279,7 @@ def _selector(expressions: Expressions) -> dict[str, Any]:
 
 
 def _owner_rule(one: OwnerKind) -> dict[str, Any]:
-    """An edit counts where it reaches pods that are there."""
+    """Return the rule for a kind. Edits are included if they reach existing pods."""
     return {
         "operations": one.operations,
         "apiGroups": [one.group],
@@ -294,13 +300,13 @@ def _on(operation: str, group: str, resource: str, version: str = "v1") -> dict[
 
 
 def selected_namespaces(own_namespace: str, *, is_opt_in: bool) -> list[dict[str, Any]]:
-    """Choose the namespaces whose workloads are queued."""
+    """Return the selector of the namespaces with queued workloads."""
     wanted = _in(labels.MANAGED, "true") if is_opt_in else _not_opted_out()
     return [*tenants(own_namespace), wanted]
 
 
 def tenants(own_namespace: str) -> list[dict[str, Any]]:
-    """Choose all namespaces but those of the system and our own."""
+    """Return the selector of all namespaces except those of the system and our own."""
     names = sorted(labels.SYSTEM_NAMESPACES | {own_namespace})
     return [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": names}]
 
@@ -314,7 +320,7 @@ def _not_opted_out() -> dict[str, Any]:
 
 
 def _steered(own_users: Sequence[str]) -> list[dict[str, str]]:
-    """What people change of a FluxJob's spec; what garbage collection does to it is no concern."""
+    """Select changes of a FluxJob's spec by people. Those by garbage collection are excluded."""
     users = ", ".join(f'"{user}"' for user in own_users)
     return [
         {"name": "spec-changes", "expression": "object.spec != oldObject.spec"},
@@ -323,8 +329,9 @@ def _steered(own_users: Sequence[str]) -> list[dict[str, str]]:
 
 
 def _made_by_others() -> list[dict[str, str]]:
-    """Keep away what nobody made, what Jobs make (their template was looked at), and what is never
-    in a group.
+    """Exclude objects without a controller, objects that Jobs make, and kinds never in a group.
+
+    The templates of Jobs were seen at their admission.
     """
     never = '["CronJob", "DaemonSet", "Job", "Node"]'
     its = "o.controller == true && !(o.kind in " + never + ")"
@@ -338,9 +345,10 @@ def _made_by_others() -> list[dict[str, str]]:
 
 
 def _bare_pods() -> list[dict[str, str]]:
-    """Keep pods of controllers and of nodes away, by far the most pods of a cluster, unless they
-    say that they are of a group, or are of a set that asks to be queued. Those of Jobs were marked
-    in their template.
+    """Exclude pods of controllers and of nodes, which are by far the most pods of a cluster.
+
+    Pods that name a group are included, and so are pods of a set that opts in. Pods of Jobs were
+    marked in their template.
     """
     keys = ", ".join(f'"{key}"' for key in labels.group_keys())
     in_labels = "has(object.metadata.labels) && k in object.metadata.labels"

@@ -1,6 +1,7 @@
-"""What the webhook counts, in Prometheus' text format.
+"""Metrics of the webhook, in Prometheus' text format.
 
-Called by ``webhook.server``. Written by hand: six lines need no library in the small image.
+Called by ``webhook.server``. The text is written by hand, because six lines need no library in the
+small image.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
 class AdmissionMetrics:
-    """Reviews by kind and verdict, and how long they took."""
+    """Count reviews by kind and verdict, and how long they took."""
 
     def __init__(self) -> None:
         self._reviews: Counter[tuple[str, str]] = Counter()
@@ -27,7 +28,7 @@ class AdmissionMetrics:
         self._total_s += duration_s
 
     def render(self) -> str:
-        """Write all of it as text."""
+        """Return all metrics as text."""
         name = "fluxqueue_webhook_admission"
         lines = [
             f"# HELP {name}_reviews_total Admission reviews answered.",

@@ -35,14 +35,14 @@ def build_policies(
     owner_kinds: OwnerKinds | None = None,
     marks: dict[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Build the policies and their bindings, in the order in which they are to be created.
+    """Build the policies and their bindings, in the order to create them in.
 
     Parameters
     ----------
-    own_users : accounts of our parts, which let queued work go.
-    is_opt_in : as of ``configuration.build_configuration``.
-    submitters : accounts that speak for a user (default: the cluster's controllers).
-    owner_kinds : what makes pods beside Jobs.
+    own_users : accounts of our components, which release queued work.
+    is_opt_in : as for ``configuration.build_configuration``.
+    submitters : accounts that submit on behalf of a user (default: the cluster's controllers).
+    owner_kinds : kinds that make pods beside Jobs.
     marks : labels of the objects.
 
     Raises

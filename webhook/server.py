@@ -1,7 +1,8 @@
-"""The HTTPS server around ``webhook.admit``: ``/mutate``, ``/healthz``, ``/readyz``, ``/metrics``.
+"""The HTTPS server around ``webhook.admit``.
 
-Called by ``webhook.__main__`` and, in the same process tree, by ``fluxqueue up``. It decides
-nothing and keeps no state but counters.
+It serves ``/mutate``, ``/healthz``, ``/readyz`` and ``/metrics``. Called by ``webhook.__main__``
+and, in the same process tree, by ``fluxqueue up``. It decides nothing, and counters are its only
+state.
 """
 
 from __future__ import annotations
@@ -26,22 +27,23 @@ from webhook.metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
 
-# The API server takes objects of up to 3 MiB; a review of one may hold it twice.
+# The API server accepts objects of up to 3 MiB, and a review may contain its object twice.
 _MAX_BODY_BYTES = 8 * 2**20
 _ENVELOPE = re.compile(
     rb'\{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":'
     rb'\{"uid":"(?P<uid>[0-9a-f-]{36})",'
 )
-"""How an API server begins a review."""
+"""The text with which an API server begins a review."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Where to listen and how to behave.
+    """Hold where the server listens and how it behaves.
 
-    Parameters: ``cert_dir`` holds ``tls.crt`` and ``tls.key``; ``port`` 0 takes a free one;
-    ``reload_interval_s`` is how often the files are looked at; ``drain_s`` is how long, after it
-    stopped being ready, the server still answers before it closes.
+    ``cert_dir``: contains ``tls.crt`` and ``tls.key``.
+    ``port``: 0 takes a free one.
+    ``reload_interval_s``: the interval at which these files are checked.
+    ``drain_s``: how long the server still answers after it is no longer ready, before it closes.
     """
 
     cert_dir: Path
@@ -54,7 +56,7 @@ class ServerConfig:
 
 
 class WebhookServer:
-    """The server; ``start`` once, ``stop`` once, or use it as an async context manager."""
+    """Serve admission. Call ``start`` once and ``stop`` once, or use an async context."""
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
@@ -67,7 +69,7 @@ class WebhookServer:
 
     @property
     def url(self) -> str:
-        """Where it answers, without a path."""
+        """Return the URL of the server, without a path."""
         host = f"[{self._config.host}]" if ":" in self._config.host else self._config.host
         return f"https://{host}:{self.port}"
 
@@ -77,7 +79,7 @@ class WebhookServer:
         Raises
         ------
         InvalidSettings
-            There is no usable certificate, or the address cannot be listened on.
+            There is no usable certificate, or the server cannot listen on the address.
         """
         config = self._config
         runner = web.AppRunner(
@@ -88,7 +90,9 @@ class WebhookServer:
         logger.info("webhook listens", extra={"action": "start", "url": self.url})
 
     async def stop(self) -> None:
-        """Stop being ready, let the balancer notice, answer what is under way, then close."""
+        """Stop being ready, wait for the balancer, answer open requests, then close."""
+        # The wait comes first: the balancer still sends requests until it sees that this is not
+        # ready.
         self._is_stopping = True
         if self._config.drain_s and self._is_open:
             await asyncio.sleep(self._config.drain_s)
@@ -144,12 +148,12 @@ class WebhookServer:
         return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
 
     def _admit(self, body: bytes, *, all_ask: bool) -> tuple[Any, Answer]:
-        """In a thread: read and answer; a defect of ours refuses this one request, in words.
+        """Read and answer a review, in a thread. A defect refuses this one request with a reason.
 
         Raises
         ------
         InvalidInput, orjson.JSONDecodeError
-            Not even its envelope can be read.
+            Not even the envelope of the review can be read.
         """
         try:
             review = orjson.loads(body)
@@ -183,8 +187,8 @@ class WebhookServer:
 def read_envelope(body: bytes) -> dict[str, Any] | None:
     """Return the identity of a review with an unreadable object, or None.
 
-    An API server accepts objects of 10,000 levels, this parser a tenth of that. The identity comes
-    before the object.
+    An API server accepts objects of 10,000 levels, and this parser accepts a tenth of that. The
+    identity comes before the object.
     """
     found = _ENVELOPE.match(body)
     if found is None:
@@ -194,7 +198,7 @@ def read_envelope(body: bytes) -> dict[str, Any] | None:
 
 
 def too_long(body: bytes) -> tuple[Any, Answer]:
-    """Refuse a request whose admission took too long; only its envelope is looked at."""
+    """Refuse a request after its admission took too long. Only its envelope is read."""
     review = orjson.loads(body)
     why = f"admission takes more than {CPU_MAX_S} s of processor time; make it smaller"
     return review, refuse_unread(review, why)
