@@ -1,10 +1,12 @@
 """The ``publish`` task: what users see of a FluxJob, rendered from its rows.
 
-A status is always rendered whole from the present row and carries the row's version; the API server
-refuses an older one than it has (a rule of the definition), so two workers may publish at once, and
-one may hang before its write for as long as it likes. A state that was overtaken before it was told
-is not told: there is one Event for each thing that a user has to know, on his own object, which
-names the FluxJob beside it. Its reason is that of the conditions.
+A status is always rendered whole from the present row and carries the row's version. The API server
+refuses a status that is older than the stored one (a rule of the definition). So two workers may
+publish at once, and a worker may hang before its write for any time.
+
+There is one Event for each thing that a user has to know. It is on the user's own object and names
+the FluxJob as the related object. Its reason is that of the conditions. A state that was overtaken
+before its Event gets no Event.
 """
 
 from __future__ import annotations
@@ -61,24 +63,28 @@ _EVENTS = {
     S.RUNNING: "{slots} on {nodes} after {waited:.1f} s",
     S.CANCELLED: "{reason}",
 }
-"""The sentence by state; the reason is that of the conditions. Of what has ended its own controller
-tells."""
+"""The message of an Event by state. The reason of the Event is that of the conditions.
+
+The workload's own controller reports its end.
+"""
 
 _WARNINGS = frozenset({S.UNSATISFIABLE})
 
 
 async def publish_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
-    """Bring the statuses of those that owe it up to their rows, and tell what has changed.
+    """Write the pending statuses of FluxJobs, and emit Events for what has changed.
 
     Raises
     ------
     EffectsFailed
-        Something has failed, and is owed further.
+        Something has failed, and stays pending.
     """
+    # Halves on failure: otherwise one row that cannot be read stops the statuses of all.
     parts, broken = await one_by_one(uids, lambda part: read_owed_status(context.database, part))
     rows = [row for part in parts for row in part]
     done, failed = await all_at_once(rows, lambda row: _publish(context, row))
     by_uid = {one.uid: one for one in done}
+    # Recorded after the writes: a crash before this line repeats them, which is harmless.
     _, unkept = await one_by_one(
         list(by_uid),
         lambda part: remember_written(context.database, [by_uid[uid] for uid in part]),
@@ -88,6 +94,7 @@ async def publish_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
 
 
 async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
+    # The status comes first: a status that fails is raised here, before any Event reports it.
     written = await write_status(context, row)
     for one in row.notices:
         event = build_event(
@@ -104,16 +111,19 @@ async def _publish(context: WorkerContext, row: PublishedRow) -> Written:
 
 
 async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
-    """Write one status, unless the object shows a newer one, or is gone or another workload's.
+    """Write one status, unless it is stale, or the object is gone or another workload's.
 
-    The API server refuses both (rules of the definition): of a status it heeds no UID but that.
+    A status is stale if the object shows a newer one. The API server refuses a stale status and
+    that of another workload (rules of the definition). This UID is the only one that it checks when
+    a status is written.
     """
     written = Written(row.uid, row.version)
     try:
         stored = await _put(context, row, _render(row))
     except NotFound:
-        pass  # one that is made again owes its status anew
+        pass  # if the object is created again, its status is pending again
     except (Conflict, Invalid):
+        # A refusal of a stale status is no failure. A retry would be refused each time.
         if await _is_owed(context, row):
             raise
     else:
@@ -124,8 +134,10 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
 async def _put(
     context: WorkerContext, row: PublishedRow, status: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Replace the status of the version that we wrote last, which costs the API server a fifth
-    less than a patch; patch it where somebody else has changed the object since.
+    """Replace the status, or patch it if the object has changed since the last write.
+
+    A replacement names the version that was written last. It costs the API server a fifth less than
+    a patch.
     """
     client, at = context.client, (FLUXJOBS, row.namespace, row.name)
     if row.flux_uid is not None and row.flux_version is not None:
@@ -133,7 +145,8 @@ async def _put(
         try:
             return await client.replace(*at, body, subresource="status", metadata_only=True)
         except Conflict:
-            pass
+            pass  # another client has changed the object since, and only a patch still applies
+    # Repeatable: the version in the status protects it, so a late repetition overwrites no newer.
     return await client.patch(
         *at,
         status_patch(status),
@@ -145,7 +158,10 @@ async def _put(
 
 
 async def _is_owed(context: WorkerContext, row: PublishedRow) -> bool:
-    """Whether a status that was refused is neither older than the one there nor another's."""
+    """Return whether a refused status is still to be written.
+
+    It is not if the stored status is newer, or if the object is that of another workload.
+    """
     try:
         found = await context.client.get(FLUXJOBS, row.namespace, row.name)
     except NotFound:
@@ -159,6 +175,7 @@ def _render(row: PublishedRow) -> dict[str, Any]:
     try:
         return _rendered(row)
     except Exception as error:
+        # Without this, a defect in the slots would hide the state of the job from its user.
         logger.exception("status cannot be rendered", extra={"uid": row.uid})
         metrics.ROWS_SKIPPED.labels("publish").inc()
         said = {**(row.stalled or {}), "publish": f"{type(error).__name__}: {as_text(error)}"}
@@ -249,15 +266,15 @@ def _epoch(at: datetime | None) -> int | None:
 
 
 async def tell(context: WorkerContext, row: PublishedRow) -> Told | None:
-    """Tell by an Event on the workload how its FluxJob is, if that is news; give what was told.
+    """Emit an Event on the workload if its reason is new. Return what was reported, or None.
 
-    News is another word than that of the last Event: what changes in number only is not told. Two
-    who tell the same after the same give it one name, so that it is told once.
-    Events are best effort: one that is refused is not told, and nothing is tried again.
+    The reason is new if it differs from that of the last Event. A change in numbers alone emits
+    nothing. Events are best effort: a refused Event is dropped, and nothing is tried again.
     """
     state, word = S(row.state), _word(row)
     if word == row.told:
         return None
+    # A final state needs no Event here: the workload's own controller reports it.
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
         return Told(word, row.version)
     nodes = [slot["node"] for slot in row.slots]
@@ -271,6 +288,8 @@ async def tell(context: WorkerContext, row: PublishedRow) -> Told | None:
     )
     if row.reason and row.reason != message:
         message = f"{message}: {row.reason}"
+    # Race: two workers may emit the same change. The same key gives both Events one name, so the
+    # API server stores one.
     event = build_event(
         _involved(row),
         related=_fluxjob(row),
@@ -285,7 +304,7 @@ async def tell(context: WorkerContext, row: PublishedRow) -> Told | None:
 
 
 def _involved(row: PublishedRow) -> Involved:
-    """The user's own object; the FluxJob where none stands for the workload."""
+    """Return the user's own object, or the FluxJob if no object represents the workload."""
     at, owner = row.namespace, read_reference(row.owner)
     if owner is not None:
         return Involved(owner.api_version, owner.kind, at, owner.name, owner.uid)

@@ -1,8 +1,8 @@
-"""The ``schedule`` task: one cycle after the other, each one transaction under the matcher's term.
+"""The ``schedule`` task: consecutive cycles, each one transaction under the matcher's term.
 
-Run only by the worker that holds the matcher's role (``leader``). The matcher is a cache of the
-rows with this one owner: after any failure it is thrown away and read again, because nobody can
-tell which of its bookings were committed.
+It runs only on the worker that holds the matcher's role (``leader``). The matcher is a cache of the
+rows, and this is its only owner. After any failure it is discarded and read again, because it is
+not known which of its bookings were committed.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ logger = logging.getLogger(__name__)
 
 ROLE = "matcher"
 LOOP = "cycle"
-"""Its name where the times of loops are reported."""
+"""The name of this loop where the times of loops are reported."""
 EXAMINED_MAX = 2000
-"""New FluxJobs looked at for satisfiability in one cycle."""
+"""The most new FluxJobs that one cycle examines for satisfiability."""
 
 
 class CycleRunner:
-    """The one owner of the matcher while its term lasts: runs one cycle after the other."""
+    """Own the matcher while its term lasts, and run one cycle after the other."""
 
     def __init__(self, context: WorkerContext, term: int) -> None:
         self._context = context
@@ -101,36 +101,41 @@ class CycleRunner:
         self._pace = Pace(context.clock, lambda: context.client.answer_times.delay_s)
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
-        # Whoever has it has the matcher for himself: a cycle, a forecast, a review.
+        # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
+        # bookings.
         self._lock = asyncio.Lock()
 
     @property
     def is_due(self) -> bool:
-        """Whether a cycle should be run though nothing has changed: for the sake of a forecast, or
-        because it is time for somebody to make way."""
+        """Return whether a cycle is due although nothing has changed.
+
+        It is due for a forecast, or because it is time for a victim to be preempted.
+        """
         return self._plans.is_due() or self._preempting.is_due(self._context.clock.now_s())
 
     async def run(self) -> None:
-        """Run cycles until one neither starts anything nor leaves anything unexamined; then tell
-        those that wait when they can expect to start.
+        """Run cycles until none starts a job or leaves one unexamined, then make a forecast.
+
+        The forecast reports to the waiting jobs when they can expect to start.
 
         Raises
         ------
         LostLeadership
-            Another worker has taken the role over; nothing of the last cycle was stored.
+            Another worker has taken the role over. Nothing of the last cycle was stored.
         """
         is_more = True
         while is_more:
             await self._pace.rest()
             with self._pace.work():
                 async with self._lock:
+                    # Preemptions use a second transaction: they lock rows in a different order.
                     is_more = await self._cycle()
                     await self._let_make_way()
         async with self._lock:
             await self._forecast()
 
     async def _forecast(self) -> None:
-        """Tell those that wait when they can expect to start. What fails of it costs no start."""
+        """Report to waiting jobs when they can expect to start. A failure costs no start."""
         try:
             async with self._in_doubt_after_failure():
                 if self._matcher is not None:
@@ -142,13 +147,16 @@ class CycleRunner:
             logger.exception("no forecast", extra={"action": "forecast"})
 
     async def _let_make_way(self) -> None:
-        """What the last cycle wants of others, after it: they are locked in another order."""
+        """Apply the preemptions of the last cycle in a separate transaction.
+
+        The victims are locked in a different order than the queue.
+        """
         if self._last is not None and self._preempting.is_due(self._last.now):
             await self._preempting.carry_out(self._last.now)
 
     @asynccontextmanager
     async def _in_doubt_after_failure(self) -> AsyncIterator[None]:
-        """Nobody can tell what of it a failure has left in the matcher."""
+        """Discard the matcher after a failure, because its contents are then uncertain."""
         try:
             yield
         except BaseException:
@@ -157,14 +165,14 @@ class CycleRunner:
 
     @asynccontextmanager
     async def between_cycles(self) -> AsyncIterator[Scene]:
-        """The matcher, for questions, as the last cycle left it; no cycle runs inside.
+        """Give the matcher for questions, as the last cycle left it. No cycle runs inside.
 
-        What has changed since is taken in first, by a cycle.
+        If something has changed since, a cycle runs first.
 
         Raises
         ------
         DatabaseUnavailable
-            Nobody compares the rows with the cluster; nothing can be said about it now.
+            The rows are not compared with the cluster, so nothing can be said about it now.
         LostLeadership
             Another worker has taken the role over.
         """
@@ -178,12 +186,13 @@ class CycleRunner:
             try:
                 yield self._scene(matcher, last)
             finally:
-                # No question may cost the next cycle its matcher, unless it has left something.
+                # A question that changed the ledger would falsify the next cycle. Only then is the
+                # matcher discarded, because reading it again is expensive.
                 if matcher.ledger.plan is not plan or set(matcher.ledger.live) != live:
                     self._matcher = self._last = None
 
     def _scene(self, matcher: Matcher, last: Cycle) -> Scene:
-        """What has started in that cycle runs now, and counts."""
+        """Return the scene after a cycle. Jobs that it started count as running."""
         queues = Queues(last.queues.rules, dict(last.queues.use))
         started = {job.uid: placement for job, placement in last.decisions.allocated}
         for job, placement in last.decisions.allocated:
@@ -206,7 +215,7 @@ class CycleRunner:
                 async with self._context.database.begin() as tx:
                     if not await may_decide(tx, ROLE, self._term):
                         self._last = None
-                        return False  # the controller wakes us when it has looked
+                        return False  # the controller wakes the matcher once it has compared them
                     is_more = await self._decide(tx)
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
@@ -215,10 +224,12 @@ class CycleRunner:
         return is_more
 
     async def _decide(self, tx: Transaction) -> bool:
-        """One cycle; tell whether another should follow at once."""
+        """Run one cycle. Return whether another should follow at once."""
         with _part("changes"):
             if self._matcher is None:
                 self._preempting.forget()
+            # Before the changes: a victim that ends in between would otherwise still occupy its
+            # nodes in the ledger, and the claim on them would be given up as impossible.
             await self._preempting.look(tx, self._rules)
             matcher, changes = await self._bring_up_to_date(tx)
         with _part("queue"):
@@ -231,6 +242,7 @@ class CycleRunner:
                 crowded=self._crowds.to_look_past,
             )
             view = await past_full_users(tx, view, self._rules, queues)
+            # All rows at once, by UID, before any change: other orders deadlock with observations.
             locked = await lock_queue(tx, view)
             unreadable = Unreadable()
             allowances = Allowances()
@@ -257,6 +269,7 @@ class CycleRunner:
             lacks = await lacking(tx) if locked.has_lacking else []
         with _part("match"):
             matcher.clear_plan()
+            # Before any job is matched: otherwise another job could take what a victim frees.
             hold_claims(matcher, preemptions, [job.uid for job in queue], now)
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(
@@ -302,7 +315,7 @@ class CycleRunner:
     ) -> tuple[list[PendingJob], list[tuple[PendingJob, str]], list[PendingJob]]:
         """Split the head of the queue: possible, never possible, and for a later cycle.
 
-        Nodes may have gone since these were examined, further back in the queue.
+        Nodes may have gone since these jobs were examined further back in the queue.
         """
         deferred: list[PendingJob] = []
         queue, never = split_unsatisfiable(
@@ -315,7 +328,7 @@ class CycleRunner:
     async def _store(
         self, tx: Transaction, matcher: Matcher, given: Given, *, has_plan: bool
     ) -> None:
-        """Write down what the last cycle decided, and give back what could not be given."""
+        """Store the decisions of the last cycle, and cancel bookings that could not be stored."""
         assert self._last is not None
         decisions = self._last.decisions
         await store_top_up(tx, given)
@@ -323,11 +336,12 @@ class CycleRunner:
         words = self._plans.words(decisions)
         lost = await store_decisions(tx, decisions, term=self._term, words=words, has_plan=has_plan)
         await self._preempting.store(tx, decisions)
+        # Race: these jobs ended meanwhile. Their bookings would block nodes that no job uses.
         for uid in lost:
             matcher.cancel(uid)
 
     async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, Changes]:
-        """Take in what has changed; rules are read when a queue has."""
+        """Apply the changes to the matcher. Read the rules if a queue has changed."""
         matcher = self._matcher
         if matcher is None:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
@@ -336,6 +350,7 @@ class CycleRunner:
             await self._plans.load(tx, matcher, self._context.clock.now_s())
             await try_set_aside_again(tx, __version__)
         else:
+            # Before the changes: these may remove the jobs that overran and the lost capacity.
             self._plans.look(matcher, self._context.clock.now_s())
             changes = await take_changes(tx, matcher.ledger)
             if changes.queues:
@@ -344,7 +359,7 @@ class CycleRunner:
         return matcher, changes
 
     async def _queues(self, tx: Transaction) -> Queues:
-        """The rules, and what runs in the queues that have limits on it."""
+        """Return the rules, and the running use of the queues that limit it."""
         bounded = [name for name, rules in self._rules.items() if rules.has_use_limits]
         return Queues(self._rules, await read_use(tx, bounded))
 
@@ -356,7 +371,10 @@ class CycleRunner:
         unreadable: Unreadable,
         allowances: Allowances,
     ) -> list[Failed]:
-        """Nodes or queues have changed: what could not run may run now, and the reverse."""
+        """Judge jobs again if nodes or queues have changed. Return the jobs that failed.
+
+        A job that could not run may be able to run now, and the reverse.
+        """
         failed: list[Failed] = []
         if changes.have_nodes_changed:
             self._answers.clear()
@@ -371,7 +389,10 @@ class CycleRunner:
         return failed
 
     async def _set_aside(self, tx: Transaction, failed: Mapping[str, Exception]) -> None:
-        """What could not be read or decided waits for somebody to look at it; all others go on."""
+        """Quarantine jobs that could not be read or decided, until a person examines them.
+
+        All other jobs continue.
+        """
         if not failed:
             return
         await set_aside(tx, failed, __version__)
@@ -385,7 +406,7 @@ class CycleRunner:
             )
 
     def _tell_full(self, decisions: Decisions, new: Taken, view: View, queues: Queues) -> None:
-        """Tell newcomers that the walk has looked past why they wait."""
+        """Report to new jobs that the walk has skipped why they wait."""
         if not view.full:
             return
         use = Use.of(queues.use)
@@ -396,7 +417,7 @@ class CycleRunner:
                 decisions.kept_back[job.uid] = KeptBack.OVER_LIMIT
 
     def _is_more_behind(self, looked_at: list[PendingJob], gone: list[PendingJob]) -> bool:
-        """Whether some queue was seen to its depth only, and has moved up since."""
+        """Return whether a queue was examined to its depth only and has advanced since."""
         seen: dict[str, int] = {}
         for job in looked_at:
             seen[job.queue] = seen.get(job.queue, 0) + 1

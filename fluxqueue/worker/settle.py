@@ -1,8 +1,8 @@
-"""The ``settle`` task: what follows from the rows of workloads, down to their pods.
+"""The ``settle`` task: reconcile workloads and their pods with the rows.
 
-Each pod that now holds a slot is let go to the slot's node, by one patch and without a read before
-it; a pod that can start nowhere is deleted. What was let go is written down at once, so nothing
-that is in flight is sent again.
+Each pod that now holds a slot is released to the slot's node, by one patch and without a read
+before it. A pod that can start nowhere is deleted. Releases are recorded at once, so nothing that
+is in flight is sent again.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from fluxqueue.workload.gates import narrow_patch, ungate_patch
 
 
 async def settle_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
-    """Settle workloads, and do to their pods what follows.
+    """Reconcile workloads with their rows, and release or delete their pods accordingly.
 
     Raises
     ------
     EffectsFailed
-        Something has failed, and is owed further.
+        Something has failed, and stays pending.
     """
 
     async def look(part: Sequence[str]) -> Settled:
@@ -35,6 +35,7 @@ async def settle_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
             return await settle(tx, part, if_observed=True)
 
     parts, broken = await one_by_one(uids, look)
+    # The effects run after the commit: a rollback must not leave a pod released.
     settled = Settled()
     for part in parts:
         settled.add(part)
@@ -47,6 +48,7 @@ async def settle_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
     }
     failed |= broken
     let_go = [uid for uid in ungated if uid is not None]
+    # Before conclude, which may raise: otherwise released pods would be patched once more.
     await finish(context.database, settled, let_go=let_go, failed=failed)
     await conclude(context, TaskName.SETTLE, len(uids) - len(failed), failed)
 
@@ -58,7 +60,7 @@ def _of(
 
 
 async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
-    """Let one pod go; give its UID, or None where that pod is not there any more."""
+    """Release one pod. Return its UID, or None if the pod no longer exists."""
     try:
         if ungate.to.hostname is None and ungate.has_affinity:
             await _narrow(context, ungate)
@@ -79,9 +81,10 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
                 metadata_only=True,
             )
     except NotFound:
-        return None  # its removal will be seen and frees the slot
+        return None  # the controller observes the removal, and that frees the slot
     except Invalid:
-        # Another pod may bear its name by now. What this one says of hosts was matched.
+        # Race: another pod may have this name by now, and the UID in the patch then refuses it.
+        # The pod's own host constraints cannot be the cause, because they were matched.
         if await _is_there(context, ungate):
             raise
         return None
@@ -99,7 +102,8 @@ async def _is_there(context: WorkerContext, ungate: Ungate) -> bool:
 
 
 async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
-    """To a node without a hostname label, of a pod with affinity of its own."""
+    """Release a pod that has its own affinity to a node without a hostname label."""
+    # A read comes first here: the patch changes the affinity that the pod has.
     pod = await context.client.get(PODS, ungate.namespace, ungate.name)
     if pod["metadata"]["uid"] != ungate.pod_uid:
         return
@@ -109,14 +113,15 @@ async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
 
 
 async def _evict(context: WorkerContext, one: Evict) -> None:
-    """Delete a pod that can start nowhere: let go to a node that is gone, and bound to none.
+    """Delete a pod that can start nowhere: its node is gone, and it is bound to no node.
 
-    Conditional on the version that was read as unbound, so a pod that has a node is never hit.
+    The deletion requires the version that was read as unbound.
     """
     try:
         pod = await context.client.get(PODS, one.namespace, one.name)
         meta = pod["metadata"]
         if meta["uid"] == one.pod_uid and not pod["spec"].get("nodeName"):
+            # Race: the scheduler may bind the pod now. Its version then differs, and it survives.
             await context.client.delete(
                 PODS, one.namespace, one.name, uid=one.pod_uid, version=meta["resourceVersion"]
             )
