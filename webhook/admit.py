@@ -237,7 +237,7 @@ def _take_owner(
         return _mark_told(workload, request, settings)
     if is_made:
         return _have_pods_ask(entry, owner, request, stamps)
-    # Suspending an object whose pods exist already would end these pods.
+    # Its pods exist by then. Suspending it would end them.
     is_begun = not is_new and not _is_late(workload, request)
     if not is_begun and SUSPENDED_OWNER.why_not(workload) is None:
         # This object opts in by an update, so any admission-owned annotations on it were written by
@@ -263,7 +263,7 @@ def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKin
 def _mark_told(
     workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
 ) -> Answer:
-    """Mark an object whose maker is suspended in its place.
+    """Mark an object, while its maker is suspended in its place.
 
     Its pods opt in, and name the kind of slots that they need. Once the object is resumed it is no
     longer changed, because its pods exist.
@@ -358,7 +358,7 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
 
 
 def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
-    """Answer for a question when a job would start: record the user who asks."""
+    """Answer for a question when a job would start: record the requesting user."""
     uid, review = request["uid"], request.get("object")
     if request.get("operation") != "CREATE" or request.get("subResource"):
         return Answer(_respond(uid, allowed=True), "untouched", REVIEW_KIND, "only creation counts")

@@ -101,7 +101,7 @@ def _run(task: _Task) -> None:
             task.clock = _clock_of(task.thread)
             task.began_s = time.clock_gettime(task.clock)
             found = task.call()
-        except Exception as failure:  # noqa: BLE001  the loop that asked raises it
+        except Exception as failure:  # noqa: BLE001  the calling loop raises it
             error = failure
         with task.lock:
             task.is_over = True

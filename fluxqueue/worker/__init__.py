@@ -1,1 +1,4 @@
-"""The worker: procrastinate tasks that decide from rows and act on the cluster; no watching."""
+"""The worker: procrastinate tasks that decide from rows and act on the cluster.
+
+It watches nothing.
+"""

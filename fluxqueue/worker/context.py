@@ -1,4 +1,7 @@
-"""What every task of one worker process shares; made by ``worker.main``, handed to the tasks."""
+"""The context that all tasks of one worker process share.
+
+``worker.main`` creates it and passes it to the tasks.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,12 @@ from fluxqueue.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class WorkerContext:
-    """The doors to database, cluster and time, and the settings. ``starts`` are those that this
-    worker has let go, by their pod templates alone, within the time between two statuses.
-    ``liveness``: when each loop last succeeded."""
+    """Give access to database, cluster and time, and hold the settings.
+
+    ``starts``: the jobs that this worker has released by their pod templates alone, within the time
+    between two status updates.
+    ``liveness``: when each loop last succeeded.
+    """
 
     database: Database
     client: KubeClient
@@ -34,5 +40,8 @@ class WorkerContext:
 
     @property
     def patience_s(self) -> float:
-        """How long one turn of a loop may take: its statements may run into their time-outs."""
+        """Return the time limit of one turn of a loop in seconds.
+
+        It is long enough for statements that run into their time-outs.
+        """
         return 60 + 3 * (self.settings.statement_timeout_s + self.settings.db_pool_timeout_s)

@@ -13,11 +13,14 @@ from collections.abc import Mapping, Sequence, Set
 from fluxqueue.scheduler.cycle import PendingJob
 
 EVERY = 8
-"""One of so many cycles looks past every full queue. Jobs also arrive by a release or a move."""
+"""One of this many cycles looks past every full queue. Jobs also arrive by a release or a move."""
 
 
 class Crowds:
-    """In the queues ``to_look_past`` the next cycle examines the first jobs of each user."""
+    """Choose the queues in which the next cycle examines the first jobs of each user.
+
+    These are ``to_look_past``.
+    """
 
     def __init__(self, of_each: int) -> None:
         self.to_look_past: Set[str] = frozenset()

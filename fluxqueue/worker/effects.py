@@ -1,8 +1,8 @@
-"""Carrying out a task's effects: all at once, each failure its own, the task tried again.
+"""Carry out a task's effects: all at once, with separate failures and a retry of the task.
 
-Shared by the tasks that name workloads. What has failed goes on being owed by its row; the task
-ends with an error, and procrastinate runs it again, more slowly each time, until nothing is owed.
-One that fails for good (a defect, a refusal) is reported on its FluxJob, and holds up no other.
+It is shared by the tasks that name workloads. A failed effect stays pending in its row. The task
+ends with an error, and procrastinate runs it again, more slowly each time, until nothing is
+pending. A lasting failure (a defect, a refusal) is reported on its FluxJob, and delays no other.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an effect failed. ``is_lasting``: time does not mend it, so the FluxJob shows it."""
+    """Say why an effect failed. ``is_lasting``: time does not cure it, so the FluxJob shows it."""
 
     error: str
     is_lasting: bool = False
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Of what was raised. A defect is named by its type."""
+        """Return the failure for an exception. A defect is named by its type."""
         if isinstance(error, FluxQueueError):
             is_lasting = not isinstance(error, Transient | Conflict | LostLeadership)
             return cls(str(error) or type(error).__name__, is_lasting)
@@ -44,9 +44,9 @@ class Failure:
 async def all_at_once(
     items: Sequence[Item], effect: Callable[[Item], Awaitable[Done]]
 ) -> tuple[list[Done], dict[int, Failure]]:
-    """Carry out ``effect`` for each item; the client bounds how many calls are open.
+    """Carry out ``effect`` for each item. The client bounds how many calls are open.
 
-    Gives what was done, and what failed by the number of the item.
+    Returns what was done, and the failures by the number of the item.
     """
 
     async def carry_out(item: Item) -> Done:
@@ -60,7 +60,7 @@ async def all_at_once(
             done.append(outcome)
         elif isinstance(outcome, Exception):
             if not isinstance(outcome, FluxQueueError):
-                # A defect in one effect must not take the rest of the batch with it.
+                # A defect in one effect must not stop the rest of the batch.
                 logger.error("effect broke", exc_info=outcome)
             failed[number] = Failure.of(outcome)
         else:
@@ -71,14 +71,14 @@ async def all_at_once(
 async def one_by_one(
     uids: Sequence[str], work: Callable[[Sequence[str]], Awaitable[Done]]
 ) -> tuple[list[Done], dict[str, Failure]]:
-    """Do ``work`` on all at once. Where that breaks, on halves, until the one is found that breaks.
+    """Do ``work`` on all at once, or on halves where that fails, to find the one that fails.
 
-    Gives what was done, part by part, and what failed by UID.
+    Returns what was done, part by part, and the failures by UID.
 
     Raises
     ------
     Transient, LostLeadership
-        It is not one of these that is wrong. The task is run again.
+        The cause is none of the UIDs. The task is run again.
     """
     done: list[Done] = []
     failed: dict[str, Failure] = {}
@@ -104,7 +104,7 @@ async def one_by_one(
 async def conclude(
     context: WorkerContext, task: TaskName, done: int, failed: Mapping[str, Failure]
 ) -> None:
-    """Count what was done; end the task with an error where something failed.
+    """Count what was done, and end the task with an error if something failed.
 
     Raises
     ------
@@ -133,7 +133,10 @@ async def conclude(
 
 
 def _note(context: WorkerContext, task: TaskName, done: int, failed: Mapping[str, Failure]) -> None:
-    """One object that is refused is reported on its FluxJob, and is no failure of the loop."""
+    """Report the result of the loop. One refused object is no failure of the loop.
+
+    The refusal is reported on its FluxJob.
+    """
     is_of_one = len(failed) == 1 and all(one.is_lasting for one in failed.values())
     if done or is_of_one:
         context.liveness.succeed(task.value)

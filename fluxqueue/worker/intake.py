@@ -1,4 +1,4 @@
-"""The part of a cycle before its walk: who is taken in by which queue, and how far to look.
+"""The part of a cycle before its walk: which queue accepts which job, and how far to look.
 
 Called by ``worker.schedule`` within the cycle's transaction, on FluxJobs that it has locked.
 """
@@ -34,12 +34,16 @@ from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, split_unsatisfiable
 
 ROUNDS_MAX = 10
-"""How often the heads of the queues are read again to look past users who are at a limit."""
+"""The most times that the heads of the queues are read to look past users at a limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Outcome of an intake: ``looked_at`` counts all, ``possible`` wait in their queues now."""
+    """Hold the result of an intake.
+
+    ``looked_at``: the number of all examined jobs.
+    ``possible``: the jobs that now wait in their queues.
+    """
 
     looked_at: int = 0
     possible: list[PendingJob] = field(default_factory=list)
@@ -104,7 +108,7 @@ async def reconsider_queues(
     changed: Collection[str],
     unreadable: Unreadable,
 ) -> None:
-    """Rules have changed: hold what no longer goes, take in what goes now, appraise the rest."""
+    """Apply changed rules: hold refused jobs, release accepted ones, appraise the rest."""
     refused, accepted = _part(await in_queues(tx, rules, changed, unreadable), rules)
     await hold(tx, [(one, reason) for one, reason in refused if one.reason != reason])
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
@@ -114,14 +118,15 @@ async def reconsider_queues(
 async def past_full_users(
     tx: Transaction, view: View, rules: Mapping[str, QueueRules], queues: Queues
 ) -> View:
-    """Look past users of whom nothing can start: thousands of theirs must not hide the others.
+    """Look past users for whom no job can start, so that their jobs do not hide others.
 
-    Judged by what runs before the cycle, which during it only grows.
+    There may be thousands of such jobs. The decision uses what runs before the cycle, which only
+    grows during it.
     """
     bounded = {name for name, one in rules.items() if not one.per_user.is_empty}
     use = Use.of(queues.use)
     for _ in range(ROUNDS_MAX if bounded else 0):
-        # What cannot be read is set aside when it is locked.
+        # An unreadable job is quarantined later, when it is locked.
         head = await queue_head(tx, view, rules, Unreadable())
         found = _full_users(
             [job for job in head if job.queue in bounded], rules, use, default_depth=view.depth
@@ -156,6 +161,6 @@ def _full_users(
 
 
 def why_full(job: PendingJob, rules: Mapping[str, QueueRules], use: Use) -> str | None:
-    """Say which limit keeps ``job`` from starting whatever is free; None where none does."""
+    """Return which limit prevents ``job`` from starting whatever is free, or None."""
     amounts = Amounts(1, fewest_nodes(job.request), total(job.request, CPU))
     return use.why_over(rules[job.queue], job.user, amounts) if job.queue in rules else None

@@ -1,8 +1,9 @@
-"""One worker process: tasks for workloads always, ``schedule`` while it holds the matcher's role.
+"""One worker process: tasks for workloads, and ``schedule`` while it has the matcher's role.
 
-Entry point of ``fluxqueue worker``. It supervises what procrastinate would give up: a worker loop
-that ends, for whatever reason, is started again, because a database restart ends its listener and
-a failed heartbeat ends it altogether (docs/developer/concurrency.md, "procrastinate").
+This is the entry point of ``fluxqueue worker``. It supervises what procrastinate would give up. A
+worker loop that ends, for whatever reason, is started again. A database restart ends the loop's
+listener, and a failed heartbeat ends the whole loop (docs/developer/concurrency.md,
+"procrastinate").
 """
 
 from __future__ import annotations
@@ -45,24 +46,28 @@ logger = logging.getLogger(__name__)
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
 
 NET_S = 60.0
-"""How often a loop tries to take a task that the doorbell (``db/doorbell.py``) has not rung for."""
+"""The interval in seconds at which a loop tries to take a task without a doorbell signal.
+
+See ``db/doorbell.py``.
+"""
 
 
 class Worker:
-    """Runs until cancelled; cancelling lets running tasks finish within the shutdown time."""
+    """Run until cancelled. Running tasks then finish within the shutdown time."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._matcher: CycleRunner | None = None
         self._reviewer: Reviewer | None = None
         connector = context.database.app.connector
-        # What is in ``later`` is gathered for a moment; who asks for a review waits until what he
-        # changed just before has been observed. Both are found by looking.
+        # Tasks in ``later`` are collected for a moment. A review waits until the changes that its
+        # user made just before have been observed. Polling finds both.
         told = (EFFECTS, TaskName.SCHEDULE.queue)
         every_s = context.settings.worker_polling_s
         self._doorbell = Doorbell(connector, context.clock, told=told, every_s=every_s)
         self._app = app_on(connector, self._doorbell)
-        # Each loop of an application defers all its periodic tasks: these have their own.
+        # Each loop of an application defers all its periodic tasks, so these tasks have their own
+        # application.
         self._later = app_on(connector, self._doorbell)
         self._register_tasks()
         self._register_later(Maintenance(context))
@@ -78,7 +83,7 @@ class Worker:
 
         for name, body in ((TaskName.RELEASE, release), (TaskName.SETTLE, settle)):
             self._app.task(name=name.value, queue=name.queue, retry=Backoff())(body)
-        # A cycle that failed is run again by the rows: what it owes stands there.
+        # No retry for a cycle: its pending work is in the rows, and they cause the next cycle.
         schedule, review = TaskName.SCHEDULE, TaskName.REVIEW
         self._app.task(name=schedule.value, queue=schedule.queue)(self._schedule)
         self._app.task(name=review.value, queue=review.queue, retry=Backoff())(self._review)
@@ -90,7 +95,7 @@ class Worker:
             await publish_statuses(context, uids)
 
         async def sweep(timestamp: int) -> None:
-            del timestamp  # when it was to run; it does not matter
+            del timestamp  # the planned time, which does not matter
             await maintenance.sweep()
 
         async def maintain(timestamp: int) -> None:
@@ -103,7 +108,7 @@ class Worker:
             (TaskName.MAINTAIN, maintain, context.settings.maintain_interval_s),
         )
         for name, body, seconds in periodic:
-            # No retry: it does not go together with a queueing lock, and the next time comes.
+            # No retry: it is not compatible with a queueing lock, and the next run comes anyway.
             task = self._later.task(name=name.value, queue=LATER, queueing_lock=name.value)(body)
             self._later.periodic(cron=every(seconds))(task)
 
@@ -137,7 +142,7 @@ class Worker:
         liveness.expect(MAINTAIN, patience_s=patience_s, is_periodic=True)
 
     async def _keep_running(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
-        """Start ``body`` again whenever it ends, ever slower while it keeps failing."""
+        """Start ``body`` again whenever it ends, more slowly each time while it fails."""
         pause = RESTART_MIN_S
         clock = self._context.clock
         while True:
@@ -179,7 +184,7 @@ class Worker:
         )
 
     async def _lead_while_possible(self) -> None:
-        """Wait for the matcher's role, then match until it is lost."""
+        """Wait for the matcher's role, then match until the role is lost."""
         context = self._context
         duration_s = context.settings.matcher_lease_s
         while True:

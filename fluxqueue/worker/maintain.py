@@ -1,10 +1,10 @@
-"""The periodic tasks: what keeps the queue going when something was lost, and what cleans up.
+"""The periodic tasks: recover what was lost, and clean up.
 
-``sweep`` is the net under every crash: tasks of workers that died run again, and what is owed and
-in no task is deferred. ``maintain`` is coarser: old finished rows, and the drift view, which must
-be empty: what stands in it twice is repaired where that is safe, else reported with the way out.
-Rows and cluster are compared by the controller, which alone sees the cluster
-(``controller.observing.resync``).
+``sweep`` recovers after any crash. Tasks of crashed workers run again, and pending actions without
+a task are deferred. ``maintain`` runs less often. It deletes old finished rows and checks the drift
+view, which must be empty. Drift that is present twice is repaired if that is safe, else reported
+with the way out. The controller compares rows and cluster (``controller.observing.resync``),
+because only it observes the cluster.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from fluxqueue.worker.context import WorkerContext
 logger = logging.getLogger(__name__)
 
 SWEEP, MAINTAIN = "sweep", "maintain"
-"""Their names where the times of loops are reported."""
+"""The names of these loops where the times of loops are reported."""
 
 SWEEP_S = 2
-"""How often somebody looks for what was lost."""
+"""The interval in seconds between two searches for lost tasks."""
 
 GRACE_S = 3.0
-"""How long something may be owed before a task for it must be there."""
+"""How long an action may be pending before a task for it must exist (seconds)."""
 
 Drift = frozenset[tuple[str, str]]
 """Broken invariants with their subjects."""
 
 
 class Maintenance:
-    """The periodic tasks of one worker; any worker may run each, and repeating one is harmless."""
+    """Run the periodic tasks. Any worker may run each, and repetitions are harmless."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
         self._drift: Drift = frozenset()
 
     async def sweep(self) -> None:
-        """Give the tasks of dead workers to others, and defer what is owed and in no task."""
+        """Give tasks of crashed workers to others. Defer pending actions without a task."""
         with self._context.liveness.turn(SWEEP):
             await self._sweep()
 
@@ -58,9 +58,10 @@ class Maintenance:
             logger.info("was owed and in no task", extra={"action": task, "number": number})
 
     async def maintain(self) -> None:
-        """Prune, repair and report once. Only drift that lasts from one time to the next.
+        """Prune, repair and report once.
 
-        What fails of it keeps nothing else from being done.
+        Only drift that lasts from one run to the next is repaired. A step that fails does not
+        prevent the others.
         """
         with self._context.liveness.turn(MAINTAIN):
             await self._maintain()
@@ -99,6 +100,7 @@ class Maintenance:
         now = frozenset((row["invariant"], row["subject"]) for row in rows)
         for row in rows:
             logger.error("drift", extra={"action": "drift", **row})
+        # Drift that is seen once may be a change under way. A repair could interfere with it.
         for invariant in sorted({invariant for invariant, _ in now & self._drift}):
             healed = await drift_repair.repair(self._context.database, invariant)
             extra = {"action": "heal", "invariant": invariant, "healed": healed}

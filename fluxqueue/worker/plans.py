@@ -1,8 +1,8 @@
-"""What the matcher remembers from one cycle to the next: promises, and what was told to whom.
+"""What the matcher remembers between cycles: promises, and what was reported to each job.
 
-Belongs to ``schedule.CycleRunner`` and lives as long as its matcher: after any failure both are
-read again from the rows. The forecast runs after cycles that left nothing to do, in a transaction
-of its own, and never takes more than a small share of the matcher's time.
+It belongs to ``schedule.CycleRunner`` and exists as long as its matcher. After any failure both are
+read again from the rows. The forecast runs after cycles that left nothing to do, in its own
+transaction. It never takes more than a small share of the matcher's time.
 """
 
 from __future__ import annotations
@@ -28,35 +28,43 @@ from fluxqueue.scheduler.promises import Mishaps, Promises
 from fluxqueue.worker.context import WorkerContext
 
 TIME_SHARE = 0.05
-"""Of the matcher's time, at most this goes into forecasts."""
+"""The largest share of the matcher's time that forecasts take."""
 
 BUDGET_S = 1.0
-"""A forecast plans for so long, and no cycle runs meanwhile: a thousand small jobs behind a full
-cluster of 1,000 nodes."""
+"""The planning time of one forecast in seconds. No cycle runs meanwhile.
+
+It is enough for a thousand small jobs behind a full cluster of 1,000 nodes.
+"""
 
 FRONT = 200
-"""Those first in the forecast are told at once what has changed ..."""
+"""A change is reported at once to this many jobs, the first of the forecast."""
 
 PATIENCE_S = 30
-"""... and the others so often at most: a start changes the place of all who wait."""
+"""The shortest time in seconds between two reports to each of the other jobs.
+
+A start changes the place of all waiting jobs.
+"""
 
 BURST_INTERVALS = 4
-"""While work keeps starting, a forecast waits for so many intervals more at most."""
+"""The most further intervals that a forecast waits while jobs keep starting."""
 
 RESERVED = "reserved"
-"""Stands for the cycle's own reason of those that hold a reservation."""
+"""Represents the cycle's own reason for jobs that hold a reservation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a FluxJob was told, in place of which reason of the cycle (None: of any), and when."""
+    """Hold what was reported to a FluxJob, and when.
+
+    ``instead_of``: the reason of the cycle that it replaces. None: any reason.
+    """
 
     instead_of: str | None
     outlook: Outlook
     at_s: int = 0
 
     def may_stay(self, new: Outlook, now_s: int, *, is_in_front: bool) -> bool:
-        """Whether there is no need, or no hurry, to tell ``new`` instead."""
+        """Return whether it is not necessary, or not urgent, to report ``new`` instead."""
         is_early = not is_in_front and now_s - self.at_s < PATIENCE_S
         is_same_kind = self.outlook.kept_back == new.kept_back
         return (is_early and is_same_kind) or new.is_as_good_as(self.outlook, now_s)
@@ -64,7 +72,7 @@ class Told:
 
 @dataclass(slots=True)
 class Cycle:
-    """One cycle: what it was given and what it decided."""
+    """Hold the input and the decisions of one cycle."""
 
     queue: Sequence[PendingJob]
     decisions: Decisions
@@ -76,7 +84,7 @@ class Cycle:
 
 @dataclass(slots=True)
 class Plans:
-    """Promises, reservations and words of one matcher."""
+    """Keep the promises, reservations and reports of one matcher."""
 
     context: WorkerContext
     role: str
@@ -90,14 +98,14 @@ class Plans:
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
     settled: Counter[str] = field(default_factory=Counter)
-    """What became of the promises of those that the last cycle started."""
+    """The outcomes of the promises to jobs that the last cycle started."""
     planned: dict[str, Placement] = field(default_factory=dict)
-    """What the last forecast planned for those that wait, by UID."""
+    """The placements that the last forecast planned for waiting jobs, by UID."""
     _since_s: float = 0.0
     _due_s: float = 0.0
 
     async def load(self, tx: Transaction, matcher: Matcher, now: int) -> None:
-        """Read everything again; the matcher has been."""
+        """Read everything again, as the matcher was read again."""
         self.look(matcher, now)
         self._promises = Promises(await outlook.read_promises(tx))
         self._stored = await outlook.read_reservations(tx)
@@ -109,17 +117,17 @@ class Plans:
     # --- around a cycle --------------------------------------------------------------------------
 
     def look(self, matcher: Matcher, now: int) -> None:
-        """Before changes are taken in: who overran, and how much room there was."""
+        """Note which jobs overran, and the capacity. Call this before the changes are applied."""
         self._overran = [uid for uid, one in matcher.ledger.live.items() if one.until < now]
         self._room = room(matcher.ledger)
 
     @property
     def reserved(self) -> Mapping[str, Placement]:
-        """The reservations of the last cycle, by UID."""
+        """Return the reservations of the last cycle, by UID."""
         return self._reserved
 
     def promised(self, matcher: Matcher, queue: Sequence[PendingJob]) -> Mapping[str, Placement]:
-        """The reservations of the cycle before, for ``run_cycle``."""
+        """Return the reservations of the cycle before, for ``run_cycle``."""
         if self._stored:
             for job in queue:
                 one = self._stored.get(job.uid)
@@ -138,7 +146,7 @@ class Plans:
     async def note(
         self, tx: Transaction, matcher: Matcher, cycle: Cycle, topped_up: Sequence[str]
     ) -> None:
-        """After ``run_cycle``: write down new promises and excuses."""
+        """Store new promises, and the reasons for broken ones. Call this after ``run_cycle``."""
         decisions = cycle.decisions
         mishaps = await self._mishaps(tx, matcher, topped_up)
         changed = self._promises.take_in(cycle.queue, decisions, now=cycle.now, mishaps=mishaps)
@@ -149,7 +157,7 @@ class Plans:
         self.settled = Counter(filter(None, outcomes))
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
-        # Where nobody waits nobody is told anything, so no cycle is run for the sake of it.
+        # If no job waits, there is nothing to report, so no cycle runs for a forecast alone.
         is_anybody_told = bool(decisions.waiting or decisions.reserved or self._told)
         if not is_anybody_told:
             self.planned = {}
@@ -179,7 +187,7 @@ class Plans:
         )
 
     def words(self, decisions: Decisions) -> Mapping[str, Outlook]:
-        """What stays told, by UID: the cycle's own reason is still the one it was told for."""
+        """Return the reports that stay, by UID, because the cycle's own reason is unchanged."""
         reasons = {job.uid: reason for job, reason in decisions.waiting}
         reasons |= {job.uid: RESERVED for job, _ in decisions.reserved}
         return {
@@ -191,7 +199,7 @@ class Plans:
     # --- forecasts -------------------------------------------------------------------------------
 
     def is_due(self) -> bool:
-        """Whether a forecast waits to be made, or what was told has been overtaken by time."""
+        """Return whether a forecast is pending, or time has overtaken what was reported."""
         if self.context.clock.monotonic_s() < self._due_s:
             return False
         return self._last is not None or self._is_overtaken()
@@ -207,18 +215,18 @@ class Plans:
         return min(starts, default=now + 1) <= now
 
     def _is_in_a_burst(self, cycle: Cycle) -> bool:
-        """Whether work has just started, and more may come: decisions go before estimates."""
+        """Return whether jobs just started and more may follow, so decisions go first."""
         patience_s = BURST_INTERVALS * self.context.settings.forecast_interval_s
         is_patient = self.context.clock.monotonic_s() < self._since_s + patience_s
         return is_patient and bool(cycle.decisions.allocated)
 
     async def forecast(self, matcher: Matcher) -> None:
-        """Make a forecast if one is due, and tell those for whom it changes something.
+        """Make a forecast if one is due, and report to the jobs for which it changes something.
 
         Raises
         ------
         LostLeadership
-            The term is over; nothing was told.
+            The term is over. Nothing was reported.
         """
         settings, clock = self.context.settings, self.context.clock
         cycle = self._last

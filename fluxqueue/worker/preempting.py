@@ -1,7 +1,7 @@
-"""Preemption around a cycle: what it is to know, and afterwards who is told and asked to leave.
+"""Preemption around a cycle: its input before, and the actions on victims afterwards.
 
-Belongs to ``schedule.CycleRunner``. Where no queue asks for preemption it costs nothing. What is
-decided stands in the rows; here is only remembered whether there is anything to do.
+It belongs to ``schedule.CycleRunner``. If no queue uses preemption, it costs nothing. The decisions
+are in the rows. This module only remembers whether there is anything to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OUTCOMES = {PLANNED: "planned", PREEMPTED: "requeued", SPARED: "spared"}
 
 @dataclass(slots=True)
 class Preempting:
-    """Who makes way for whom, for one holder of the matcher's role."""
+    """Track preemptors and their victims, for one holder of the matcher's role."""
 
     context: WorkerContext
     role: str
@@ -36,20 +36,20 @@ class Preempting:
     _is_known: bool = False
 
     def forget(self) -> None:
-        """The matcher is read anew, and so is this."""
+        """Forget what is known, because the matcher is read again, and this with it."""
         self._is_known, self._is_owed = False, True
 
     def is_due(self, now: int) -> bool:
-        """Whether somebody is to be told, to leave or to be spared."""
+        """Return whether a victim is to be notified, preempted or spared."""
         return self._is_owed or (self._next_at is not None and self._next_at <= now)
 
     async def look(self, tx: Transaction, rules: Mapping[str, QueueRules]) -> None:
-        """Read who makes way for whom; ``rules`` are those of the cycle before.
+        """Read the preemptions under way. ``rules`` are those of the cycle before.
 
-        To be called before the ledger takes in what has changed. Then who leaves in between is one
-        who has still to leave, which is no error: the ledger is asked what there is without him.
-        The other way round he would have left here and still be in the way there, and the claim on
-        what he leaves would be given up as impossible.
+        Call this before the ledger takes the changes. A victim that ends in between then still
+        counts as leaving. That is no error: the ledger is asked what is free without it. In the
+        other order it would have ended here and still occupy its nodes there. The claim on what it
+        frees would then be given up as impossible.
         """
         if _asking(rules) or self._under_way or not self._is_known:
             self._under_way = await preemption.read_under_way(tx)
@@ -62,7 +62,10 @@ class Preempting:
         queue: Sequence[PendingJob],
         promised: Mapping[str, Placement],
     ) -> Preemptions:
-        """What a cycle over ``queue`` is to know; ``promised``: reservations of the one before."""
+        """Return the preemption input of a cycle over ``queue``.
+
+        ``promised``: the reservations of the cycle before.
+        """
         asking = _asking(rules)
         if not asking and not self._under_way:
             return NO_PREEMPTIONS
@@ -79,19 +82,19 @@ class Preempting:
         return Preemptions(candidates, standings, self._under_way, claims)
 
     async def store(self, tx: Transaction, decisions: Decisions) -> None:
-        """Write down what a cycle decided."""
+        """Store what a cycle decided."""
         if self._under_way or decisions.preempted:
             await preemption.store(tx, decisions, self._under_way)
             is_over = self._under_way.keys() - decisions.making_way.keys()
             self._is_owed = self._is_owed or bool(is_over or decisions.preempted)
 
     async def carry_out(self, now: int) -> None:
-        """Do what is owed; ``now`` is the time of the last cycle.
+        """Carry out the pending actions. ``now`` is the time of the last cycle.
 
         Raises
         ------
         LostLeadership
-            Another worker has taken the role over, and does it.
+            Another worker has taken the role over, and carries them out.
         """
         async with self.context.database.begin() as tx:
             await check_term(tx, self.role, self.term)
@@ -102,5 +105,5 @@ class Preempting:
 
 
 def _asking(rules: Mapping[str, QueueRules]) -> dict[str, PreemptionRules]:
-    """What the queues that have others make way ask, by name."""
+    """Return the rules of the queues that use preemption, by name."""
     return {name: one.preemption for name, one in rules.items() if one.preemption is not None}

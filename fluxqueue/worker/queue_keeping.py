@@ -1,7 +1,7 @@
-"""What the holder of the matcher's role does for the named queues beside matching.
+"""The upkeep of the named queues, by the holder of the matcher's role.
 
-At intervals it computes fair shares, and writes the counts that FluxQueues show. Neither goes with
-each FluxJob: both are bounded in rate, and both write only what has changed.
+At intervals it computes fair shares, and writes the counts that FluxQueues show. Neither is done
+for each FluxJob. Both have a bounded rate and write only what has changed.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from fluxqueue.worker.context import WorkerContext
 logger = logging.getLogger(__name__)
 
 LOOP = "queues"
-"""Its name where the times of loops are reported."""
+"""The name of this loop where the times of loops are reported."""
 
 STATUS_S = 2.0
-"""The counts of a queue are written at most this often."""
+"""The shortest interval in seconds between two writes of a queue's counts."""
 
 LEVELS_S = 60.0
-"""The places of each level are counted this often."""
+"""The interval in seconds at which the places of each level are counted."""
 
 
 class QueueKeeper:
-    """Keeps shares and counts up to date while its term lasts."""
+    """Keep shares and counts up to date while the term lasts."""
 
     def __init__(self, context: WorkerContext, role: str, term: int) -> None:
         self._context, self._role, self._term = context, role, term
@@ -68,12 +68,12 @@ class QueueKeeper:
             except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
                 logger.warning("will try again", extra={"action": "queues", "error": str(error)})
             except Exception:
-                # A defect here may cost a count, never the matching beside it.
+                # A defect here may lose a count, but must not stop the matching beside it.
                 logger.exception("keeping the queues failed")
             await clock.sleep(STATUS_S)
 
     async def turn(self) -> None:
-        """Do what is due."""
+        """Compute shares and write counts if they are due."""
         now_s = self._context.clock.monotonic_s()
         if now_s - self._shares_at_s >= self._context.settings.fair_share_interval_s:
             self._shares_at_s = now_s
@@ -89,7 +89,7 @@ class QueueKeeper:
     # --- fair share ----------------------------------------------------------------------------
 
     async def share(self) -> int:
-        """Compute all shares anew; give the number of FluxJobs whose priority has changed."""
+        """Compute all shares again. Return the number of FluxJobs with a changed priority."""
         async with self._context.database.begin() as tx:
             await check_term(tx, self._role, self._term)
             rules = {
@@ -115,7 +115,7 @@ class QueueKeeper:
     # --- what FluxQueues show ------------------------------------------------------------------
 
     async def show(self) -> int:
-        """Write the counts of the queues where they have changed; give the number of writes."""
+        """Write the counts of queues that have changed. Return the number of writes."""
         last = await last_transition(self._context.database)
         figures = await read_figures(self._context.database, with_counts=self._must_count(last))
         if self._seen is not None and not self._must_count(last):
@@ -127,7 +127,7 @@ class QueueKeeper:
                 written += await self._show_one(one)
             except (ApiUnavailable, DatabaseUnavailable):
                 raise
-            except Exception as error:  # noqa: BLE001  one queue must not keep the others away
+            except Exception as error:  # noqa: BLE001  one queue must not block the others
                 metrics.ROWS_SKIPPED.labels("queue").inc()
                 extra = {"action": "queues", "queue": one.name, "error": str(error)}
                 logger.warning("counts of a queue not written", extra=extra)
@@ -175,7 +175,7 @@ class QueueKeeper:
 
 
 def compute_shares(rules: Mapping[str, QueueRules], read: SharesRead) -> dict[QueueUser, Share]:
-    """Decay what was used before, add what was held since, and turn it into points."""
+    """Return shares: decay earlier use, add what was held since, and convert it to points."""
     used: dict[QueueUser, float] = defaultdict(float)
     half_lives = {name: one.fair_share.half_life_s for name, one in rules.items() if one.fair_share}
     for pair, old in read.old.items():
@@ -208,7 +208,7 @@ def render_status(
     at_s: int,
     levels: Sequence[LevelCount],
 ) -> dict[str, Any]:
-    """Render a whole status; conditions that stay as they are keep their time."""
+    """Return a whole status. Conditions that do not change keep their time."""
     spec = figures.spec
     is_enabled, is_started = spec.get("enabled", True), spec.get("started", True)
     wanted = (

@@ -1,11 +1,12 @@
-"""The ``release`` task: workload objects are made what their rows say.
+"""The ``release`` task: change workload objects to what their rows require.
 
-R goes into the FluxJob's status first, then the BatchJob is let go; where all its slots lie on one
-node, its pod template takes the node and loses our gate in the same patch. Where many of these
-start at once, the status is put off: until it comes the template says the same. What else can be
-suspended (``kinds.suspended_owner``) is let go by its own field. A row that wants its object
-suspended, or deleted, gets that. What was done is written down at the end; a
-row that wants something else by then owes another release.
+R goes into the FluxJob's status first. Then the BatchJob is released. If all its slots are on one
+node, the same patch adds the node to its pod template and removes our gate. If many of these start
+at once, their status updates are deferred. Until then the template shows the same.
+
+Other objects that can be suspended (``kinds.suspended_owner``) are released by their own field. If
+a row requires that its object is suspended or deleted, this task does that. The result is recorded
+at the end. If a row requires something else by then, another release is pending.
 """
 
 from __future__ import annotations
@@ -39,17 +40,19 @@ from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import controller_owner
 
 RUSH = 10
-"""More starts than these within the time between two statuses are many; whoever submits some by
-hand sees each start at once."""
+"""More starts than this within the time between two status updates are a burst.
+
+A user who submits a few jobs by hand sees each start at once.
+"""
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
-    """Make the objects of the workloads that owe a release what their rows say.
+    """Carry out the pending releases of workloads, as their rows require.
 
     Raises
     ------
     EffectsFailed
-        Something has failed, and is owed further.
+        Something has failed, and stays pending.
     """
     parts, broken = await one_by_one(uids, lambda part: read_owed_releases(context.database, part))
     owed = [one for part in parts for one in part]
@@ -60,6 +63,7 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
         owed,
         lambda one: _release(context, one, rows.get(one.uid), is_put_off=one.uid in later),
     )
+    # Recorded after the effects: a row that changed meanwhile keeps its release pending.
     by_uid = {one.owed.uid: one for one in done}
     _, unfinished = await one_by_one(
         list(by_uid), lambda part: finish(context.database, [by_uid[uid] for uid in part])
@@ -69,7 +73,10 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
 
 
 def _let_go_in(workload: Mapping[str, Any]) -> int | None:
-    """The last generation in which it may have been let go, of one that is suspended."""
+    """Return the last generation in which a suspended object may have been released.
+
+    Return None if the object is not suspended.
+    """
     if not workload or not kind_of(workload).is_suspended(workload):
         return None
     return int(workload["metadata"].get("generation") or 1) - 1
@@ -82,10 +89,11 @@ def _lets_go(wanted: Wanted) -> bool:
 def _told_later(
     context: WorkerContext, owed: Sequence[OwedRelease], rows: Mapping[str, PublishedRow]
 ) -> frozenset[str]:
-    """Those whose pod template says where they run, while there are many: most will have ended by
-    the time that their start is told, so it need not be told by itself.
+    """Return the UIDs of starts that need no status update of their own, during a burst.
 
-    Only of a first start: of another one the status might go on saying where the one before was.
+    The pod templates of these jobs show where they run. Most jobs will have ended by the time that
+    their start is reported. This applies to first starts only. On a later start, the old status
+    might continue to show the nodes of the previous one.
     """
     pinned = [
         one.uid
@@ -107,13 +115,15 @@ async def _release(
     if wanted is None:
         return Released(owed)
     written = None
+    # The status comes first: pods must not run before R shows where.
     if row is not None and row.version > row.published and not is_put_off:
         written = await write_status(context, row)
     try:
         stored = await _make(context, wanted, row)
     except NotFound:
-        return Released(owed, written=written)  # its deletion gives back what it holds
+        return Released(owed, written=written)  # its deletion frees what it holds
     except (Conflict, Invalid):
+        # Another object may have this name by now. A retry against it would never succeed.
         if await _is_same(context, wanted):
             raise
         return Released(owed, written=written)
@@ -136,7 +146,7 @@ async def _release(
 
 
 def _read(wanted: Wanted, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A workload object, as its entry takes it."""
+    """Return a workload object in the form that its entry takes."""
     return kind_in_row(wanted.kind, wanted.owner).read(stored, wanted.owner)
 
 
@@ -166,7 +176,7 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
 
 
 async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
-    """Delete what a group is made of: BatchJobs, which would make their pods again, and Pods."""
+    """Delete the members of a group: Pods, and BatchJobs, which would create their pods again."""
     client, at = context.client, wanted.namespace
     for uid, name in wanted.members:
         try:
@@ -182,14 +192,14 @@ async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
                     job, at, owner["name"], uid=owner["uid"], propagation="Background"
                 )
         except (NotFound, Conflict):
-            continue  # it is gone, or goes with the BatchJob
+            continue  # it is deleted already, or is deleted with the BatchJob
 
 
 async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
-    """It waits its turn: its pods must not be there, and its deadline must not run.
+    """Suspend a workload, so that it has no pods and its deadline does not run.
 
-    Where its template names the node of its last release, that goes and our gate comes back, as
-    soon as the API server lets a template be changed: when its BatchJob has been suspended.
+    If its template names the node of its last release, that node is removed and our gate is added
+    again. The API server permits this change once the BatchJob has been suspended.
     """
     client = context.client
     at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
@@ -199,6 +209,8 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
     workload = _read(wanted, stored)
     kind = kind_of(workload)
     is_suspended = kind.is_suspended(workload)
+    # Its author has resumed it meanwhile. The controller must observe that before it is suspended
+    # again.
     if wanted.is_authors and not is_suspended:
         return stored
     if wanted.is_pinned and not is_managed(workload):
@@ -210,7 +222,7 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
 
 
 async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
-    """Tell a write that was refused from one that met another object of the same name."""
+    """Return whether a refused write was for this object, not another one of the same name."""
     at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
     try:
         found = await context.client.get(*at)

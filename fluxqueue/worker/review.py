@@ -1,11 +1,11 @@
-"""The ``review`` task: a PlacementReview is answered, once, in its status.
+"""The ``review`` task: answer a PlacementReview, once, in its status.
 
-Run by the worker that holds the matcher's role, between two cycles, on the graph as the last one
-left it (``schedule.CycleRunner.between_cycles``). Reviews are questions: nothing of the queue is
-changed, and what is lost is asked again by its user.
+It runs on the worker that holds the matcher's role, between two cycles. It uses the graph as the
+last cycle left it (``schedule.CycleRunner.between_cycles``). Reviews are questions, so they change
+nothing in the queue. If a review is lost, its user asks again.
 
-The answer depends on the asker (``spec.asker``, written by admission). It names a job in the way
-only if the API server lets the asker read its FluxJob.
+The answer depends on the asker (``spec.asker``, written by admission). It names a blocking job only
+if the API server permits the asker to read its FluxJob.
 """
 
 from __future__ import annotations
@@ -65,13 +65,16 @@ _STARTED = frozenset({S.ALLOCATED, S.RUNNING})
 FAILED = "it could not be answered; the log of the worker that holds the matcher says why"
 
 ANSWER_S = 0.8
-"""So long an answer may take at most."""
+"""The time limit of one answer (seconds)."""
 
 TIME_SHARE = 0.2
-"""Of the matcher's time, reviews get so much at most, however many are asked."""
+"""The largest share of the matcher's time that reviews take, whatever their number."""
 
 CRASHES_MAX = 1
-"""Workers that may die during one answer. A review that ends its worker would end each one."""
+"""The most workers that may crash during one answer.
+
+A review that crashes its worker would crash each one.
+"""
 
 CRASHED = "its answer was begun before, and its worker did not survive it"
 
@@ -80,14 +83,14 @@ RELEASED = Change("hold", "false", "if it is released")
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """An answer, with what is known of the FluxJob that was asked about."""
+    """Hold an answer, with what is known about the FluxJob in question."""
 
     answer: Answer
     known: Mapping[str, Any]
 
 
 class Reviewer:
-    """Answers reviews with one matcher, as long as its owner holds the role."""
+    """Answer reviews with one matcher, while its owner holds the role."""
 
     def __init__(self, context: WorkerContext, runner: CycleRunner) -> None:
         self._context, self._runner = context, runner
@@ -96,15 +99,15 @@ class Reviewer:
         self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
 
     async def review(self, namespace: str, name: str, uid: str, *, crashes: int = 0) -> None:
-        """Answer one, unless it is gone, another one of that name, or answered.
+        """Answer one review, unless it is gone, answered, or another one has its name.
 
-        ``crashes``: workers that died during this answer. After ``CRASHES_MAX`` the answer is that
-        the review is too complex.
+        ``crashes``: workers that crashed during this answer. After ``CRASHES_MAX`` the answer is
+        that the review is too complex.
 
         Raises
         ------
         ApiUnavailable, DatabaseUnavailable
-            Now is no time; the task is run again.
+            No answer is possible now. The task is run again.
         """
         context = self._context
         try:
@@ -123,7 +126,7 @@ class Reviewer:
         except FluxQueueError:
             raise
         except Exception:
-            # A defect would be met again by each repetition.
+            # A defect would fail each retry in the same way, so the review gets an answer now.
             logger.exception("a review broke", extra={"action": "review", "uid": uid})
             status = render_refusal("Failed", FAILED, context.clock.now_s())
         await write_answer(context, namespace, name, status)
@@ -135,6 +138,7 @@ class Reviewer:
         rights = _Rights(self._context, asked.asker)
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
+        # Outside the matcher's lock: a pause inside would delay the cycles, not only the reviews.
         rest_s = self._rest_until_s - self._context.clock.monotonic_s()
         if rest_s > 0:
             await self._context.clock.sleep(rest_s)
@@ -148,7 +152,7 @@ class Reviewer:
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
 
     async def _with_class(self, asked: Asked) -> Asked:
-        """With the value of its PriorityClass; one that is not there (yet) counts as none."""
+        """Return the question with the value of its PriorityClass, if that class exists."""
         if asked.priority_class is None:
             return asked
         try:
@@ -189,7 +193,7 @@ class Reviewer:
         )
 
     def _work(self) -> Work:
-        """What one answer may cost, in steps and in time: no cycle runs meanwhile."""
+        """Return the bound of one answer in steps and time, because no cycle runs meanwhile."""
         clock = self._context.clock
         until_s = clock.monotonic_s() + ANSWER_S
         return Work(REVIEW_STEPS, "this question", lambda: clock.monotonic_s() >= until_s)
@@ -210,14 +214,14 @@ def _word(error: InvalidInput) -> str:
 
 
 def _rest_until(began_s: float, ended_s: float) -> float:
-    """When the next one may be answered, so that all of them get no more than ``TIME_SHARE``."""
+    """Return when the next review may be answered, so that ``TIME_SHARE`` is kept."""
     return ended_s + (ended_s - began_s) * (1 / TIME_SHARE - 1)
 
 
 async def write_answer(
     context: WorkerContext, namespace: str, name: str, status: Mapping[str, Any]
 ) -> None:
-    """Write a status; the first one stands (a rule of the definition)."""
+    """Write a status. The first one stays (a rule of the definition)."""
     at = (PLACEMENT_REVIEWS, namespace, name)
     try:
         await context.client.patch(
@@ -226,13 +230,17 @@ async def write_answer(
     except NotFound:
         return
     except (Conflict, Invalid):
+        # Race: another worker may have answered first. Its answer stays, and this is no failure.
         there = await context.client.get(*at)
         if not (there.get("status") or {}).get("answeredAt"):
             raise
 
 
 class _NotThere(InvalidInput):
-    """There is no such FluxJob, or none that the asker may read: he is not told which."""
+    """Report that the FluxJob does not exist or that the asker may not read it.
+
+    The asker does not learn which of the two is the case.
+    """
 
     def __init__(self, namespace: str, name: str) -> None:
         super().__init__(
@@ -244,14 +252,14 @@ class _NotThere(InvalidInput):
 
 
 class _Rights:
-    """What one asker may read, asked of the API server once for each namespace."""
+    """Find what one asker may read. The API server is asked once for each namespace."""
 
     def __init__(self, context: WorkerContext, asker: Asker) -> None:
         self._client, self._asker = context.client, asker
         self._known: dict[tuple[str, str], bool] = {}
 
     async def may_read(self, namespace: str, name: str = "") -> bool:
-        """Whether he may read the FluxJobs of ``namespace``, or that one."""
+        """Return whether the asker may read the FluxJobs of ``namespace``, or the named one."""
         key = namespace, name
         if key not in self._known:
             self._known[key] = await self._ask(namespace, name)
@@ -259,7 +267,7 @@ class _Rights:
 
     async def _ask(self, namespace: str, name: str) -> bool:
         if not self._asker.username:
-            return False  # it has not passed by admission
+            return False  # it has not passed admission
         try:
             return await may(self._client, self._asker, "get", FLUXJOBS, namespace, name)
         except ApiUnavailable:
@@ -277,7 +285,7 @@ def _known(row: AskedFluxJob) -> dict[str, Any]:
 
 
 def _of_the_past(row: AskedFluxJob) -> Answer:
-    """What has its nodes, or has ended, needs no matcher."""
+    """Return the answer for a job that has its nodes or has ended, without the matcher."""
     if FluxJobState(row.state) in _STARTED:
         outcome = Outcome(
             Verdict.NOW, Reason.RUNNING, f"is {row.state}", row.allocated_at, nodes=tuple(row.nodes)
@@ -289,7 +297,7 @@ def _of_the_past(row: AskedFluxJob) -> Answer:
 
 
 def _wanted(row: AskedFluxJob | None, asked: Asked, uid: str) -> PendingJob:
-    """What is asked for, before its queue has said anything."""
+    """Return the job in question, before the rules of its queue apply."""
     newcomer = PendingJob(
         f"review/{uid}",
         NEWCOMER,
@@ -314,7 +322,7 @@ def _asked_priority(row: AskedFluxJob | None, asked: Asked) -> int:
 
 
 def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: Scene) -> PendingJob:
-    """With the priority and the duration that its queue gives it."""
+    """Return the job with the priority and the duration that its queue gives it."""
     rules = scene.queues.rules.get(job.queue)
     default_s = rules.default_duration_s if rules is not None else None
     request = replace(
@@ -324,7 +332,7 @@ def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: Scene) -> P
 
 
 async def _with_candidates(tx: Transaction, scene: Scene, job: PendingJob, asked: int) -> Scene:
-    """With those who could make way for it, where its queue lets it have them requeued."""
+    """Return the scene with possible victims, if the queue of the job permits preemption."""
     rules = scene.queues.rules.get(job.queue)
     if rules is None or rules.preemption is None:
         return replace(scene, preemptions=replace(scene.preemptions, candidates=(), standings={}))
@@ -335,7 +343,7 @@ async def _with_candidates(tx: Transaction, scene: Scene, job: PendingJob, asked
 
 
 def _keeper(row: AskedFluxJob | None, asked: Asked, now: int) -> Keeper | None:
-    """What else than resources it waits for."""
+    """Return what the job waits for besides resources, or None."""
     if row is not None:
         return _keeper_of(row) if FluxJobState(row.state).is_waiting else None
     wishes = asked.wishes
