@@ -168,7 +168,7 @@ class ApiError(FluxQueueError):
 
     @property
     def is_namespace_ending(self) -> bool:
-        """Whether nothing new is accepted because the namespace is being deleted (a 403)."""
+        """Return whether nothing new is accepted because the namespace is being deleted (a 403)."""
         causes = (self.body.get("details") or {}).get("causes") or ()
         return any(cause.get("reason") == "NamespaceTerminating" for cause in causes)
 

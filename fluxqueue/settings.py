@@ -34,7 +34,7 @@ _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
-    """How one field is read: its environment variable, its meaning, the allowed values."""
+    """Define how one field is read: its environment variable, its meaning, the allowed values."""
 
     name: str
     help: str

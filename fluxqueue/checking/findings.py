@@ -30,7 +30,7 @@ class Finding:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What stays the same while one difference lasts."""
+        """Return the identity of a difference, which stays the same while it lasts."""
         return self.invariant, self.subject
 
     def to_json(self) -> dict[str, Any]:

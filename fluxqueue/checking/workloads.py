@@ -35,7 +35,7 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
 
 
 def stranded(view: View) -> Iterator[Finding]:
-    """What waits for us, held, has a row that has not ended: no other would ever start it."""
+    """Report held workloads with an ended row, because nothing would ever start them."""
     for uid, workload in view.workloads.items():
         row = view.row_of.get(uid)
         if row is None or not FluxJobState(row.state).is_final or row.is_cancelled:

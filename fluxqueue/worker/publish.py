@@ -114,8 +114,8 @@ async def write_status(context: WorkerContext, row: PublishedRow) -> Written:
     """Write one status, unless it is stale, or the object is gone or another workload's.
 
     A status is stale if the object shows a newer one. The API server refuses a stale status and
-    that of another workload (rules of the definition). This UID is the only one that it checks when
-    a status is written.
+    that of another workload (rules of the definition). The workload's UID in the status is the only
+    UID that it checks in a status write.
     """
     written = Written(row.uid, row.version)
     try:
@@ -274,7 +274,7 @@ async def tell(context: WorkerContext, row: PublishedRow) -> Told | None:
     state, word = S(row.state), _word(row)
     if word == row.told:
         return None
-    # A final state needs no Event here: the workload's own controller reports it.
+    # No Event for an end that its own controller reports. A requested cancellation gets one.
     if state not in _EVENTS or (state is S.CANCELLED and row.cancel_by is None):
         return Told(word, row.version)
     nodes = [slot["node"] for slot in row.slots]

@@ -115,7 +115,8 @@ async def _release(
     if wanted is None:
         return Released(owed)
     written = None
-    # The status comes first: pods must not run before R shows where.
+    # The status comes first: pods must not run before R is visible. If it is deferred, the template
+    # shows the node.
     if row is not None and row.version > row.published and not is_put_off:
         written = await write_status(context, row)
     try:
