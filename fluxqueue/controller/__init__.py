@@ -1,5 +1,5 @@
-"""The controller: sees the cluster, writes rows and defers tasks. It never matches.
+"""The controller: observes the cluster, writes rows and defers tasks. It never matches.
 
-``main`` chooses who leads and starts what the leader does: ``observing`` the cluster, kopf's
-operator of our own resources (``operator`` → ``steered``, ``reviews``), certificates, gauges.
+``main`` elects the leader and starts its parts: ``observing`` the cluster, kopf's operator for our
+own resources (``operator`` → ``steered``, ``reviews``), certificates and gauges.
 """

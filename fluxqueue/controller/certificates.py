@@ -1,11 +1,13 @@
-"""The webhook's certificates in the cluster: a Secret and the caBundle, kept as they should be.
+"""Keep the webhook's certificates in the cluster correct: a Secret and the caBundle.
 
-Run by the controller while it holds the Lease, and independent of the database: certificates
-expire also while that is away. Level-based: each round reads the Secret and the webhook
-configuration, asks ``certs.rotation.plan``, and writes the difference under the resourceVersions
-it has read, so that two controllers that both believe to lead cannot undo each other's work.
+The controller runs it while it holds the Lease. It does not need the database, because certificates
+expire also while that is unavailable.
 
-As long as the configuration does not exist nobody calls the webhook, and nothing is made.
+It is level-based. Each round reads the Secret and the webhook configuration, and asks
+``certs.rotation.plan``. It writes the difference under the resourceVersions that it read. So two
+controllers that both believe to lead cannot undo each other's work.
+
+Without a webhook configuration the webhook is never called, and nothing is made.
 """
 
 from __future__ import annotations
@@ -42,17 +44,17 @@ logger = logging.getLogger(__name__)
 
 ROUND_S = 5.0
 SETTLE_S = 2.0
-"""Pause after the callers' bundle has changed: API servers read it a moment after it is written."""
+"""Pause (seconds) after the caBundle has changed, because API servers read it a moment later."""
 
 STEPS_MAX = 6
 LOOP = "certificates"
 PATIENCE_S = 900.0
-"""One round may run into the time-outs and repeats of several requests."""
+"""Longest time (seconds) of a round, with the time-outs and retries of several requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """Which Secret and which configuration, and what the certificate is to be good for."""
+    """The Secret, the webhook configuration, and the hosts for which the certificate is valid."""
 
     namespace: str
     secret: str
@@ -61,7 +63,7 @@ class CertificateNames:
 
 
 class CertificateKeeper:
-    """Makes, repairs and renews; ``run`` for ever, or ``keep`` once."""
+    """Makes, repairs and renews certificates: ``run`` repeatedly, or ``keep`` once."""
 
     def __init__(
         self,
@@ -78,7 +80,7 @@ class CertificateKeeper:
         self._told = ""
 
     async def run(self) -> None:
-        """Keep everything right until cancelled."""
+        """Keep everything correct until cancelled."""
         try:
             while True:
                 self._heartbeats.beat(LOOP, within_s=PATIENCE_S)
@@ -94,7 +96,7 @@ class CertificateKeeper:
             self._heartbeats.stop(LOOP)
 
     def _tell(self, error: FluxQueueError) -> None:
-        """Say it once: what stays wrong must not fill the log."""
+        """Log an error once, so that a permanent error does not fill the log."""
         level = logging.DEBUG if str(error) == self._told else logging.ERROR
         if isinstance(error, ApiUnavailable | Conflict | Invalid):
             level = logging.INFO  # the next round reads again
@@ -106,14 +108,14 @@ class CertificateKeeper:
         self._told = str(error)
 
     async def keep(self) -> None:
-        """Take steps until nothing is left to be done.
+        """Take steps until nothing is left to do.
 
         Raises
         ------
         InvalidInput
             The Secret holds data that are not ours.
         Conflict, Invalid
-            Another wrote at the same time; the next round sees what.
+            Another process wrote at the same time. The next round reads again.
         ApiUnavailable, ApiError
             The API server cannot be reached or refuses.
         """
@@ -122,7 +124,7 @@ class CertificateKeeper:
                 return
 
     async def _step(self) -> bool:
-        """Read, compare, write at most once to each object; tell whether anything was written."""
+        """Read, compare, and write each object at most once. Return whether anything was written."""
         configuration = await self._find(MUTATING_WEBHOOKS, None, self._names.configuration)
         if configuration is None:
             return False
@@ -175,7 +177,7 @@ class CertificateKeeper:
         if secret is None:
             await self._client.create(SECRETS, names.namespace, body)
         else:
-            # With the resourceVersion that was read: a Conflict where another has written since.
+            # With the resourceVersion that was read: a Conflict if another process wrote since.
             await self._client.replace(SECRETS, names.namespace, names.secret, body)
         metrics.CERTIFICATE_CHANGES.labels("secret").inc()
         logger.info(
@@ -189,7 +191,7 @@ class CertificateKeeper:
         )
 
     async def _tell_callers(self, configuration: Object, bundle_pem: bytes) -> bool:
-        """Make the bundle the caBundle of every webhook; tell whether that changed anything."""
+        """Set the caBundle of every webhook to the bundle. Return whether that changed anything."""
         bundle = _encode(bundle_pem)
         webhooks = configuration.get("webhooks") or []
         stale = [
@@ -218,7 +220,7 @@ def _is_marked(secret: Object) -> bool:
 
 
 def _trusted_by_all(configuration: Mapping[str, Any]) -> list[x509.Certificate]:
-    """The CAs that stand in the caBundle of every webhook of the configuration."""
+    """Return the CAs that are in the caBundle of every webhook of the configuration."""
     bundles = [
         read_bundle(_decode(webhook["clientConfig"].get("caBundle") or ""))
         for webhook in configuration.get("webhooks") or ()

@@ -1,7 +1,7 @@
-"""Showing the queue's numbers as metrics, from the rows, in the leading controller alone.
+"""Show the numbers of the queue as metrics, from the rows, in the leading controller only.
 
-Started and cancelled by ``main`` with the leadership; a process that leads no longer shows nothing,
-so that two processes never show the same thing.
+``main`` starts and cancels it with the leadership. A process that no longer leads shows nothing, so
+two processes never show the same numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 INTERVAL_S = 10.0
 LOOP = "gauges"
 PATIENCE_S = 600.0
-"""One round may run into the time-outs of its statements."""
+"""Longest time (seconds) of a round, which may run into the time-outs of its statements."""
 
 _LIVE = tuple(state for state in FluxJobState if state not in FINAL)
 _WAITING = tuple(state for state in FluxJobState if state.is_waiting)
@@ -37,7 +37,7 @@ _ALL = (
 
 
 async def show_for_ever(database: Database, clock: Clock, heartbeats: Heartbeats) -> None:
-    """Read and show until cancelled; while the database is away nothing is shown."""
+    """Read and show until cancelled. While the database is unavailable, nothing is shown."""
     try:
         while True:
             heartbeats.beat(LOOP, within_s=PATIENCE_S)
@@ -56,7 +56,7 @@ async def show_for_ever(database: Database, clock: Clock, heartbeats: Heartbeats
 
 
 def show(found: QueueGauges) -> None:
-    """Replace all numbers; what has none is 0, so that its series does not end."""
+    """Replace all numbers. A missing number becomes 0, so that its series does not end."""
     hide()
     for queue in {queue for queue, _ in found.fluxjobs} | {"default"}:
         for state in _LIVE:
@@ -75,7 +75,7 @@ def show(found: QueueGauges) -> None:
 
 
 def hide() -> None:
-    """Show none of it."""
+    """Clear all numbers."""
     for gauge in _ALL:
         gauge.clear()
     metrics.DRIFT.set(0)

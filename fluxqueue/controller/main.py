@@ -1,7 +1,8 @@
-"""One controller process: while it holds the Lease it observes, and kopf runs in its loop.
+"""One controller process. While it holds the Lease it observes, and kopf runs in its loop.
 
-Entry point of ``fluxqueue controller``. Leadership is decided by a Lease, and each leader begins a
-new term in the database: an older leader that was paused can commit nothing after that.
+This is the entry point of ``fluxqueue controller``. A Lease decides which process leads. Each
+leader begins a new term in the database. After that, an older leader that was paused can commit
+nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ RESTART_S = 1.0
 
 
 class Controller:
-    """Observes while it leads; stands ready while another does."""
+    """Observes while it leads, and stands by while another process does."""
 
     def __init__(
         self,
@@ -99,12 +100,15 @@ class Controller:
 
     @property
     def is_synced(self) -> bool:
-        """Whether it is ready to do its part: as the leader it has seen all, else it stands by."""
+        """Return whether the process is ready.
+
+        A leader is ready when it has seen the whole cluster. Other processes stand by.
+        """
         is_behind = self._elector.is_leader and not (self._observer and self._observer.is_synced)
         return not is_behind
 
     def problem(self) -> str | None:
-        """What only a restart would mend, if anything: a loop that has ended or is stuck."""
+        """Return the problem that only a restart can solve, if any: a loop that ended or is stuck."""
         if self._electing is not None and self._electing.done():
             return "the election has ended"
         if self._elector.is_leader and any(task.done() for task in self._leading):
@@ -153,7 +157,7 @@ class Controller:
         ).run()
 
     async def _operate(self) -> None:
-        """Have kopf run our own resources."""
+        """Run kopf for our own resources, and restart it if it ends."""
         registry = build_registry(
             self._client.config,
             on_fluxjob_seen=lambda fluxjob: self._steering.see(dict(fluxjob)),
@@ -170,7 +174,7 @@ class Controller:
             await self._clock.sleep(RESTART_S)
 
     async def _observe(self) -> None:
-        """Observe under one database term after the other while the Lease is ours."""
+        """Observe while the process holds the Lease, under one database term after another."""
         while self._elector.is_leader:
             try:
                 term = await Term.begin(self._database, self._settings, self._clock, self._identity)
@@ -223,17 +227,21 @@ class Controller:
         )
 
     async def _on_fluxjob_let_go(self, fluxjob: Mapping[str, Any]) -> None:
-        """Delete it; where its workload still exists, the leader makes it again with its owner."""
+        """Delete a FluxJob without owner. If its workload exists, the leader creates it again.
+
+        The new FluxJob has the workload as its owner.
+        """
         meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
         has_object = kind_of_fluxjob(fluxjob).has_object
         observer = self._observer
         if not has_object and (observer is None or observer.stands(workload["uid"])):
-            return  # the observer takes it away with the last of its pods
+            return  # the observer deletes it with the last of its pods
+        # Before the deletion: its event may arrive first, and would count as a cancellation.
         self._steering.forgive(fluxjob)
         try:
             await self._client.delete(FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"])
         except (NotFound, Conflict):
-            return  # it is gone, or another of its name is there
+            return  # it is gone, or its name belongs to another
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

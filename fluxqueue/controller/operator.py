@@ -1,9 +1,9 @@
 """What kopf runs: our own resources, which are few and slow compared with pods.
 
-Part of the leading controller, in its event loop; pods, nodes and BatchJobs come through our own
-informers (``watches``). Handlers only pass things on. kopf's own peering is off: one active
-controller is chosen by a Lease (``main``). What kopf misses (a deletion that falls into a relist)
-a resync finds.
+Part of the leading controller, in its event loop. Pods, nodes and BatchJobs come through our own
+informers (``watches``). Handlers only pass events on. kopf's own peering is off, because a Lease
+chooses the one active controller (``main``). A resync finds what kopf misses, such as a deletion
+during a relist.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ def build_registry(
 ) -> kopf.OperatorRegistry:
     """Build the handlers of one operator.
 
-    Only ``on.event`` handlers: they cost no write. (Handlers of creation and update keep what they
-    have seen in an annotation of each object, one PATCH a change.)
+    There are only ``on.event`` handlers, because they cost no write. Handlers of creation and
+    update store what they have seen in an annotation of each object, which is one PATCH per change.
 
     Parameters
     ----------
-    on_fluxjob_seen, on_fluxjob_deleted : told of each FluxJob that is there, or is gone.
-    on_fluxjob_let_go : told of a FluxJob without an owner: no object stands for its workload, or
-        that was deleted with the wish to leave behind what it owns. No garbage collector takes it.
-    on_review_seen, on_review_deleted : told of each PlacementReview that is there, or is gone.
+    on_fluxjob_seen, on_fluxjob_deleted : called with each FluxJob that exists, or is gone.
+    on_fluxjob_let_go : called with a FluxJob without an owner, which is not garbage collected.
+        Either no object represents its workload, or that object was deleted and its dependents were
+        orphaned.
+    on_review_seen, on_review_deleted : called with each PlacementReview that exists, or is gone.
     """
     registry = kopf.OperatorRegistry()
 
@@ -83,7 +84,7 @@ def build_registry(
 
 
 class _NothingKept(kopf.DiffBaseStorage):
-    """No essence of any object is made, kept or compared: half of what an event costs."""
+    """Make, keep and compare no essence of any object, which saves half the cost of an event."""
 
     def build(self, **_: Any) -> kopf.BodyEssence:
         return kopf.BodyEssence()
@@ -96,7 +97,7 @@ class _NothingKept(kopf.DiffBaseStorage):
 
 
 class _NothingNoted(kopf.ProgressStorage):
-    """No handler of ours goes on where it left off: nothing is looked for in any object."""
+    """Store no progress of handlers: no object is searched for it."""
 
     def fetch(self, **_: Any) -> None:
         return None
@@ -133,7 +134,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.scanning.disabled = True
     settings.persistence.diffbase_storage = _NothingKept()
     settings.persistence.progress_storage = _NothingNoted()
-    # Else the process is killed ten minutes after kopf has ended, also by an error.
+    # Otherwise the process is killed ten minutes after kopf has ended, even by an error.
     settings.process.ultimate_exiting_timeout = None
     return settings
 
@@ -141,20 +142,20 @@ def _settings() -> kopf.OperatorSettings:
 async def run_operator(
     registry: kopf.OperatorRegistry, *, take_signals: Callable[[], None] = lambda: None
 ) -> None:
-    """Run kopf until cancelled, in the loop of others.
+    """Run kopf until cancelled, in a loop that has other tasks.
 
-    ``kopf.operator`` takes every task that was begun after it for one of its own, and cancels them
-    all when it ends, also by an error (a watch that is answered with 410 is one). Told to ignore
-    everybody, it cancels its root tasks alone, and those end whatever they have begun.
+    ``kopf.operator`` treats every task that began after it as its own. It cancels them all when it
+    ends, even by an error (a watch that is answered with 410 is one). With all tasks ignored, it
+    cancels only its root tasks. Those end the tasks that they have begun.
 
     Parameters
     ----------
-    take_signals : takes SIGTERM and SIGINT back, which kopf's start takes for itself.
+    take_signals : restores the handling of SIGTERM and SIGINT, which kopf takes over at its start.
 
     Raises
     ------
     Exception
-        What made kopf end; the caller starts it again.
+        The error that ended kopf. The caller starts it again.
     """
     try:
         tasks = await kopf.spawn_tasks(

@@ -1,9 +1,11 @@
-"""PlacementReviews on their way: who may ask now, who is to ask later, and what is old.
+"""PlacementReviews: pass them on at a bounded rate, and delete old ones.
 
-Told by kopf's handlers (``operator``); a loop of the leading controller passes each on to the
-worker that holds the matcher (task ``review``), so many to one user in a minute and so many to all.
-Answers stay for some minutes, then they are deleted. What is kept here is read again from the
-cluster when another controller leads; it then counts the minute anew.
+kopf's handlers (``operator``) report them. A loop of the leading controller passes each one to the
+worker that holds the matcher (task ``review``). The rate is limited per user and for all users
+together.
+
+Answers are deleted after some minutes. A new leader reads the reviews from the cluster again, and
+starts to count anew.
 """
 
 from __future__ import annotations
@@ -35,24 +37,24 @@ logger = logging.getLogger(__name__)
 
 
 LOOP = "reviews"
-"""Its name where the times of loops are reported."""
+"""Name of the loop in reports of loop times."""
 
 ALL_USERS = 10
-"""All users together are answered so many times as much as one."""
+"""The rate of all users together, as a multiple of the rate of one user."""
 
 LOOK_S = 5.0
-"""How often it is looked for what is old."""
+"""Interval (seconds) between two searches for old reviews."""
 
 BURST_S = 30.0
-"""Who has not asked for so long may ask as often as this time would have allowed."""
+"""A user without recent reviews may ask at once for as many as this time (seconds) allows."""
 
 _EVERYBODY = ""
 
 
 class Allowance:
-    """How often somebody may ask: the generic cell rate algorithm (ITU-T I.371), by name.
+    """The allowed rate of reviews by name: the generic cell rate algorithm (ITU-T I.371).
 
-    Pure; times are seconds of a monotonic clock. Who has not asked for a while is forgotten.
+    Pure. Times are seconds of a monotonic clock. Names without recent reviews are dropped.
     """
 
     def __init__(self, per_minute: int) -> None:
@@ -60,7 +62,7 @@ class Allowance:
         self._due_s: dict[str, float] = {}
 
     def take(self, who: str, now_s: float) -> float:
-        """Let ``who`` ask, and give 0; or give the seconds after which to try again."""
+        """Count one review of ``who`` and return 0, or return the seconds until the next try."""
         gap_s = self._gap_s / (ALL_USERS if who == _EVERYBODY else 1)
         due_s = max(self._due_s.get(who, now_s), now_s)
         if due_s - now_s > BURST_S:
@@ -69,17 +71,17 @@ class Allowance:
         return 0.0
 
     def forget(self, now_s: float) -> None:
-        """Who might ask as if he never had is not kept."""
+        """Drop names with a full allowance."""
         self._due_s = {who: due_s for who, due_s in self._due_s.items() if due_s > now_s}
 
 
 class ReviewWatch:
-    """Passes reviews on, at a bounded rate, and takes old ones away.
+    """Passes reviews on at a bounded rate, and deletes old ones.
 
     Parameters
     ----------
     per_minute : reviews of one user.
-    keep_s : age at which one is deleted.
+    keep_s : age (seconds) at which a review is deleted.
     """
 
     def __init__(
@@ -98,14 +100,13 @@ class ReviewWatch:
         self._allowance = Allowance(per_minute)
         self._new: dict[str, Object] = {}
         self._admitted: set[str] = set()
-        """Of the new ones those that have taken their part of the allowance: tried again, they take
-        no more of it."""
+        """Those of the new reviews that were counted already. A retry does not count again."""
         self._kept: dict[str, tuple[int, str, str]] = {}
         self._more = asyncio.Event()
         self._is_failing = False
 
     def see(self, review: Object) -> None:
-        """A review is there."""
+        """Handle a review that exists."""
         meta = review["metadata"]
         uid = meta["uid"]
         is_known = uid in self._kept
@@ -116,12 +117,12 @@ class ReviewWatch:
             self._more.set()
 
     def see_deleted(self, review: Object) -> None:
-        """A review is gone."""
+        """Handle a review that is gone."""
         self._kept.pop(review["metadata"]["uid"], None)
         self._settle(review["metadata"]["uid"])
 
     def _settle(self, uid: str) -> None:
-        """Nothing more is to be done for it."""
+        """Drop a review for which nothing is left to do."""
         self._new.pop(uid, None)
         self._admitted.discard(uid)
 
@@ -132,6 +133,7 @@ class ReviewWatch:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._more.wait()
+            # Cleared before the work: a review that arrives during it leads to another round.
             self._more.clear()
             self._liveness.begin(LOOP)
             if self._clock.monotonic_s() - cleared_s >= LOOK_S:
@@ -183,17 +185,17 @@ class ReviewWatch:
                 subresource="status",
             )
         except (NotFound, Conflict, Invalid):
-            return  # it is gone, or answered
+            return  # gone or answered
         metrics.REVIEWS.labels("TooMany").inc()
 
     def _admit(self, review: Object) -> float:
-        """Take from the allowance of its asker, once; give the seconds to wait where that is 0."""
+        """Count a review against its user's allowance, once. Return the seconds to wait, or 0."""
         meta = review["metadata"]
         if meta["uid"] in self._admitted:
             return 0.0
         asker = read_asker((review.get("spec") or {}).get("asker") or {})
         now_s = self._clock.monotonic_s()
-        # Who has no name shares the allowance of his namespace.
+        # A user without a name shares the allowance of the namespace.
         who = asker.username or f"namespace {meta['namespace']}"
         wait_s = self._allowance.take(who, now_s) or self._allowance.take(_EVERYBODY, now_s)
         if not wait_s:
@@ -201,7 +203,7 @@ class ReviewWatch:
         return wait_s
 
     async def _clear_away(self) -> None:
-        """Delete what is old; what cannot be deleted now is looked at again."""
+        """Delete old reviews. A review that cannot be deleted now is tried again."""
         self._allowance.forget(self._clock.monotonic_s())
         oldest_s = self._clock.now_s() - self._keep_s
         for uid, (created_s, namespace, name) in list(self._kept.items()):

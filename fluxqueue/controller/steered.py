@@ -1,9 +1,11 @@
-"""What people do to FluxJobs themselves: changes of their spec, and their deletion, become rows.
+"""Turn user changes of FluxJobs into rows: changes of their spec, and their deletion.
 
-Told by kopf's handlers (``operator``); a loop of the leading controller does the work, so that a
-database that is away holds up no event. What a spec says is compared with what was heeded last
-(``db.life.steering.heed``): seeing it twice, or late, changes nothing. Who did it was written down
-by admission; of a deletion nobody says who asked for it, the API server's audit log does.
+kopf's handlers (``operator``) report to it. A loop of the leading controller does the work, so that
+an unavailable database delays no event. A spec is compared with the one that was applied last
+(``db.life.steering.heed``). So seeing it twice, or late, changes nothing.
+
+Admission records the user of a spec change. A deletion does not show its user. Only the audit log
+of the API server does.
 """
 
 from __future__ import annotations
@@ -39,26 +41,27 @@ logger = logging.getLogger(__name__)
 
 
 LOOP = "steer"
-"""Its name where the times of loops are reported."""
+"""Name of the loop in reports of loop times."""
 
 RETRY_S = 1.0
-"""Pause before what could not be written, or has no row yet, is tried again."""
+"""Pause (seconds) before a retry of what could not be written, or has no row yet."""
 
 _AS_MADE = (1, Steered())
-"""Nobody has changed its spec since we made it."""
+"""The generation and values of a spec that is unchanged since its creation."""
 
 DELETER = "whoever deleted its FluxJob"
 
 
 class SteeringWatch:
-    """Carries into rows what people do to FluxJobs.
+    """Stores user changes of FluxJobs in rows.
 
     Parameters
     ----------
-    begin : begins a transaction under the leader's term; LostLeadership where that is over.
-    stands : tells whether the workload of a UID is there and not being deleted.
-    find : gives the workload of a UID, if it is there.
-    on_lost : told the UID of a workload that goes on without its FluxJob: it is to get another.
+    begin : begins a transaction under the leader's term. Raises LostLeadership if the term is over.
+    stands : returns whether the workload of a UID exists and is not being deleted.
+    find : returns the workload of a UID, if it exists.
+    on_lost : called with the UID of a workload that continues without its FluxJob. It gets a new
+        one.
     """
 
     def __init__(
@@ -77,14 +80,14 @@ class SteeringWatch:
         self._stands, self._workload, self._on_lost = stands, find, on_lost
         self._heeded: dict[str, tuple[int, Steered]] = {}
         self._failed: dict[str, Any] = {}
-        """By UID the generation of a spec that could not be carried out."""
+        """The generation of a spec that could not be applied, by UID."""
         self._steered: dict[str, Object] = {}
         self._deleted: dict[str, Object] = {}
         self._ours: set[str] = set()
         self._more = asyncio.Event()
 
     def see(self, fluxjob: Object) -> None:
-        """A FluxJob is there, as it is now."""
+        """Store the present state of a FluxJob."""
         uid = fluxjob["metadata"]["uid"]
         generation = fluxjob["metadata"].get("generation")
         if uid in self._failed and self._failed[uid] == generation:
@@ -98,15 +101,16 @@ class SteeringWatch:
             self._more.set()
 
     def forgive(self, fluxjob: Object) -> None:
-        """The next deletion of this FluxJob is ours, and cancels nothing."""
+        """Ignore the next deletion of this FluxJob, because it is our own."""
         self._ours.add(fluxjob["metadata"]["uid"])
 
     def see_deleted(self, fluxjob: Object) -> None:
-        """A FluxJob is gone; whose workload goes on was cancelled by that."""
+        """Handle a deleted FluxJob. If its workload continues, the user cancelled it."""
         uid, workload = fluxjob["metadata"]["uid"], fluxjob["spec"]["workload"]["uid"]
         self._heeded.pop(uid, None)
         self._failed.pop(uid, None)
         self._steered.pop(uid, None)
+        # Our own deletion, or the FluxJob went together with its workload: no user cancelled it.
         if uid in self._ours or not self._stands(workload):
             self._ours.discard(uid)
             self._on_lost(workload)
@@ -132,12 +136,15 @@ class SteeringWatch:
 
     @staticmethod
     def _done(where: dict[str, Object], uid: str, fluxjob: Object) -> None:
+        # A newer version may have come during the work: it must not be lost.
         if where.get(uid) is fluxjob:
             del where[uid]
 
     async def _attempt(self, fluxjob: Object, work: Awaitable[bool]) -> bool:
-        """Do the work of one FluxJob. Tell whether it is done with. What only others can mend is
-        reported once, and tried again when the FluxJob changes.
+        """Do the work of one FluxJob. Return whether nothing is left to do.
+
+        An error that only a user can correct is reported once. It is tried again when the FluxJob
+        changes.
         """
         try:
             is_done = await work
@@ -161,7 +168,7 @@ class SteeringWatch:
         async with self._begin() as tx:
             outcomes = await heed(tx, _of(fluxjob), steered.values, steered.by, generation)
         if outcomes is None:
-            return not self._stands(workload)  # its row is yet to come
+            return not self._stands(workload)  # its row does not exist yet
         self._heeded[uid] = generation, steered
         for one in outcomes:
             extra = {"action": "steer", "uid": workload, "field": one.reference}
@@ -171,7 +178,7 @@ class SteeringWatch:
         return True
 
     async def _refuse(self, fluxjob: Object, outcome: Outcome) -> None:
-        """Tell on the FluxJob what was not done, and why: admission could not know it."""
+        """Emit an Event on the FluxJob: what was not done, and why. Admission could not know it."""
         version = fluxjob["metadata"].get("resourceVersion")
         event = build_event(
             Involved.of(fluxjob, api_version=FLUXJOBS.api_version, kind=FLUXJOBS.kind),
@@ -184,7 +191,7 @@ class SteeringWatch:
         await tell_event(self._client, event)
 
     async def _cancel(self, fluxjob: Object) -> bool:
-        """Cancel, if it was this FluxJob that was deleted and not its workload, nor all of them."""
+        """Cancel the job if only this FluxJob was deleted, not its workload or all FluxJobs."""
         workload = fluxjob["spec"]["workload"]
         if not await self._is_meant(fluxjob):
             self._on_lost(workload["uid"])
@@ -201,8 +208,9 @@ class SteeringWatch:
         meta, workload = fluxjob["metadata"], fluxjob["spec"]["workload"]
         if not self._stands(workload["uid"]) or not await self._outlived(meta["creationTimestamp"]):
             return False
+        # A FluxJob of that name exists again: the deletion no longer counts.
         if await self._exists(FLUXJOBS, meta["namespace"], meta["name"]):
-            return False  # made again
+            return False  # created again
         kind, reference = kind_of_fluxjob(fluxjob), None
         if not kind.has_object:
             return True
@@ -215,10 +223,11 @@ class SteeringWatch:
         return await self._exists(*at, workload["name"], workload["uid"])
 
     async def _outlived(self, created: str) -> bool:
-        """Whether the definition of FluxJobs is there, and was when one was made at ``created``.
+        """Return whether the definition of FluxJobs exists, and existed before time ``created``.
 
-        Whoever takes away the definition takes away all FluxJobs, and means none of them, also if
-        he makes it again at once. Times are whole seconds: of two in one second nothing is meant.
+        To remove the definition removes all FluxJobs, and is not meant to cancel any of them. That
+        also holds if the definition is created again at once. Times are whole seconds. If both
+        times are in the same second, the deletion cancels nothing.
         """
         definition = await self._find(CRDS, None, f"{FLUXJOBS.plural}.{FLUXJOBS.group}")
         return definition is not None and str(definition["creationTimestamp"]) < created
@@ -230,7 +239,7 @@ class SteeringWatch:
         return meta is not None and uid in {None, meta["uid"]}
 
     async def _find(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
-        """The metadata of an object that is there and not being deleted."""
+        """Return the metadata of an object that exists and is not being deleted, or None."""
         try:
             meta: Object = (await self._client.get(resource, namespace, name))["metadata"]
         except NotFound:
@@ -239,7 +248,7 @@ class SteeringWatch:
 
 
 def _read(fluxjob: Object) -> tuple[int, Steered]:
-    """Generation of its spec, and what of that is by hand."""
+    """Return the generation of a FluxJob's spec, and the values in it that a user set."""
     return int(fluxjob["metadata"].get("generation") or 1), read_steered(fluxjob) or Steered()
 
 

@@ -1,7 +1,8 @@
-"""The controller's term: the right to write, and the word that somebody compares the rows.
+"""The controller's term: the right to write, and the confirmation that rows are compared.
 
-Part of ``observer``. Every transaction that writes what the cluster shows is begun here, so that a
-controller that was paused and replaced can commit nothing. It knows nothing of what is written.
+Part of ``observer``. Every transaction that writes the state of the cluster begins here. So a
+controller that was paused and replaced can commit nothing. The module does not depend on what is
+written.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ from fluxqueue.settings import Settings
 logger = logging.getLogger(__name__)
 
 CONFIRMS = 10
-"""How often it says that it is there, in the time after which nobody would believe it."""
+"""How often the term is confirmed within the time after which a confirmation expires."""
 
 
 class Term:
-    """A controller's term, from its beginning until another has begun.
+    """A controller's term, from its beginning until another term has begun.
 
     Parameters
     ----------
     number : the term.
-    believed_s : for how long (seconds) the queue goes on after the last word of this controller.
+    believed_s : how long (seconds) the queue continues after the last confirmation of this
+        controller.
     """
 
     def __init__(self, database: Database, clock: Clock, number: int, *, believed_s: float) -> None:
@@ -42,14 +44,14 @@ class Term:
     async def begin(
         cls, database: Database, settings: Settings, clock: Clock, identity: str
     ) -> Self:
-        """Begin a term at once; whoever believes in an older one can commit no more."""
+        """Begin a term at once. Holders of an older term can commit nothing more."""
         number = await seize(database, CONTROLLER, identity)
-        # Longer than it takes until another controller leads: then the queue goes on meanwhile.
+        # Longer than a change of leaders takes, so that the queue continues meanwhile.
         return cls(database, clock, number, believed_s=2 * settings.lease_duration_s)
 
     @asynccontextmanager
     async def begin_write(self) -> AsyncIterator[Transaction]:
-        """A transaction under our term.
+        """Begin a transaction under our term.
 
         Raises
         ------
@@ -61,20 +63,21 @@ class Term:
             yield tx
 
     async def doubt(self) -> None:
-        """Say that the rows are neither as before nor as the cluster: nobody may act on them."""
+        """Record that rows match neither their former state nor the cluster: no process may act."""
+        # Set before the write: a confirmation in between would lift the doubt.
         self._is_in_doubt = True
         async with self.begin_write() as tx:
             await doubt(tx, CONTROLLER, term=self.number)
 
     async def believe(self) -> None:
-        """Say that rows and cluster have been brought together; the queue goes on."""
+        """Record that rows and cluster are reconciled, so that the queue continues."""
         self._is_in_doubt = False
         async with self.begin_write() as tx:
             await self._confirm(tx)
             await tx.wake_matcher()
 
     async def confirm_for_ever(self) -> None:
-        """Say that somebody compares the rows with the cluster, however slow the API server is."""
+        """Confirm at intervals that rows are compared, however slow the API server is."""
         while True:
             await self._clock.sleep(self._believed_s / CONFIRMS)
             if self._is_in_doubt:

@@ -1,11 +1,14 @@
-"""Uninstalling: nothing is left behind that waits for us.
+"""Uninstall: leave nothing behind that waits for fluxqueue.
 
-Run by ``fluxqueue uninstall``, by hand or as the chart's hook before the parts are removed, while
-controller and workers may still run. The order matters: first the webhook configuration goes, so
-that nothing new is gated; then gates and suspensions of ours go. Each change is conditional on what
-was read, and a round finds what is left by looking, so a crash or a repeat does no harm.
+``fluxqueue uninstall`` runs it, by hand or as the chart's hook. The hook runs before the parts are
+removed, so controller and workers may still run.
 
-It needs no database: what waits for us bears our gate, and what is held says so in its FluxJob.
+The order matters. The webhook configuration goes first, so that no new pod is gated. Then our gates
+and suspensions go. Each change is conditional on what was read, and a round finds what is left by
+listing it. So a crash or a repetition does no harm.
+
+It needs no database. Everything that waits bears our gate, and the FluxJob says whether a job is
+held.
 """
 
 from __future__ import annotations
@@ -48,23 +51,29 @@ logger = logging.getLogger(__name__)
 
 ROUND_S = 2.0
 QUIET_ROUNDS = 2
-"""Rounds that find nothing, before it is over: API servers ask a webhook for a moment longer."""
+"""Rounds without changes before the end, because API servers call a webhook a moment longer."""
 
 PART_OF = "app.kubernetes.io/part-of=fluxqueue"
 PATIENCE_S = 60.0
-"""How long what fails is tried again."""
+"""How long (seconds) failed changes are retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class UninstallOptions:
-    """What is to go, and how.
+    """What to remove, and how.
 
-    Parameters: ``configuration`` names the MutatingWebhookConfiguration; ``secret`` (namespace,
-    name) is deleted if its certificates are ours. ``leave_suspended``: Jobs that wait are left
-    suspended. ``remove_policies``: the chart's admission policies go first, which let nobody but
-    our accounts take gates off. ``keep_view``: the ConfigMap that says where the view server is
-    stays, although we made it. ``wait_s``: how long to stay for Jobs that run already, whose later
-    pods are gated. ``owner_kinds``: what else may wait suspended.
+    Parameters
+    ----------
+    configuration : name of the MutatingWebhookConfiguration.
+    secret : namespace and name of the Secret to delete if its certificates are ours.
+    leave_suspended : whether waiting Jobs stay suspended.
+    remove_policies : whether the chart's admission policies are removed first. With them, only our
+        accounts may remove gates.
+    keep_view : whether the ConfigMap with the address of the view server stays, although we made
+        it.
+    wait_s : how long (seconds) to wait for Jobs that run already, because their later pods are
+        gated.
+    owner_kinds : other kinds that may wait suspended.
     """
 
     configuration: str
@@ -80,9 +89,9 @@ class UninstallOptions:
 class UninstallReport:
     """What was done, and what remains.
 
-    ``jobs`` also names whatever else waited suspended, with its kind. ``failed`` by object;
-    ``running`` Jobs with our gate; ``held`` Jobs that were let go and stay suspended, because their
-    author or an operator wanted them not to run.
+    ``jobs`` also names other suspended objects that waited, with their kind. ``failed`` holds
+    errors by object. ``running`` holds Jobs with our gate that run. ``held`` holds Jobs that were
+    released but stay suspended, because their author or an operator held them.
     """
 
     webhook_removed: bool = False
@@ -97,26 +106,29 @@ class UninstallReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing waits for us any more."""
+        """Return whether nothing waits for fluxqueue any more."""
         return not self.failed
 
 
 async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions) -> UninstallReport:
-    """Remove the webhook configuration, let go what waits, and tell.
+    """Remove the webhook configuration, release what waits, and return a report.
 
     Raises
     ------
     ApiUnavailable, ApiError
-        The webhook configuration cannot be removed, or objects cannot be listed: nothing further
-        makes sense then. What goes wrong with single objects stands in the report.
+        The webhook configuration cannot be removed, or objects cannot be listed. Nothing further is
+        done then. Errors of single objects are in the report.
     """
     report = UninstallReport()
+    # First: while the webhook exists, new pods are gated.
     await _remove_webhook(client, options, report)
+    # Before the rounds: the policies would refuse to remove the gates.
     if options.remove_policies:
         await _remove_policies(client, report)
     started_s, quiet = clock.monotonic_s(), 0
     while True:
         has_changed = await _round(client, options, report)
+        # Pods that were admitted just before the webhook went may appear a moment later.
         quiet = 0 if has_changed or report.failed else quiet + 1
         lasted_s = clock.monotonic_s() - started_s
         if report.failed and lasted_s > PATIENCE_S:
@@ -141,7 +153,7 @@ async def _remove_webhook(
 
 
 async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
-    """Remove the bindings before the policies: a binding without its policy is an error to some."""
+    """Remove bindings before policies: to some, a binding without its policy is an error."""
     for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
         try:
             policies = (await client.list(resource, label_selector=PART_OF)).items
@@ -158,7 +170,7 @@ async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
 async def _remove_secret(
     client: KubeClient, options: UninstallOptions, report: UninstallReport
 ) -> None:
-    """Delete our certificates; the controller makes none while there is no configuration."""
+    """Delete our certificates. Without a webhook configuration the controller makes no new ones."""
     if options.secret is None:
         return
     namespace, name = options.secret
@@ -182,7 +194,7 @@ async def _forget_view(client: KubeClient, report: UninstallReport) -> None:
 
 
 async def _round(client: KubeClient, options: UninstallOptions, report: UninstallReport) -> bool:
-    """Let go all that waits now; tell whether anything was found to be done."""
+    """Release all that waits now. Return whether anything had to be done."""
     report.failed.clear()
     jobs = [job for job in (await client.list(JOBS)).items if _is_gated_job(job)]
     waiting = [job for job in jobs if job["spec"].get("suspend")]
@@ -196,6 +208,7 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
     done = await _patch_all(client, JOBS, waiting, let_go, report)
     report.jobs |= done
     report.held |= done & {_name(job) for job in waiting if job["metadata"]["uid"] in held}
+    # Pods last: a released owner may still make pods with our gate.
     owners = await _let_owners_go(client, options, report)
     pending = await client.list(PODS, field_selector="status.phase=Pending")
     gated = [pod for pod in pending.items if _is_gated_pod(pod)]
@@ -207,7 +220,7 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
 async def _let_owners_go(
     client: KubeClient, options: UninstallOptions, report: UninstallReport
 ) -> set[str]:
-    """What makes pods and waits suspended."""
+    """Release suspended objects that make pods. Return their names."""
     entries = {(one.group, one.kind): one for one in options.owner_kinds if one.suspend}
     done: set[str] = set()
     for resource in await find_served(client, entries.keys()):
@@ -230,10 +243,10 @@ async def _let_owners_go(
 
 
 async def _held(client: KubeClient) -> frozenset[str]:
-    """The UIDs of workloads that somebody holds: let go does not mean run.
+    """Return the UIDs of held workloads. They are released, but stay suspended.
 
-    Also a Job that its author suspended after it had run: that nothing else tells from one that
-    we suspended.
+    This includes a Job that its author suspended after it had run. Nothing else distinguishes it
+    from a Job that fluxqueue suspended.
     """
 
     def owners(fluxjob: Object) -> list[str]:
@@ -244,12 +257,12 @@ async def _held(client: KubeClient) -> frozenset[str]:
     try:
         found, _ = await client.collect(FLUXJOBS, keep=owners)
     except NotFound:
-        return frozenset()  # the definition went before us
+        return frozenset()  # the definition is already gone
     return frozenset(itertools.chain.from_iterable(found))
 
 
 def _is_gated_job(job: Object) -> bool:
-    """Whether a Job that has not ended would make, or makes, pods with our gate."""
+    """Return whether a Job that has not ended makes, or would make, pods with our gate."""
     conditions = (job.get("status") or {}).get("conditions") or ()
     is_over = any(
         one["type"] in {"Complete", "Failed"} and one["status"] == "True" for one in conditions
@@ -269,9 +282,10 @@ async def _patch_all(
     patch_of: Callable[[Object], Patch],
     report: UninstallReport,
 ) -> set[str]:
-    """Patch all at once (the client bounds how many calls are open); give the names of those done.
+    """Patch all objects at once, and return the names of the patched ones.
 
-    What has changed since it was read is looked at again in the next round.
+    The client bounds how many calls are open. An object that has changed since it was read is read
+    again in the next round.
     """
 
     async def one(obj: Object) -> str | None:
@@ -293,7 +307,7 @@ async def _error_of(call: Awaitable[Any]) -> str | None:
     try:
         await call
     except NotFound:
-        return None  # gone: it waits no more
+        return None  # gone, so it no longer waits
     except (Conflict, Invalid, ApiUnavailable, ApiError) as error:
         return str(error)
     return None

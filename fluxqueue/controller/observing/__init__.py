@@ -1,6 +1,6 @@
-"""What the cluster shows becomes rows: informers tell, marks are made, a loop writes them.
+"""Turn the state of the cluster into rows: informers report, marks are made, a loop writes.
 
-``observer`` owns the state and starts the rest, under one term of the leader (``controller.main``):
-``watches`` hears, ``marking`` marks and has FluxJobs made, ``writing`` writes what is marked,
-``comparing`` puts right what differs all the same. None of them matches, or lets anything go.
+``observer`` owns the state and starts the rest, under one term of the leader (``controller.main``).
+``watches`` receives events. ``marking`` makes marks and has FluxJobs created. ``writing`` writes
+what is marked. ``comparing`` corrects remaining differences. None of them matches or releases jobs.
 """

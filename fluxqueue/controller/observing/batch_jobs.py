@@ -1,9 +1,10 @@
-"""The watch of BatchJobs: only those that bear ``fluxqueue/managed``, so that others cost nothing.
+"""Watch BatchJobs with the label ``fluxqueue/managed`` only, so that others cost nothing.
 
-Part of ``watches``. The label decides nothing else: of one that waits or runs it is put back when
-somebody has taken it off, or the BatchJob would be stranded, or taken for gone. What leaves the
-watch is therefore asked for once more, by the patch that would put its label back, unless it has
-ended; and ``look`` finds what lost its label while nobody watched.
+Part of ``watches``. The label decides nothing else. If it is removed from a BatchJob that waits or
+runs, it is put back. Otherwise the BatchJob would be stranded, or taken for gone.
+
+So a BatchJob that leaves the watch is requested once more, by the patch that puts its label back,
+unless it has ended. ``look`` finds BatchJobs that lost their label while no controller watched.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ LOOK_S = 10.0
 
 
 class BatchJobs:
-    """The BatchJobs that are ours.
+    """The managed BatchJobs.
 
     Parameters
     ----------
-    is_known : tells whether a BatchJob, by its UID, is one whose end somebody waits for.
-    on_change : told of each, as an informer does; of a removal only when it is certain.
+    is_known : returns whether the end of a BatchJob, by its UID, matters.
+    on_change : receives each change, as from an informer. Removals are reported only when certain.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class BatchJobs:
         )
 
     async def look(self) -> None:
-        """Put the label back on all that are ours and lack it.
+        """Put the label back on all managed BatchJobs that lack it.
 
         Raises
         ------
@@ -76,11 +77,11 @@ class BatchJobs:
         for job in found:
             if job is not None:
                 self._ask(job)
-        if self._asking:  # who is refused for longer is tried again beside
+        if self._asking:  # longer refusals are retried in the background
             await asyncio.wait(list(self._asking.values()), timeout=LOOK_S)
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Cancel all patches."""
         tasks = list(self._asking.values())
         for task in tasks:
             task.cancel()
@@ -89,7 +90,7 @@ class BatchJobs:
     def _stray(self, job: Object) -> Object | None:
         try:
             return self._find_stray(job)
-        except Exception as error:  # noqa: BLE001  one that cannot be read is no reason to stop
+        except Exception as error:  # noqa: BLE001  one unreadable Job must not stop the list
             uid = job["metadata"].get("uid")
             logger.warning("Job cannot be read", extra={"uid": uid, "error": str(error)})
             return None
@@ -104,28 +105,30 @@ class BatchJobs:
         return trim_job(job) if is_ours else None
 
     def _see(self, old: Object | None, new: Object | None) -> None:
+        # Leaving the watch is no proof of deletion: the label may have been removed.
         if new is None and old is not None and self._may_be_there(old):
             self._ask(old)
         else:
             self._on_change(old, new)
 
     def _may_be_there(self, job: Object) -> bool:
-        """Whether anything depends on that it has only lost its label."""
+        """Return whether it matters that a BatchJob may only have lost its label."""
         meta = job["metadata"]
         try:
             has_ended = BATCH_JOB.fact(job).result is not None
-        except Exception:  # noqa: BLE001  of one that cannot be read it is asked
+        except Exception:  # noqa: BLE001  an unreadable Job is requested again
             has_ended = False
         is_over = has_ended or bool(meta.get("deletionTimestamp"))
         return not is_over and self._is_known(meta["uid"])
 
     def _ask(self, job: Object) -> None:
         uid = job["metadata"]["uid"]
+        # One patch at a time per BatchJob.
         if uid not in self._asking:
             self._asking[uid] = asyncio.create_task(self._put_back(job), name=f"label {uid}")
 
     async def _put_back(self, job: Object) -> None:
-        """Label a BatchJob again; if it is not there, it is gone."""
+        """Label a BatchJob again. Report its removal if it is gone."""
         meta, backoff = job["metadata"], Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         uid, namespace, name = meta["uid"], meta["namespace"], meta["name"]
         try:
@@ -140,22 +143,32 @@ class BatchJobs:
                     await self._clock.sleep(backoff.next_delay_s())
                     continue
                 logger.warning("label was taken off; put back", extra={"uid": uid})
+                # Not before the first list, which contains it anyway.
                 if self.informer.synced.is_set():
                     self.informer.observe(found)
                 return
         finally:
             del self._asking[uid]
         watched = self.informer.get(namespace, name)
+        # It may have come back through the watch meanwhile: then it is not gone.
         if watched is None or watched["metadata"]["uid"] != uid:
             self._on_change(job, None)
 
     async def _label(self, namespace: str, name: str, uid: str) -> Object:
-        """Raises NotFound also where another has the name now; ApiError, ApiUnavailable."""
+        """Put the label on a BatchJob, and return it.
+
+        Raises
+        ------
+        NotFound
+            It is gone, or another BatchJob has its name now.
+        ApiError, ApiUnavailable
+            The label cannot be written.
+        """
         body = {"metadata": {"uid": uid, "labels": {labels.MANAGED: "true"}}}
         try:
             return await self._client.patch(JOBS, namespace, name, body, kind=PatchKind.MERGE)
         except (Conflict, Invalid):
-            # By its UID, or by a policy.
+            # Refused because of its UID, or by a policy: only the first means that it is gone.
             there = await self._client.get(JOBS, namespace, name)
             if there["metadata"]["uid"] == uid:
                 raise

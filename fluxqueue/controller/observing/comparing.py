@@ -1,7 +1,8 @@
-"""Comparing: the rows and the cluster are brought together, at a term's beginning and now and then.
+"""Comparing: reconcile rows and cluster at the start of a term and at regular intervals.
 
-Part of ``observer``: when a resync is due, and in which order. What differs ``resync`` finds, and
-``mending`` writes page by page, while ``writing`` goes on between two pages.
+Part of ``observer``. It decides when a resync is due, and in which order it proceeds. ``resync``
+finds the differences. ``mending`` writes them page by page, and ``writing`` continues between two
+pages.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from fluxqueue.settings import Settings
 logger = logging.getLogger(__name__)
 
 LOOP = "resync"
-"""Its name where the times of loops are reported."""
+"""Name of the loop in reports of loop times."""
 
 PAGE = 1000
-"""Nodes and pods of others written at once."""
+"""Nodes or unmanaged pods per write."""
 RESYNC_RETRY_S = 30.0
 
 
 class Comparing:
-    """Compares everything with everything.
+    """Compares all rows with the whole cluster.
 
-    ``is_begun``: whether the rows have been brought together with the cluster once.
+    ``is_begun`` says whether the rows have been reconciled with the cluster once.
     """
 
     def __init__(
@@ -74,15 +75,18 @@ class Comparing:
         self.is_begun = False
 
     async def begin(self) -> None:
-        """Read the rows, then the cluster; bring the two together before anything is decided."""
+        """Read the rows, then the cluster, and reconcile both before any decision is made."""
+        # Rows before cluster: what was managed must be known before its objects are seen.
         known = await self._read_known()
         self._workloads.know(known.flux_uids, known.namespaces)
-        # What FluxJobs tell of groups, where the rows were lost.
+        # FluxJobs also record the groups, in case the rows were lost.
         told = await insist(self._clock, partial(list_groups, self._client), "FluxJobs")
         groups = [*known.groups, *told]
+        # Before the watches start: the first pod event would otherwise found a new group.
         self._marking.know_groups(groups)
         self._foreign.know(known.foreign)
         await self._watches.begin(known.suspended)
+        # After the pods are listed: until then, every known group seems to be empty.
         await self._marking.end_listing(groups)
         pause = RETRY_MIN_S
         while True:
@@ -102,7 +106,7 @@ class Comparing:
                 return
 
     async def run(self) -> None:
-        """Now and then read the cluster anew and compare everything, while writing goes on.
+        """Read the cluster and compare everything at regular intervals, while writing continues.
 
         Raises
         ------
@@ -128,28 +132,32 @@ class Comparing:
             pause_s = min(RESYNC_RETRY_S, self._settings.resync_interval_s)
 
     async def resync(self) -> None:
-        """Read the cluster anew, and compare everything.
+        """Read the cluster again and compare everything.
 
         Raises
         ------
         ApiUnavailable, ApiError, DatabaseUnavailable, LostLeadership
-            It has to be done again.
+            The resync must be repeated.
         """
         await self._watches.read_anew()
         await self.compare()
 
     async def compare(self) -> None:
-        """Compare everything with everything, and store the differences page by page."""
+        """Compare all rows with the whole cluster, and store the differences page by page."""
+        # Before the list: FluxJob events from now on are newer than the list.
         self._workloads.begin_listing()
-        # FluxJobs first: a status that is newer than its row then proves the row to be old.
+        # FluxJobs before rows: a status newer than its row then proves the row outdated.
         sight = self._sight(await list_fluxjobs(self._client))
         await self._watches.queues.ensure_default()
         suspects = await find(sight, read_rows(self._term.database))
         for uid in self._workloads.take_listed(suspects.flux_uids):
             self._marking.mark_workload(uid)
+        # Only now: before, every workload seems to lack its FluxJob.
         self._wrapper.is_known.set()
+        # Before the workloads: a takeover is measured against nodes and unmanaged pods.
         await self._write_surroundings()
         mended = await self._mend(sight, suspects)
+        # Last: only now rows and cluster agree, and decisions may resume.
         await self._term.believe()
         mended.tell()
 
@@ -163,7 +171,7 @@ class Comparing:
                 await self._clock.sleep(RETRY_MAX_S / 5)
 
     async def _write_surroundings(self) -> None:
-        """Queues, nodes and pods of others: what workloads are measured against."""
+        """Write queues, nodes and unmanaged pods: what workloads are measured against."""
         async with self._term.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
         self._foreign.know(known.foreign)
@@ -174,7 +182,7 @@ class Comparing:
             await self._writing.write_foreign(page)
 
     async def _mend(self, sight: Sight, suspects: Suspects) -> Mended:
-        """Look again at those found, and write down what is different."""
+        """Check the suspects again, and write the differences."""
         mending = Mending(
             self._term.begin_write,
             self._writing.lock,
@@ -197,7 +205,12 @@ class Comparing:
         return mended
 
     async def _prepare(self, suspects: Suspects) -> None:
-        """Between two pages the rows are neither as before nor as the cluster: nobody may act."""
+        """Suspend all decisions and prepare the outdated rows for a takeover in pages.
+
+        Between two pages the rows match neither their earlier state nor the cluster, so no process
+        may act on them.
+        """
+        # In a transaction of its own, first: no process may act once the first page is prepared.
         await self._term.doubt()
         for page in _pages(suspects.outdated) or [[]]:
             async with self._term.begin_write() as tx:

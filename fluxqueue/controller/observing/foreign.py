@@ -1,8 +1,8 @@
-"""Pods that are not ours: what they take of their nodes, written down by difference.
+"""Unmanaged pods: write what they use of their nodes, by difference.
 
-Part of ``marking``, and of ``writing``. A cluster may have many more of them than of ours, and all
-that counts of one is its node, what it takes there and whether it has ended. So most of what is
-told of it ends here, and the rest is written in batches.
+Part of ``marking`` and of ``writing``. A cluster may have many more unmanaged than managed pods.
+Only three facts of each pod matter: its node, what it uses there, and whether it has ended. Most
+events of such pods therefore change nothing here. The rest is written in batches.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from fluxqueue.objects import Object
 from fluxqueue.workload.nodes import foreign_pod
 
 Change = tuple[list[ForeignPod], list[str]]
-"""Pods that take something of a node, and the UIDs of those that no longer do."""
+"""Pods that use something of a node, and the UIDs of those that no longer do."""
 
 EVERY_S = 0.5
-"""They come in any number: batches of them are written at least so far apart."""
+"""Least interval (seconds) between two batches, because such pods come in any number."""
 
 
 class ForeignPods:
-    """Remembers which pods of others stand in the rows.
+    """Remembers which unmanaged pods have rows.
 
-    Parameters: ``find`` gives a pod by its UID if it exists and is not ours. ``on_trouble`` gets
-    each pod that cannot be read, with the error, and all others without one. The row of a pod that
-    cannot be read stays.
+    Parameters
+    ----------
+    find : returns a pod by its UID if it exists and is unmanaged.
+    on_trouble : called with each pod that cannot be read, and its error. Called without an error
+        for all other pods. The row of an unreadable pod stays.
 
-    ``due_s``: when the next batch may be written (monotonic).
+    ``due_s`` is the time from which the next batch may be written (monotonic).
     """
 
     def __init__(
@@ -41,27 +43,28 @@ class ForeignPods:
         self.due_s = float("-inf")
 
     def know(self, uids: Iterable[str]) -> None:
-        """Take in which of them stand in the rows already."""
+        """Store which pods have rows already."""
         self._written |= set(uids)
 
     def is_news(self, old: Object | None, new: Object | None, uid: str) -> bool:
-        """Whether a change of a pod that is not ours changes anything on a node."""
+        """Return whether a change of an unmanaged pod changes anything on a node."""
         before, now = old is not None and _counts(old), new is not None and _counts(new)
         if not now:
+            # Also if its row is from an earlier process: it would keep counting otherwise.
             return before or uid in self._written
         if not before or old is None or new is None:
             return True
         return bool(old["spec"] != new["spec"] or _in_use(old) != _in_use(new))
 
     def changes(self, uids: Iterable[str]) -> Change:
-        """What the rows are to be told of ``uids``."""
+        """Return what has to be written for ``uids``."""
         present: list[ForeignPod] = []
         gone: list[str] = []
         for uid in uids:
             pod = self._find(uid)
             try:
                 used = foreign_pod(pod) if pod is not None else None
-            except Exception as error:  # noqa: BLE001  one pod must not keep the others away
+            except Exception as error:  # noqa: BLE001  one pod must not hide the others
                 self._on_trouble(uid, pod, error)
                 continue
             self._on_trouble(uid, pod, None)
@@ -72,7 +75,7 @@ class ForeignPods:
         return present, gone
 
     def remember(self, written: Change, *, at_s: float | None = None) -> None:
-        """Take in what was written; in a batch of events, when that was (monotonic)."""
+        """Store what was written. ``at_s`` is the time of a batch of events (monotonic)."""
         self._written |= {pod.uid for pod in written[0]}
         self._written.difference_update(written[1])
         if at_s is not None and any(written):

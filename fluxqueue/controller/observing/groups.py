@@ -1,17 +1,20 @@
-"""Groups of pods as the controller follows them: which pods are of which, and since when.
+"""Track groups of pods: which pods belong to which group, and since when.
 
-Part of ``marking``. A group has no object: it begins with the first pod that admission marked as a
-member, is known by a UID made from that pod's, and ends with the last that may run; a name that is
-used again is another group. Who was a member when this process began, rows and FluxJobs tell
-(``know``). A group is its user's: pods of somebody else join it only if its own pods name him
-(``labels.GROUP_USERS``); else they are a group by themselves, of that name, and gain nothing.
+Part of ``marking``. A group has no object of its own. It begins with the first pod that admission
+marked as a member, and its UID is made from the UID of that pod. It ends with the last pod that may
+run. A name that is used again is another group. Rows and FluxJobs tell which pods were members
+before this process began (``know``).
 
-What makes pods and is held by its suspension (``hold``) is followed like a group, though its object
-is there before its pods, and stands for it.
+A group belongs to its user. Pods of another user join it only if its own pods name that user
+(``labels.GROUP_USERS``). Otherwise they form a separate group of that name and gain nothing.
 
-Pods that something else makes are the group of their topmost owner (``owners``). It starts with as
-many as that says it is to have; where nobody can tell, with those that come within the *arrival
-window*: until none has come for a while. Those that come later grow it.
+An object that makes pods and is held by its suspension (``hold``) is tracked like a group. Its
+object exists before its pods, and represents it.
+
+Pods that another object makes form the group of their topmost owner (``owners``). The group starts
+with the number of pods that the owner declares. If that number is unknown, it starts with the pods
+that come within the *arrival window*, which ends when no pod has come for a while. Later pods grow
+the group.
 """
 
 from __future__ import annotations
@@ -44,19 +47,26 @@ _NAMESPACE = uuid.UUID("6f2a3c9e-7b1d-4f0e-9a35-0c7f5f1e2b44")
 
 
 WINDOWS_MAX = 10
-"""Arrival windows one after the other, before a group starts though pods go on coming."""
+"""Consecutive arrival windows before a group starts although pods still arrive."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """One group while it lasts. ``live``: members that have not ended; ``makers``: how many members
-    each of their controllers has made, by UID. ``of``: what its FluxJob's name ends in, where an
-    ``owner`` makes its pods; ``arrived``: how many there were when its arrival window closed, which
-    was opened at ``opens_s`` and is open until ``closes_s``. ``held``: the object that stands for
-    it, where it was held by its suspension; empty where that is gone, and pods of it are left.
-    ``version``: that of the pod by which it was found, for the order of those of one second.
-    ``left``: members that had ended before they went; ``gone_jobs``: BatchJobs that made members,
-    as they were seen last. Both may tell how the group ended.
+    """One group while it lasts.
+
+    ``live`` holds the members that have not ended. ``makers`` counts the members of each
+    controller, by its UID. ``of`` is the suffix of the FluxJob's name if an ``owner`` makes its
+    pods. ``version`` is the resourceVersion of its first pod. It orders groups that were created in
+    the same second.
+
+    ``arrived`` is the number of pods when the arrival window closed. The window opened at
+    ``opens_s`` and stays open until ``closes_s``.
+
+    ``held`` is the object of a group that is held by its suspension. It is empty if that object is
+    gone and pods of it are left.
+
+    ``left`` holds members that had ended before they went. ``gone_jobs`` holds BatchJobs that made
+    members, as they were seen last. Both may show how the group ended.
     """
 
     uid: str
@@ -83,7 +93,7 @@ class _Group:
     held: Object | None = None
 
     def take(self, membership: Membership) -> None:
-        """Count a further pod's word of its size: who disagree get the larger one."""
+        """Apply the size that a further pod gives. If pods disagree, the larger size counts."""
         if membership.minimum is not None:
             self.minimum = max(self.minimum or 0, membership.minimum)
         is_first = not self.members
@@ -94,13 +104,13 @@ class _Group:
 
 
 class Groups:
-    """The groups that there are.
+    """All groups that exist.
 
     Parameters
     ----------
-    find_job : gives a BatchJob by its UID, if it is there.
-    declared : what the PodGroup object of a namespace and name says, if there is one.
-    top : gives the topmost owner of a pod that something else makes; None until it is known.
+    find_job : returns a BatchJob by its UID, if it exists.
+    declared : returns what the PodGroup object of a namespace and name declares, if there is one.
+    top : returns the topmost owner of a pod that another object makes, or None until it is known.
     window_s : the arrival window (seconds).
     """
 
@@ -121,20 +131,23 @@ class Groups:
         self._of_job: dict[str, set[str]] = {}
 
     def know(self, known: Iterable[KnownGroup]) -> None:
-        """Take in groups of before this process, oldest first; of a name the last one counts."""
+        """Add groups from before this process, oldest first. Of one name, the last group counts."""
         for one in known:
             if one.uid in self._groups:
                 continue
             of = one.fluxjob.rpartition("-")[2]
             of = "" if of == POD_GROUP.suffix else of
             found = _Group(one.uid, one.namespace, one.name, one.user, one.fluxjob, one.created, of)
+            # The group was complete before: without its size it would gather again.
             found.arrived = one.size
             self._add(found)
             self._of_pod.update(dict.fromkeys(one.pods, one.uid))
 
     def hold(self, uid: str, owner: Object | None) -> None:
-        """What makes pods and is held by its suspension is as given; None: it is gone."""
+        """Store an object that makes pods and is held by its suspension. None: it is gone."""
         group = self._groups.get(uid)
+        # Pods may outlive the object: keep the group, without its object, until the last pod is
+        # gone.
         if owner is None:
             if group is not None and group.held is not None:
                 group.held = {}
@@ -149,17 +162,19 @@ class Groups:
             group.slot_kinds[pod_uid] = slots_of_member(owner, pod)
 
     def place(self, pod: Object) -> str | None:
-        """UID of the group that ``pod`` is of; None where admission marked it for none.
+        """Return the UID of the group of ``pod``, or None if admission marked it for none.
 
-        Founds a group, if there is none that it may join.
+        If the pod may join no existing group, it founds one.
         """
         uid = pod["metadata"]["uid"]
+        # First: a pod stays in its group even if its mark or its owner changes later.
         if uid in self._of_pod:
             return self._of_pod[uid]
         membership = read_mark(pod)
         if membership is None or _is_of_nobody(pod):
             return None
         owner = self._top(pod) if membership.of else None
+        # Not placed yet: a group founded before the owner is known would never be merged with it.
         if membership.of and owner is None:
             return None
         if owner is not None and owner.uid in self._groups:
@@ -169,14 +184,15 @@ class Groups:
         group = self._find(pod, name, owner)
         if group is None:
             if pod_fact(pod).is_terminal:
-                return None  # of a group that nobody remembers
+                return None  # its group is no longer known
             group = self._found(pod, name, owner)
         self._of_pod[uid] = group.uid
         return group.uid
 
     def keep(self, uid: str, pod: Object) -> None:
-        """A pod of the group ``uid`` is as given."""
+        """Store a pod of the group ``uid``."""
         group, pod_uid = self._groups[uid], pod["metadata"]["uid"]
+        # Before ``members``: whether the group is over depends on ``live``.
         (group.live.discard if pod_fact(pod).is_terminal else group.live.add)(pod_uid)
         if pod_uid not in group.members:
             membership = read_mark(pod)
@@ -186,6 +202,8 @@ class Groups:
             group.slot_kinds[pod_uid] = (
                 slots_of_member(group.held, pod) if group.held else (slot_kind(pod))
             )
+            # Only the group's own user may admit other users: a guest pod must not admit more of
+            # them.
             if _user(pod) == group.user:
                 group.users |= read_users(pod)
             owner = controller_owner(pod)
@@ -193,6 +211,7 @@ class Groups:
                 group.makers[owner["uid"]] += 1
                 self._of_job.setdefault(owner["uid"], set()).add(uid)
         group.members[pod_uid] = pod
+        # Without its owner, the size of the group stays unknown and it waits for the whole window.
         if group.of and group.owner is None:
             group.owner = self._top(pod)
 
@@ -201,11 +220,12 @@ class Groups:
             now_s = self._clock.monotonic_s()
             if group.opens_s is None:
                 group.opens_s = now_s
+            # Bounded: otherwise a steady flow of pods would keep the window open for ever.
             latest_s = group.opens_s + WINDOWS_MAX * self._window_s
             group.closes_s = min(now_s + self._window_s, latest_s)
 
     def look(self, pod: Object) -> str | None:
-        """What is known of a pod's owner has changed: UID of its group, if it is in one."""
+        """Update the owner of a pod's group. Return the UID of the group, if the pod is in one."""
         uid = self._of_pod.get(pod["metadata"]["uid"])
         group = self._groups.get(uid or "")
         if group is not None and group.of:
@@ -213,7 +233,7 @@ class Groups:
         return uid
 
     def gathering(self, uid: str) -> tuple[Owner, Object] | None:
-        """The owner of a group that waits for as many pods as it says, and one of them."""
+        """Return owner and one pod of a group that waits for as many pods as the owner declares."""
         group = self._groups.get(uid)
         if group is None or group.owner is None or group.arrived is not None:
             return None
@@ -222,25 +242,26 @@ class Groups:
         return (group.owner, pod) if pod is not None and is_short else None
 
     def closes_in_s(self, uid: str) -> float | None:
-        """Seconds until the arrival window of a group closes; None where none is open."""
+        """Return the seconds until the arrival window of a group closes, or None."""
         group = self._groups.get(uid)
         if group is None or not self._is_arriving(group):
             return None
         return max(0.0, group.closes_s - self._clock.monotonic_s())
 
     def _is_arriving(self, group: _Group) -> bool:
-        """Whether nobody can tell how many pods there will be, and more may be on their way."""
+        """Return whether the number of pods is unknown and more of them may arrive."""
         if not group.of or group.arrived is not None or group.minimum is not None:
             return False
         return group.owner is None or group.owner.size is None
 
     def forget(self, pod_uid: str) -> None:
-        """A pod is gone; with its last pod a group is."""
+        """Drop a pod that is gone, and its group with the last pod."""
         uid = self._of_pod.pop(pod_uid, None)
         group = self._groups.get(uid or "")
         if group is None:
             return
         pod = group.members.pop(pod_uid, None)
+        # An ended pod may be the only evidence of how the group ended.
         if pod is not None and has_ended(pod) and len(group.left) < LEFT_MAX:
             group.left[pod_uid] = pod
         group.slot_kinds.pop(pod_uid, None)
@@ -252,7 +273,8 @@ class Groups:
             self._drop_if_empty(group)
 
     def listed(self) -> None:
-        """All pods have been listed: what is known of others is of pods that went unseen."""
+        """Drop all known pods that the complete list did not contain, and the groups left empty."""
+        # Pods that went unseen: nothing else would ever remove them or their groups.
         self._of_pod = {
             pod: uid
             for pod, uid in self._of_pod.items()
@@ -265,20 +287,20 @@ class Groups:
         return uid in self._groups
 
     def lose_job(self, job: Object) -> None:
-        """A BatchJob is gone, and was last seen as given."""
+        """Keep the last seen state of a BatchJob that is gone."""
         for uid in self.of_job(job["metadata"]["uid"]):
             self._groups[uid].gone_jobs[job["metadata"]["uid"]] = job
 
     def of_job(self, job_uid: str) -> list[str]:
-        """UIDs of the groups that pods of a BatchJob are of."""
+        """Return the UIDs of the groups that pods of a BatchJob belong to."""
         return sorted(self._of_job.get(job_uid, ()))
 
     def named(self, namespace: str, name: str) -> list[str]:
-        """UIDs of the groups of a name."""
+        """Return the UIDs of the groups with a name."""
         return list(self._named.get((namespace, name), ()))
 
     def declared_by(self, namespace: str, name: str) -> list[str]:
-        """UIDs of the groups that the PodGroup of a name speaks of."""
+        """Return the UIDs of the groups to which the PodGroup of a name applies."""
         return [
             uid
             for (where, one), uids in self._named.items()
@@ -287,7 +309,7 @@ class Groups:
         ]
 
     def object(self, uid: str) -> dict[str, Any] | None:
-        """What stands for a group now; None where no pod of it is left."""
+        """Return the object that represents a group now, or None if no pod of it is left."""
         group = self._groups.get(uid)
         if group is not None and group.held is not None:
             return self._owner(group) if group.held else None
@@ -332,14 +354,15 @@ class Groups:
         }
 
     def _jobs(self, group: _Group) -> dict[str, Object]:
-        """BatchJobs that have made pods of it."""
+        """Return the BatchJobs that made pods of the group."""
         makers = sorted(+group.makers)
         return {one: job for one in makers for job in [self._find_job(one)] if job is not None}
 
     def _least(self, group: _Group) -> dict[str, Any]:
-        """How many pods of an owner start at once, and whether more of those are to come."""
+        """Return how many pods of an owner start at once, and whether more of those are to come."""
         said = group.minimum or (None if group.owner is None else group.owner.size)
         there = sum(not pod_fact(pod).is_terminal for pod in group.members.values())
+        # Decided once: the size must not change again when members end.
         if group.arrived is None:
             if said is not None:
                 group.arrived = said if there >= said else None
@@ -353,7 +376,7 @@ class Groups:
         }
 
     def _note(self, group: _Group) -> str:
-        """Whose else there are groups of this name: pods that were meant to join stay out."""
+        """Describe the groups of other users with this name, which pods were meant to join."""
         others = sorted(one.user or "nobody known" for one in self._others(group))
         if not others:
             return ""
@@ -368,21 +391,24 @@ class Groups:
                 yield other
 
     def _find(self, pod: Object, name: str, owner: Owner | None) -> _Group | None:
-        """The group that goes on and that a pod may join; one that has ended counts for its own
-        ended pods. One of its user goes before those whose pods let him in: nobody draws another's
-        pods away from what is his.
+        """Return the active group that a pod may join. Pods that ended also match an ended group.
+
+        Groups of the pod's own user come before groups of users that admit it. Thereby, another
+        user cannot draw pods away from the user's own group.
         """
         user, of = _user(pod), _suffix(owner)
         named = [
             self._groups[uid] for uid in reversed(self.named(pod["metadata"]["namespace"], name))
         ]
+        # The sort is stable: the newest group of the user first, then the newest of other users.
         for group in sorted(named, key=lambda one: one.user != user):
             is_its = group.owner is None or owner is None or group.owner.uid == owner.uid
             if group.of != of or not is_its:
                 continue
             if group.user != user and user not in group.users:
                 continue
-            is_known = not group.members  # of before this process: its pods are still being listed
+            is_known = not group.members  # of an earlier process: its pods are being listed
+            # An ended group admits no new pod: its FluxJob is final.
             if is_known or pod_fact(pod).is_terminal or not _is_over(self, group):
                 return group
         return None
@@ -390,7 +416,7 @@ class Groups:
     def _found(self, pod: Object, name: str, owner: Owner | None) -> _Group:
         meta, of = pod["metadata"], _suffix(owner)
         uid = str(uuid.uuid5(_NAMESPACE, f"{meta['namespace']}/{name}/{meta['uid']}"))
-        # Also one that has ended keeps its FluxJob as long as pods of it are there.
+        # An ended group keeps its FluxJob as long as its pods exist, so its name stays taken.
         is_taken = any(self._groups[one].of == of for one in self.named(meta["namespace"], name))
         told_apart = f"{name}-{uid[:8]}" if is_taken else name
         group = _Group(
@@ -437,13 +463,14 @@ def _suffix(owner: Owner | None) -> str:
 
 
 def _user(pod: Object) -> str:
-    """Who made a pod, as admission wrote it down."""
+    """Return the user that created a pod, as recorded by admission."""
     return str((pod["metadata"].get("annotations") or {}).get(labels.USER, ""))
 
 
 def _is_of_nobody(pod: Object) -> bool:
-    """Whether nobody held it: it was let go before it was known to us as a member, or it opted out,
-    and its author wrote the mark.
+    """Return whether the pod was never held, so that its author wrote the mark.
+
+    It was released before it was known as a member, or it opted out.
     """
     fact, marks = pod_fact(pod), pod["metadata"].get("labels") or {}
     return marks.get(labels.MANAGED) == "false" or (
@@ -452,7 +479,7 @@ def _is_of_nobody(pod: Object) -> bool:
 
 
 async def list_groups(client: KubeClient) -> list[KnownGroup]:
-    """Groups as their FluxJobs tell of them, oldest first.
+    """Return the groups that FluxJobs record, oldest first.
 
     Raises
     ------
@@ -492,6 +519,6 @@ def _published(fluxjob: Object) -> KnownGroup | None:
 
 
 def _size(state: Any, size: Any) -> int | None:
-    """With how many pods it was complete; None where it gathers."""
+    """Return the number of pods with which the group was complete, or None while it gathers."""
     is_complete = state not in {None, "Gathering"} and isinstance(size, int)
     return size if is_complete else None

@@ -1,8 +1,8 @@
-"""Marking: what informers tell becomes marks, of what is to be written, and nothing else.
+"""Marking: turn informer events into marks, which say what has to be written.
 
-Part of ``observer``; called by the informers (``watches``) with each event, and by ``comparing``
-with what it found without a FluxJob. It keeps ``workloads`` as it is told, puts the groups of pods
-together, and has FluxJobs made (``wrapping``). It neither asks the API server nor writes a row.
+Part of ``observer``. The informers (``watches``) call it with each event. ``comparing`` calls it
+for each workload that lacks a FluxJob. It updates ``workloads``, assembles the groups of pods, and
+has FluxJobs created (``wrapping``). It writes no row. It sends no request to the API server itself.
 """
 
 from __future__ import annotations
@@ -32,20 +32,23 @@ from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import has_ended, pod_fact
 
 ENDED_S = 0.05
-"""The pods of a gang end one after the other."""
+"""The pods of a gang end one after the other: this pause collects them in one write."""
 LATER_S = 0.3
-"""Nobody waits to be told that a pod came let go, is bound, or runs: that goes with the next that
-matters."""
+"""Nothing waits for the report that a pod arrived released, is bound, or runs.
+
+It is written with the next change that matters."""
 ASK_OWNER_EVERY_S = 10.0
-"""An owner that is to have more pods than have come may have been changed."""
+"""How often (seconds) the size of an owner is read again while its group lacks pods.
+
+The owner may have been changed."""
 
 
 class Marking:
-    """What is done at each event.
+    """Handles each event.
 
     Parameters
     ----------
-    window_s : the arrival window of a group whose size nobody tells (seconds).
+    window_s : the arrival window (seconds) of a group of unknown size.
     """
 
     def __init__(
@@ -93,11 +96,11 @@ class Marking:
         self._troubles.note(OWNER, owner["uid"], error, {"metadata": at}, type_of=of)
 
     async def run(self) -> None:
-        """Follow what PodGroup objects say, until cancelled."""
+        """Follow the PodGroup objects until cancelled."""
         await self._pod_groups.run()
 
     async def stop(self) -> None:
-        """Act on nothing any more."""
+        """Cancel all timers and look-ups."""
         for alarm in self._alarms.values():
             alarm.cancel()
         await self._owners.stop()
@@ -105,9 +108,10 @@ class Marking:
     # --- workloads and their FluxJobs --------------------------------------------------------
 
     def mark_workload(self, uid: str, *, within_s: float = GATHER_S) -> None:
-        """Have a workload written, if it is one of ours; its FluxJob is made first."""
+        """Mark a workload to be written if it is managed. Its FluxJob is created first."""
         flux_uids = self._workloads.flux_uids
         if flux_uids.get(uid) is not None:
+            # A FluxJob exists: the row can be written at once.
             self._marks.mark(Kind.WORKLOAD, uid, within_s=within_s)
         elif self._workloads.find_unwrapped(uid) is not None:
             self._wrapper.want(uid)
@@ -119,24 +123,26 @@ class Marking:
                 self._wrapper.tell_unvouched(uid, obj)
 
     def on_fluxjob_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
-        """A workload has its FluxJob now, of that UID and resourceVersion."""
+        """Handle the creation of a workload's FluxJob with that UID and resourceVersion."""
         self._workloads.wrap(uid, flux_uid, flux_version)
-        # Nobody comes with it: it need not wait for others.
+        # If nothing else is being wrapped, there is no batch to wait for.
         self._marks.mark(Kind.WORKLOAD, uid, within_s=GATHER_S if self._wrapper.has_more else 0.0)
         if uid in self._workloads.pods:
-            self._mark_foreign(uid)  # a bare Pod was somebody else's until now
+            self._mark_foreign(uid)  # a bare Pod was unmanaged until now
 
     def on_fluxjob_deleted(self, uid: str) -> None:
-        """The FluxJob of a workload is gone; as long as the workload exists it is made again."""
+        """Handle the deletion of a FluxJob. It is created again while its workload exists."""
         if self._workloads.unwrap(uid):
             self.mark_workload(uid)
 
     def on_job(self, old: Object | None, new: Object | None) -> None:
-        """A BatchJob was ``old`` and is ``new``."""
+        """Handle the change of a BatchJob from ``old`` to ``new``."""
         uid = _uid(old, new)
         self._keep(uid, old, new)
+        # Only now its namespace is known: pods that were kept with it may be from another.
         if old is None:
             self._part_with_strangers(uid)
+        # Before the groups are assembled below: the last state may show how they ended.
         if new is None and old is not None:
             self._groups.lose_job(old)
         if _is_news(old, new):
@@ -145,13 +151,14 @@ class Marking:
                 self._see_group(group)
 
     def is_awaited(self, uid: str) -> bool:
-        """Whether the end of a BatchJob is the end of something of ours."""
+        """Return whether the end of a BatchJob matters to a managed workload or group."""
         return uid in self._workloads.flux_uids or bool(self._groups.of_job(uid))
 
     def on_suspended(self, old: Object | None, new: Object | None) -> None:
-        """What makes pods and is held by its suspension was ``old`` and is ``new``."""
+        """Handle the change of an object that makes pods and is held by its suspension."""
         uid = _uid(old, new)
         is_ours = new is not None and (uid in self._workloads.flux_uids or is_taken_in(new))
+        # Before ``_keep``, which stores what the group makes of it.
         self._groups.hold(uid, new if is_ours else None)
         self._keep(uid, old, self._groups.object(uid))
         if _is_news(old, new):
@@ -160,18 +167,20 @@ class Marking:
     # --- pods and nodes ----------------------------------------------------------------------
 
     def on_pod(self, old: Object | None, new: Object | None) -> None:
-        """A pod, ours or not, was ``old`` and is ``new``."""
+        """Handle the change of a pod, managed or not, from ``old`` to ``new``."""
         pod = new or old
         assert pod is not None, "an informer tells of an object, old or new"
         uid, workload = pod["metadata"]["uid"], self._workload_uid(pod)
         flux_uids = self._workloads.flux_uids
+        # Placing the old pod again costs time, so only do it if owners or group have changed.
         before = workload if old is None or _is_as_owned(old, pod) else self._workload_uid(old)
+        # Forget before keeping: the pod must never count for two workloads.
         if new is None or before != workload:
             self._workloads.forget_pod(uid, before)
         if new is not None:
             self._workloads.keep_pod(uid, workload, new)
         if before != workload:
-            # Its BatchJob was deleted and left it behind: it is nobody's now, and runs on.
+            # Its BatchJob was deleted and left it behind: it now runs as an unmanaged pod.
             self.mark_workload(before)
             self._mark_foreign(uid)
         if workload in self._groups:
@@ -180,22 +189,23 @@ class Marking:
             self._on_bare_pod(uid, old if before == workload else None, new)
         elif workload in flux_uids:
             self._on_pod_of_ours(workload, old, new)
+        # Last: whether the pod is managed depends on the steps above.
         if workload not in flux_uids and self.foreign.is_news(old, new, uid):
             self._mark_foreign(uid)
 
     def on_node(self, old: Object | None, new: Object | None) -> None:
-        """A node was ``old`` and is ``new``."""
+        """Handle the change of a node from ``old`` to ``new``."""
         node = new or old
         assert node is not None, "an informer tells of an object, old or new"
         if old is None or new is None or _is_node_news(old, new):
             self.mark_node(node["metadata"]["name"])
 
     def mark_node(self, name: str) -> None:
-        """Have a node written."""
+        """Mark a node to be written."""
         self._marks.mark(Kind.NODE, name)
 
     def mark_queue(self, name: str) -> None:
-        """Have a queue written."""
+        """Mark a queue to be written."""
         self._marks.mark(Kind.QUEUE, name)
 
     def _workload_uid(self, pod: Object) -> str:
@@ -203,13 +213,13 @@ class Marking:
         return uid if self._workloads.may_own(uid, pod) else str(pod["metadata"]["uid"])
 
     def _part_with_strangers(self, uid: str) -> None:
-        """Pods of other namespaces that name a workload as their owner are workloads of nobody."""
+        """Detach pods of other namespaces that name a workload as their owner."""
         for pod in self._workloads.strangers(uid):
             self._workloads.forget_pod(pod["metadata"]["uid"], uid)
             self.on_pod(None, pod)
 
     def _keep(self, uid: str, old: Object | None, stands: Object | None) -> None:
-        """What stands for a workload is as given, and was ``old``."""
+        """Store the object of a workload, which was ``old``."""
         self._workloads.keep(uid, stands)
         if stands is None and old is not None and UNSEEN in old:
             self._workloads.lose_sight(uid)
@@ -224,25 +234,28 @@ class Marking:
             self.mark_workload(workload, within_s=_awaited_within_s(old, new))
 
     def _find_foreign(self, uid: str) -> Object | None:
-        """A pod that is there and not ours."""
+        """Return a pod if it exists and is unmanaged."""
         pod = self._workloads.pods.get(uid)
         is_ours = pod is not None and self._workload_uid(pod) in self._workloads.flux_uids
         return None if is_ours else pod
 
     def _mark_foreign(self, uid: str) -> None:
+        # Unmanaged pods change all the time: write them in batches, not one by one.
         within_s = max(GATHER_S, self.foreign.due_s - self._clock.monotonic_s())
         self._marks.mark(Kind.FOREIGN, uid, within_s=within_s)
 
     # --- groups of pods ----------------------------------------------------------------------
 
     def know_groups(self, known: Iterable[KnownGroup]) -> None:
-        """Take in groups of before this process, before their pods are seen."""
+        """Add groups from before this process, before their pods are seen."""
         self._groups.know(known)
 
     async def end_listing(self, known: Iterable[KnownGroup]) -> None:
-        """All pods have been told of: groups of which none is left go, and with them the FluxJobs
-        that nobody owns.
+        """Drop groups that have no pods after all pods were listed.
+
+        They are marked, so that their FluxJobs without owner are deleted too.
         """
+        # First: a pod with an unknown owner is in no group yet, and its group would seem empty.
         await self._owners.settle()
         self._groups.listed()
         for one in known:
@@ -260,14 +273,15 @@ class Marking:
             self._groups.keep(group, new)
         if old is None or new is None or is_pod_news(old, new):
             self._see_group(group, within_s=_awaited_within_s(old, new))
+        # Its end was missed, so how the group ended is uncertain.
         if new is None and old is not None and UNSEEN in old and not has_ended(old):
             self._workloads.lose_sight(group)
 
     def _see_group(self, uid: str, *, within_s: float = GATHER_S) -> None:
-        """Put together anew what stands for a group, and have it written."""
+        """Assemble the object that represents a group again, and mark it to be written."""
         try:
             stands = self._groups.object(uid)
-        except Exception as error:  # noqa: BLE001  it stays as it was, others go on
+        except Exception as error:  # noqa: BLE001  its last state stays in force
             self._troubles.note(WORKLOAD, uid, error, self._workloads.objects.get(uid))
             return
         self._workloads.keep(uid, stands)
@@ -279,7 +293,8 @@ class Marking:
             self._set_alarm(uid, ASK_OWNER_EVERY_S, self._ask_owner)
 
     def _set_alarm(self, uid: str, delay_s: float, act: Callable[[str], None]) -> None:
-        """Look at a group again after a while, if nothing makes us look at it earlier."""
+        """Schedule the next check of a group, unless an event comes first."""
+        # One timer per group: an older one could otherwise fire too early.
         old = self._alarms.pop(uid, None)
         if old is not None:
             old.cancel()
@@ -297,7 +312,7 @@ class Marking:
             self._owners.ask_again(owner, meta["namespace"], meta["uid"])
 
     def _on_owner(self, pod_uid: str) -> None:
-        """It is known now who makes a pod in the end."""
+        """Handle that the topmost owner of a pod is known now."""
         pod = self._workloads.pods.get(pod_uid)
         if pod is None:
             return
@@ -305,6 +320,7 @@ class Marking:
         if group is not None:
             self._see_group(group)
         else:
+            # The pod was kept under a provisional workload. Handle it again as if it had just come.
             self._workloads.forget_pod(pod_uid, workload_uid(pod))
             self.on_pod(None, pod)
 
@@ -320,38 +336,39 @@ def _uid(old: Object | None, new: Object | None) -> str:
 
 
 def _is_news(old: Object | None, new: Object | None) -> bool:
-    """Whether a change of a workload must be written. Of one that cannot be read it always is, so
-    that it is reported.
+    """Return whether a change of a workload must be written.
+
+    An unreadable workload always is, so that it is reported.
     """
     if old is None or new is None:
         return True
     try:
         return is_news(old, new)
-    except Exception:  # noqa: BLE001  the writer finds out what is wrong with it
+    except Exception:  # noqa: BLE001  the writer reports what is wrong with it
         return True
 
 
 def _is_node_news(old: Object, new: Object) -> bool:
     try:
         return node_fact(old) != node_fact(new)
-    except Exception:  # noqa: BLE001  the writer finds out what is wrong with it
+    except Exception:  # noqa: BLE001  the writer reports what is wrong with it
         return True
 
 
 def _is_as_owned(old: Object, new: Object) -> bool:
-    """Whether a pod says of its owners and its group what it said before."""
+    """Return whether the owners and the group of a pod are unchanged."""
     before, now = old["metadata"], new["metadata"]
     return all(before.get(key) == now.get(key) for key in ("ownerReferences", "annotations"))
 
 
 def _is_workload(pod: Object, ours: Container[str]) -> bool:
-    """Whether a pod without a BatchJob may be a workload of its own."""
+    """Return whether a pod without a BatchJob may be a workload of its own."""
     meta = pod["metadata"]
     return not meta.get("ownerReferences") or meta["uid"] in ours
 
 
 def _awaited_within_s(old: Object | None, new: Object | None) -> float:
-    """How soon somebody waits to know what became of a pod: to let it go, or for its room."""
+    """Return how soon a change of a pod is needed: to release the pod, or to use its capacity."""
     if new is None:
         return LATER_S if old is not None and pod_fact(old).is_terminal else ENDED_S
     fact = pod_fact(new)

@@ -1,8 +1,8 @@
-"""Marks: keys of what has changed in the cluster, and by when each kind is to be written down.
+"""Marks: keys of changed objects, and when each kind must be written.
 
-Part of ``observer``: ``marking`` marks, ``writing`` takes. Marking again what is marked costs
-nothing, so any number of events of one object are one write. What nobody waits for may be marked
-for later, and goes with the next write of its kind.
+Part of ``observer``. ``marking`` adds marks, ``writing`` takes them. Marking a key twice costs
+nothing, so any number of events of one object lead to one write. Changes that are not urgent may be
+marked for later. They are written with the next batch of their kind.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fluxqueue.clock import Clock
 NEVER_S = float("inf")
 
 GATHER_S = 0.02
-"""Pause before what is new is written, so that a burst of events is one transaction."""
+"""Pause (seconds) before a change is written, so that a burst of events is one transaction."""
 
 
 class Kind(StrEnum):
-    """What keys are of: UIDs of workloads and of pods that are not ours, names of the others."""
+    """The kind of a key: UIDs for workloads and unmanaged pods, names for nodes and queues."""
 
     WORKLOAD = "workload"
     NODE = "node"
@@ -33,7 +33,7 @@ Batch = Mapping[Kind, list[str]]
 
 
 class Marks:
-    """Marked keys; used within one event loop."""
+    """Marked keys, used within one event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -42,7 +42,7 @@ class Marks:
         self._sooner = asyncio.Event()
 
     def mark(self, kind: Kind, key: str, *, within_s: float = GATHER_S) -> None:
-        """Have ``key`` written within ``within_s`` seconds, with all that is marked of its kind."""
+        """Mark ``key`` to be written within ``within_s`` seconds, with all marks of its kind."""
         self._keys[kind][key] = None
         due = self._clock.monotonic_s() + within_s
         if due < self._due[kind]:
@@ -50,7 +50,7 @@ class Marks:
             self._sooner.set()
 
     def take(self, limit: int, *, by_s: float = NEVER_S) -> Batch:
-        """Unmark up to ``limit`` keys of each kind that is due by ``by_s``, oldest marks first."""
+        """Remove and return up to ``limit`` keys of each kind due by ``by_s``, oldest first."""
         taken = {kind: self._take(kind, limit) for kind in Kind if self._due[kind] <= by_s}
         return {kind: keys for kind, keys in taken.items() if keys}
 
@@ -59,6 +59,7 @@ class Marks:
         keys = list(marked)[:limit]
         for key in keys:
             del marked[key]
+        # Keys beyond the limit stay due, so the next turn takes them at once.
         if not marked:
             self._due[kind] = NEVER_S
         return keys
@@ -76,13 +77,14 @@ class Marks:
             pause_s = min(until_s, *self._due.values()) - now
             if pause_s <= 0:
                 return
+            # No await since the check: a mark set in between cannot be missed.
             self._sooner.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_s if pause_s < NEVER_S else None):
                     await self._sooner.wait()
 
     def wake(self) -> None:
-        """End the wait: whoever waits is to look around though nothing is marked."""
+        """End the wait of ``wait`` even if nothing is marked."""
         for kind in Kind:
             self._due[kind] = min(self._due[kind], self._clock.monotonic_s())
         self._sooner.set()

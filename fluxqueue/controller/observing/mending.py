@@ -1,9 +1,11 @@
-"""Mending: what a resync has found is written page by page, and one that cannot be costs no other.
+"""Mending: write the differences of a resync page by page, isolating defective workloads.
 
-Called by ``comparing`` with what ``resync.find`` told. Each page is compared again and written in a
-transaction of its own. Where that fails for another reason than that the database is away, the page
-is halved until the one is found that it fails for: that one is taken over by what the cluster shows
-of it, without its record, and if that fails too it is left as it is until the next resync.
+``comparing`` calls it with the result of ``resync.find``. Each page is compared again and written
+in a transaction of its own. If that fails although the database is available, the page is halved
+until the defective workload is found.
+
+That workload is taken over by what the cluster shows of it, without its record. If that fails too,
+it stays as it is until the next resync.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 logger = logging.getLogger(__name__)
 
 ANALYZE_FROM = 1000
-"""Rows made from which the planner is told: it knows nothing of a table just filled."""
+"""Created rows from which the planner's statistics are updated.
+
+The planner has no statistics for a table that was just filled."""
 
 Begin = Callable[[], AbstractAsyncContextManager[Transaction]]
 Gone = Mapping[str, WorkloadGone]
@@ -41,18 +45,18 @@ Remember = Callable[[list[WorkloadSeen], Gone], None]
 
 @dataclass(slots=True)
 class Mending:
-    """One resync's writing.
+    """The writing of one resync.
 
     Parameters
     ----------
     begin : opens a transaction under the controller's term.
-    writing : held while a page is compared and written, so that what is seen and what is written
-        go in one order.
+    writing : lock that is held while a page is compared and written, so that observations and
+        writes have one order.
     see, see_gone : make observations.
-    is_unsure : tells whether ``see`` met something spoilt with a past that is not known yet. It is
-        seen again after ``recall``.
-    remember : is told what was written.
-    begin_beside : opens a transaction that holds up no other.
+    is_unsure : returns whether ``see`` met an unreadable workload with an unknown past. It is
+        observed again after ``recall``.
+    remember : receives what was written.
+    begin_beside : opens a transaction that blocks no other.
     """
 
     begin: Begin
@@ -67,20 +71,20 @@ class Mending:
     begin_beside: Begin
     mended: resync.Mended = field(default_factory=resync.Mended)
     disbelieved: dict[str, str] = field(default_factory=dict)
-    """UID -> why it was taken over by its pods alone."""
+    """UID -> why the workload was taken over by its pods alone."""
     refused: dict[str, str] = field(default_factory=dict)
-    """UID -> why nothing could be written of it."""
+    """UID -> why nothing could be written for the workload."""
     _held: Counter[NodeResource] = field(default_factory=Counter)
     _analyzed: int = 0
 
     @property
     def is_takeover_in_pages(self) -> bool:
-        """Whether somebody is taken over, and not all at once: ``rebuild.prepare`` comes before."""
+        """Return whether a takeover needs several pages. If so, ``rebuild.prepare`` comes first."""
         wanted = len(self.suspects.others) + len(self.suspects.found)
         return wanted > resync.WRITE_PAGE and bool(self.suspects.found)
 
     async def run(self) -> resync.Mended:
-        """Write everything that is different.
+        """Write all differences.
 
         Raises
         ------
@@ -88,16 +92,20 @@ class Mending:
             Nothing of the present page was written.
         """
         self._held = self.suspects.held(self.suspects.found)
-        # The others first: what has ended makes room.
+        # The others first: workloads that have ended free capacity for the takeover.
         pages = deque(_pages([*self.suspects.others, *self.suspects.found]))
         while pages:
             page = pages.popleft()
             its = self.suspects.held(page)
+            # ``_held`` counts only workloads still to come: this page is measured against them.
             self._held.subtract(its)
             error = await self._try(page)
             if error is not None and len(page) > 1:
+                # The page failed: its pods still use their nodes.
                 self._held.update(its)
                 middle = len(page) // 2
+                # ``extendleft`` reverses: the first half comes next, so the order of submission is
+                # kept.
                 pages.extendleft((page[middle:], page[:middle]))
             elif error is not None and not await self._take_alone(page[0], error):
                 self._held.update(its)
@@ -111,24 +119,27 @@ class Mending:
         return self.mended
 
     async def _try(self, page: Sequence[str], doubted: Collection[str] = ()) -> Exception | None:
-        """Write a page; why it could not be, None where it is written."""
+        """Write a page. Return the error if it could not be written, else None."""
         try:
             async with self.writing:
+                # Under the lock: an observation must not be overtaken by a newer write.
                 while not await self._write(page, doubted):
                     await self.recall()
         except (LostLeadership, Transient):
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is, it is of one of these
+        except Exception as error:  # noqa: BLE001  any defect of one workload
             return error
         return None
 
     async def _write(self, page: Sequence[str], doubted: Collection[str]) -> bool:
-        """Write a page. False where it has to be seen again first, and nothing was written."""
+        """Write a page. Return False, without writing, if it must be observed again first."""
         is_room_measured = bool(self.suspects.found)
         sight = self.sight.of(page)
         async with self.begin() as tx:
+            # No decision may commit between the measurement of free capacity and the takeover.
             if is_room_measured:
                 await hold_decisions(tx)
+            # After the sight was taken: a pod gets its slot before it is seen to run.
             present = await read_present(tx, page)
             differences = resync.compare(sight, present, page, self.see, self.see_gone, doubted)
             if self.is_unsure():
@@ -136,14 +147,16 @@ class Mending:
             taken = await resync.write(
                 tx, differences, self._held, is_room_measured=is_room_measured
             )
+        # After the commit: a rolled-back page must not count as written.
         seen = [*differences.changed, *(one.seen for one in differences.found)]
         self.remember(seen, differences.gone)
         self.mended.add(differences, taken)
         return True
 
     async def _take_alone(self, uid: str, error: Exception) -> bool:
-        """What it fails for stands in its record, or else in its objects; tell whether it was
-        written without the former.
+        """Write a workload without its record. Return whether that succeeded.
+
+        The defect is in its record if it succeeds, else in its objects.
         """
         again = await self._try([uid], doubted={uid})
         kept = self.disbelieved if again is None else self.refused
@@ -159,13 +172,14 @@ class Mending:
     async def _analyze(self) -> None:
         made = self.mended.rows_made
         if made >= max(ANALYZE_FROM, 2 * self._analyzed):
+            # In a transaction of its own, which blocks no other.
             async with self.begin_beside() as tx:
                 await analyze(tx)
             self._analyzed = made
 
 
 def _told(error: Exception) -> str:
-    """The first line: a driver shows the whole statement with all its values behind it."""
+    """Return the first line of an error. A driver adds the whole statement with all its values."""
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"[:500]
 
 

@@ -1,10 +1,11 @@
-"""The observer: everything that follows the cluster for one term, put together, begun and ended.
+"""The observer: assembles, starts and stops all that follows the cluster for one term.
 
-Made by ``controller.main`` for each term. Three works run side by side: ``marking`` (what informers
-tell becomes marks), ``writing`` (a loop writes what is marked, one transaction a batch) and
-``comparing`` (the resync). What they keep in memory is a cache: a new process reads the rows and
-the cluster and goes on. None of them decides anything about placement; the worker's tasks do what
-follows from the rows.
+``controller.main`` creates one for each term. Three parts run in parallel. ``marking`` turns
+informer events into marks. ``writing`` writes what is marked, one transaction per batch.
+``comparing`` is the resync.
+
+Their memory is only a cache: a new process reads the rows and the cluster and continues. None of
+them decides about placement. The worker's tasks act on the rows.
 """
 
 from __future__ import annotations
@@ -113,19 +114,22 @@ class Observer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the cluster has been read once, and the rows brought together with it."""
+        """Return whether the cluster was read once and the rows were reconciled with it."""
         return self.comparing.is_begun
 
     def find(self, uid: str) -> Mapping[str, Any] | None:
-        """A workload that is there, in the form in which its entry takes it."""
+        """Return the object of an existing workload, in the form that its kind reads."""
         return self.workloads.objects.get(uid)
 
     def stands(self, uid: str) -> bool:
-        """Whether a workload that no object stands for goes on, or that is not yet known."""
+        """Return whether a workload without an object exists.
+
+        Before the first resync that is not known, so the answer is True.
+        """
         return not self.comparing.is_begun or uid in self.workloads.objects
 
     def goes_on(self, uid: str) -> bool:
-        """Whether a workload is there, and is not being deleted."""
+        """Return whether a workload exists and is not being deleted."""
         found = self.find(uid)
         return found is not None and not found["metadata"].get("deletionTimestamp")
 
@@ -148,9 +152,11 @@ class Observer:
         """
         beside: list[asyncio.Task[None]] = []
         try:
+            # Already during ``begin``, which marks workloads and so requests FluxJobs.
             beside.append(self._start(self.wrapper.run()))
             beside.append(self._start(self.marking.run()))
             await self.comparing.begin()
+            # After ``begin``, which must have reconciled rows and cluster once.
             beside.append(self._start(self.troubles.run()))
             beside.append(self._start(self.watches.run()))
             beside.append(self._start(self.term.confirm_for_ever()))
@@ -159,11 +165,12 @@ class Observer:
         finally:
             for task in beside:
                 task.cancel()
+            # Timers first: they must not act while the watches stop.
             await self.marking.stop()
             await self.watches.stop()
 
     def _start(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run a loop beside the one that writes; if it fails, all end, and are begun anew."""
+        """Run a loop beside the writing one. If it fails, all loops end and are started again."""
         task = asyncio.create_task(loop)
         task.add_done_callback(self._see_end)
         return task

@@ -1,9 +1,9 @@
-"""Who makes a pod in the end: its controllers, up to the topmost one.
+"""Find what makes a pod: follow its controllers up to the topmost one.
 
-Part of ``marking``, asked of pods that admission marked as an owner's (``workload.groups``) and of
-no others, so that nobody else's pods cost a request. An owner is looked up once: its metadata, and
-the whole object where a table says how many pods it is to have (``workload.owner_kinds``). Where
-the chain cannot be followed further (the owner is gone, or may not be read) it ends.
+Part of ``marking``. Only pods that admission marked with an owner are looked up
+(``workload.groups``), so that other pods cost no request. Each owner is looked up once. Its
+metadata is enough, unless a table says how many pods it is to have (``workload.owner_kinds``). Then
+the whole object is read. The chain ends where an owner is gone or may not be read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RETRY_MIN_S, RETRY_MAX_S = 0.2, 30.0
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What makes pods. ``size``: how many pods it is to have, where that can be told."""
+    """An object that makes pods. ``size`` is its declared number of pods, if known."""
 
     api_version: str
     kind: str
@@ -43,13 +43,13 @@ class Owner:
     size: int | None = None
 
     def reference(self) -> Reference:
-        """As rows know it."""
+        """Return the reference that rows store."""
         return Reference(self.api_version, self.kind, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a look-up found: the owner's own controller, if any, and its size."""
+    """The result of a look-up: the owner's own controller, if any, and its size."""
 
     parent: Mapping[str, Any] | None
     size: int | None = None
@@ -65,10 +65,10 @@ class Owners:
 
     Parameters
     ----------
-    find : gives an object that is watched anyway (a BatchJob, a Pod) by its UID.
-    on_found : told the UID of a pod whose topmost owner is known now.
-    on_trouble : gets an owner reference, its namespace and the error, if that owner cannot be read.
-        The owner counts as the topmost one then.
+    find : returns an object that is watched anyway (a BatchJob, a Pod) by its UID.
+    on_found : called with the UID of a pod when its topmost owner becomes known.
+    on_trouble : called with an owner reference, its namespace and the error, if that owner cannot
+        be read. The owner then counts as the topmost one.
     """
 
     def __init__(
@@ -90,8 +90,12 @@ class Owners:
         self._plurals: dict[str, dict[str, tuple[str, bool]]] = {}
 
     def top(self, pod: Object) -> Owner | None:
-        """The topmost controller of ``pod``; None until it is known (``on_found`` tells)."""
+        """Return the topmost controller of ``pod``, or None until it is known.
+
+        ``on_found`` is called when it becomes known.
+        """
         owner, namespace = controller_owner(pod), pod["metadata"]["namespace"]
+        # Bounded: a user may write owner references that form a cycle.
         for _ in range(DEPTH):
             if owner is None:
                 return None
@@ -108,6 +112,7 @@ class Owners:
         return None if owner is None else Owner(*(owner[key] for key in _REFERENCE))
 
     def _look(self, owner: Mapping[str, Any]) -> _Found | None:
+        # A watched object costs no request.
         watched = self._find(owner["uid"])
         if watched is not None:
             return _Found(controller_owner(watched))
@@ -116,24 +121,25 @@ class Owners:
     def _want(self, owner: Mapping[str, Any], namespace: str, pod_uid: str) -> None:
         uid = owner["uid"]
         self._waiting.setdefault(uid, set()).add(pod_uid)
+        # One request per owner, however many of its pods come at the same time.
         if uid not in self._tasks:
             work = self._ask(dict(owner), namespace)
             self._tasks[uid] = asyncio.create_task(work, name=f"owner {uid}")
 
     async def settle(self) -> None:
-        """Wait until nobody waits for an answer."""
+        """Wait until all look-ups have ended."""
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Cancel all look-ups."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def ask_again(self, owner: Owner, namespace: str, pod_uid: str) -> None:
-        """Have an owner's size read anew: it may have been changed while its pods gather."""
+        """Read the size of an owner again. It may change while its pods gather."""
         said = (owner.api_version, owner.kind, owner.name, owner.uid)
         self._want(dict(zip(_REFERENCE, said, strict=True)), namespace, pod_uid)
 
@@ -148,12 +154,13 @@ class Owners:
                     extra = {"action": "owner", "uid": uid, "error": str(error)}
                     logger.warning("owner not read; tried again", extra=extra)
                     await self._clock.sleep(backoff.next_delay_s())
-                except Exception as error:  # noqa: BLE001  its pods must not wait for ever
+                except Exception as error:  # noqa: BLE001  otherwise its pods wait for ever
                     self._on_trouble(owner, namespace, error)
                     found = _Found(None)
                     break
         finally:
             del self._tasks[uid]
+        # Bounded: drop the oldest entry. It is looked up again if it is needed.
         if len(self._known) >= KNOWN_MAX:
             del self._known[next(iter(self._known))]
         self._known[uid] = found
@@ -161,7 +168,13 @@ class Owners:
             self._on_found(pod_uid)
 
     async def _read(self, owner: Mapping[str, Any], namespace: str) -> _Found:
-        """Raises ApiUnavailable."""
+        """Read an owner. An owner that is gone or unreadable has no controller.
+
+        Raises
+        ------
+        ApiUnavailable
+            The API server cannot be reached.
+        """
         group, _, _ = owner["apiVersion"].rpartition("/")
         entry = self._kinds.find(group, owner["kind"])
         try:
@@ -178,15 +191,16 @@ class Owners:
             extra = {"action": "owner", "uid": owner["uid"], "error": str(error)}
             logger.warning("owner may not be read; taken for the topmost", extra=extra)
             return _Found(None)
+        # Another object took the name: its owners and its size say nothing about this pod.
         if obj["metadata"]["uid"] != owner["uid"]:
             return _Found(None)
         return _Found(controller_owner(obj), None if entry is None else size_of(entry, obj))
 
     async def _resource(self, api_version: str, kind: str) -> Resource | None:
-        """How a kind is called in URLs, as discovery says; None where it is served no more."""
+        """Return the resource of a kind by discovery, or None if it is no longer served."""
         group, _, version = api_version.rpartition("/")
         plurals = self._plurals.get(api_version, {})
-        if kind not in plurals:  # or installed since
+        if kind not in plurals:  # also asked again if the kind was installed since
             root = f"/apis/{api_version}" if group else f"/api/{api_version}"
             served = await self._client.request("GET", root)
             plurals = {

@@ -1,10 +1,12 @@
-"""PodGroup objects: how many pods at least, and how they want to lie.
+"""PodGroup objects: the minimum size of a group and its placement constraints.
 
-Part of ``marking``. Those of coscheduling, as our predecessors' users wrote them, and Kubernetes'
-own (``scheduling.k8s.io``: PodGroup since 1.36, before that a part of a Workload). They are read,
-never written, and only where they are served: a definition may be installed, or a feature gate
-opened, at any time, so discovery is asked now and then. Who is a member the pods say (``groups``);
-an object that nobody refers to means nothing.
+Part of ``marking``. It reads the PodGroups of coscheduling, which users of our predecessors wrote.
+It also reads those of Kubernetes (``scheduling.k8s.io``): PodGroup since 1.36, and before that a
+part of a Workload. It never writes them.
+
+A definition may be installed, or a feature gate enabled, at any time. So discovery is repeated at
+intervals. The pods declare their membership (``groups``). An object to which no pod refers has no
+effect.
 """
 
 from __future__ import annotations
@@ -33,13 +35,15 @@ KINDS = frozenset(
         ("scheduling.k8s.io", "Workload"),
     }
 )
-"""Of coscheduling, of coscheduling as it was called before, and Kubernetes' own."""
+"""The kinds of coscheduling, of coscheduling under its former name, and of Kubernetes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What an object says of its group: how many pods at least, for how long they may come
-    (seconds), the node label of the level that all of them share, and their priority.
+    """What an object declares for its group.
+
+    ``minimum`` is the least number of pods. ``patience_s`` is how long (seconds) they may arrive.
+    ``within`` is the node label of the level that all of them share.
     """
 
     minimum: int
@@ -49,7 +53,7 @@ class Declared:
 
 
 class PodGroups:
-    """The PodGroup objects there are; ``on_change`` is told namespace and name of a group."""
+    """All PodGroup objects. ``on_change`` receives namespace and name of a group."""
 
     def __init__(
         self,
@@ -63,12 +67,12 @@ class PodGroups:
         self._informers: dict[str, Informer] = {}
         self._declared: dict[tuple[str, str], dict[str, Declared]] = {}
         self._names: dict[str, set[str]] = {}
-        """Of which groups each object speaks, by its UID."""
+        """The names of the groups to which each object applies, by its UID."""
 
     def find(self, namespace: str, name: str) -> Declared | None:
-        """What the object of that name says; None where there is none, or it says no size.
+        """Return what the object of a name declares, or None without an object or a size.
 
-        Of several replicas of one group of a Workload, each is named after it.
+        The replicas of one group of a Workload have names that begin with the name of the group.
         """
         for one in (name, name.rpartition(".")[0]):
             for said in self._declared.get((namespace, one), {}).values():
@@ -96,27 +100,28 @@ class PodGroups:
                         on_trouble=self._on_trouble,
                         retry_cap_s=60.0,
                     )
+                    # Stored before the start: ``run`` must stop it if it is cancelled now.
                     self._informers[resource.key] = informer
                     informer.start()
         except (ApiUnavailable, ApiError) as error:
             extra = {"action": "discover", "error": str(error)}
             logger.warning("kinds of groups not read; tried again", extra=extra)
         except Exception:
-            # What one definition says must not end the observation of all others.
+            # A defect in one definition must not end the observation of the others.
             logger.exception("kinds of groups not read; tried again")
 
     async def _may_read(self, resource: Resource) -> bool:
         try:
             await self._client.request("GET", resource.path(), query={"limit": "1"})
         except ApiError:
-            return False  # no right to read it: asked again
+            return False  # no permission to read it: retried later
         return True
 
     def _changed(self, old: Object | None, new: Object | None) -> None:
         found = new or old
         assert found is not None, "an informer tells of an object, old or new"
         namespace, uid = found["metadata"]["namespace"], found["metadata"]["uid"]
-        # One that cannot be read raises here, and what it said before goes on counting.
+        # An unreadable object raises here, before any change: its last declaration stays in force.
         now = dict(read_declared(new)) if new else {}
         before = self._names.pop(uid, set())
         if now:
@@ -133,7 +138,7 @@ class PodGroups:
 
 
 def read_declared(obj: Mapping[str, Any]) -> Iterator[tuple[str, Declared]]:
-    """The groups of which an object speaks, by name: its own, or those of a Workload of 1.35."""
+    """Yield the groups to which an object applies: its own, or those of a Workload of 1.35."""
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     patience_s = spec.get("scheduleTimeoutSeconds")
     if _is_number(spec.get("minMember")):
@@ -141,7 +146,7 @@ def read_declared(obj: Mapping[str, Any]) -> Iterator[tuple[str, Declared]]:
     if (least := _least(spec.get("schedulingPolicy"))) is not None:
         topology = (spec.get("schedulingConstraints") or {}).get("topology") or ()
         within = next((one["key"] for one in topology if one.get("key")), None)
-        # Admission writes 0 where nobody has said a priority.
+        # Admission writes 0 if no priority is given.
         yield name, Declared(least, None, within, spec.get("priority") or None)
     for one in spec.get("podGroups") or ():
         if (least := _least(one.get("policy"))) is not None:
@@ -149,7 +154,7 @@ def read_declared(obj: Mapping[str, Any]) -> Iterator[tuple[str, Declared]]:
 
 
 def _least(policy: Mapping[str, Any] | None) -> int | None:
-    """How many pods start together; one where they are scheduled as any other pods."""
+    """Return how many pods start together, or one if they are scheduled individually."""
     if not policy:
         return None
     least = (policy.get("gang") or {}).get("minCount")

@@ -1,7 +1,8 @@
-"""FluxQueues as the controller sees them: whole present states, with their namespaces resolved.
+"""FluxQueues as the controller sees them: complete present states with resolved namespaces.
 
-Part of ``watches``; ``writing`` owns the loop and the transaction. The matcher knows no labels of
-namespaces, so a selector is resolved here, anew whenever a namespace or a queue changes.
+Part of ``watches``. ``writing`` owns the loop and the transaction. The matcher does not know the
+labels of namespaces, so selectors are resolved here. This repeats whenever a namespace or a queue
+changes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def trim_namespace(namespace: Object) -> Object:
 
 
 def trim_queue(queue: Object) -> Object:
-    """Keep what is asked for: the counts in its status change all the time and say nothing new."""
+    """Keep the spec. The counts in the status change all the time and have no effect here."""
     meta = queue["metadata"]
     kept = ("name", "uid", "resourceVersion", "generation")
     return {
@@ -47,19 +48,19 @@ def trim_queue(queue: Object) -> Object:
 
 @dataclass(slots=True)
 class QueueWatch:
-    """Follows FluxQueues and namespaces; ``mark`` is told the names of queues to be written."""
+    """Follows FluxQueues and namespaces. ``mark`` receives the names of queues to be written."""
 
     client: KubeClient
     mark: Callable[[str], None]
     clock: Clock
     policy: str
-    """Policy of the queue ``default`` where it has to be made."""
+    """Policy of the queue ``default`` if it has to be created."""
     on_trouble: TroubleHandler | None = None
     queues: Informer = field(init=False)
     namespaces: Informer = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the informers; ``Watches`` starts and stops them."""
+        """Make the informers. ``Watches`` starts and stops them."""
         self.queues = Informer(
             self.client,
             FLUXQUEUES,
@@ -90,13 +91,13 @@ class QueueWatch:
                     self.mark(queue["metadata"]["name"])
 
     def see(self, names: Iterable[str]) -> tuple[list[QueueSeen], list[str]]:
-        """The queues ``names`` as they are, and those of them that are gone."""
+        """Return those of the queues ``names`` that exist, and the names of those that are gone."""
         found = {name: self.queues.get("", name) for name in names}
         seen = [self._see_one(queue) for queue in found.values() if queue is not None]
         return seen, [name for name, queue in found.items() if queue is None]
 
     def names(self) -> set[str]:
-        """Names of all that there are."""
+        """Return the names of all queues."""
         return {queue["metadata"]["name"] for queue in self.queues.items()}
 
     def _see_one(self, queue: Object) -> QueueSeen:
@@ -108,7 +109,7 @@ class QueueWatch:
         except (InvalidInput, InvalidSettings) as error:
             fault = str(error)
         except Exception as error:
-            # A defect met by one queue: its former spec stays in force, and all others go on.
+            # A defect of one queue must not affect the others. Its former spec stays in force.
             logger.exception("queue cannot be read", extra={"queue": meta["name"]})
             fault = said(error)
         return QueueSeen(
@@ -136,9 +137,9 @@ class QueueWatch:
         return sorted(names)
 
     async def ensure_default(self) -> None:
-        """Make the FluxQueue ``default`` where there is none; it can be changed like any other.
+        """Create the FluxQueue ``default`` if there is none. It can be changed like any other.
 
-        A refusal is told in the log only: the queue is there without its object too.
+        A refusal is only logged, because the queue works without its object too.
         """
         if self.queues.get("", DEFAULT_QUEUE) is not None:
             return
@@ -158,7 +159,7 @@ class QueueWatch:
         self.queues.observe(trim_queue(made))
 
     async def tell_faults(self, seen: Iterable[QueueSeen]) -> None:
-        """Write an Event for each spec that cannot be used."""
+        """Emit an Event for each unusable spec."""
         for one in seen:
             if one.fault is not None:
                 await self._tell_fault(one)
@@ -174,7 +175,7 @@ class QueueWatch:
             at_s=self.clock.now_s(),
             is_warning=True,
         )
-        await tell_event(self.client, event)  # the row and the log say it too
+        await tell_event(self.client, event)  # the row and the log have it too
 
 
 def _asked(queue: Object) -> tuple[Any, ...]:
@@ -187,7 +188,7 @@ def _labels(namespace: Object | None) -> Mapping[str, str] | None:
 
 
 def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a ``metav1.LabelSelector`` matches; an empty one matches everything."""
+    """Return whether a ``metav1.LabelSelector`` matches. An empty one matches everything."""
     wanted = selector.get("matchLabels") or {}
     if any(labels.get(key) != value for key, value in wanted.items()):
         return False

@@ -1,7 +1,7 @@
-"""Recalling: what a spoilt workload said before, where this process has not seen that itself.
+"""Recalling: find what an unreadable workload said before this process saw it.
 
-Part of ``observer``, asked by ``writing`` and ``comparing`` for the few workloads that cannot be
-read as they are. The row knows it. Of a database that was lost, the FluxJob does.
+Part of ``observer``. ``writing`` and ``comparing`` ask for the few workloads that cannot be read as
+they are. The row has the answer. If the database was lost, the FluxJob has it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ async def recall(
 ) -> dict[str, Past]:
     """Return what is known of the past of workloads, by UID.
 
-    Parameters: ``objects`` gives what stands for each.
+    Parameters
+    ----------
+    objects : the object of each workload, by UID.
 
     Raises
     ------
     DatabaseUnavailable, ApiUnavailable
-        It has to be asked again.
+        The recall must be repeated.
     """
+    # Rows first: a FluxJob's status may lag behind its row.
     found = await read_past(database, uids)
     for uid in uids:
         if uid not in found and uid in objects:
@@ -43,7 +46,7 @@ async def recall(
 
 
 async def _published(client: KubeClient, workload: Object) -> Past:
-    """What its FluxJob tells. Nothing where there is none, or it cannot be read."""
+    """Return what the FluxJob shows of the past. Empty if there is none, or it is unreadable."""
     try:
         name = fluxjob_name(workload)
         fluxjob = await client.get(FLUXJOBS, workload["metadata"]["namespace"], name)
@@ -55,12 +58,12 @@ async def _published(client: KubeClient, workload: Object) -> Past:
 
 
 def past_in(fluxjob: Mapping[str, Any]) -> Past:
-    """What a FluxJob tells of its workload's past: the values it shows, and its spec.
+    """Return what a FluxJob shows of its workload's past: the last good values, and its spec.
 
     Raises
     ------
     InvalidInput, ValueError, TypeError, KeyError
-        It is none of ours.
+        The FluxJob was not made by fluxqueue.
     """
     spec, status = fluxjob["spec"], fluxjob.get("status") or {}
     said = _said(spec) | {
@@ -74,7 +77,7 @@ def past_in(fluxjob: Mapping[str, Any]) -> Past:
 
 
 def _said(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations from which a spec was made, as far as it tells them."""
+    """Return the annotations from which a spec was made, as far as the spec shows them."""
     edges = ",".join(f"{edge['type']}:{edge['job']}" for edge in spec.get("dependsOn") or ())
     told = {
         labels.QUEUE: spec.get("queue"),

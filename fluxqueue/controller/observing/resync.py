@@ -1,9 +1,10 @@
-"""Resync: the whole cluster against all rows, both directions, and the difference as work to do.
+"""Resync: compare the whole cluster with all rows, in both directions.
 
-Called by ``comparing`` when a term begins and once in a resync interval. ``find`` looks at
-everything, page by page and under no lock; in health it finds nobody. ``compare`` looks again at a
-page of those found, in the transaction in which ``write`` stores what is different. This is also
-how an empty database is filled, and how one restored from a backup is brought up to the cluster.
+``comparing`` calls it when a term begins and once per resync interval. ``find`` compares everything
+page by page and takes no lock. In a healthy cluster it finds no difference. ``compare`` checks a
+page of the suspects again, in the transaction in which ``write`` stores the differences.
+
+A resync also fills an empty database. It brings a database restored from a backup up to date.
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ logger = logging.getLogger(__name__)
 
 
 PAGE = 1000
-"""Rows read at once."""
+"""Rows per read."""
 WRITE_PAGE = 100
-"""Workloads written at once: whoever wants one of their rows waits for that long."""
+"""Workloads per write. Other transactions that need one of their rows wait for the whole page."""
 YIELD_EVERY = 50
 _NO_ROWS = Present({}, frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A FluxJob as it was listed, as small as can be: a cluster may have very many.
+    """A listed FluxJob, kept as small as possible because a cluster may have very many.
 
-    ``text``: what its record is read from, if it comes to that.
+    ``text`` is the JSON from which its record is read if that is needed.
     """
 
     uid: str
@@ -80,13 +81,16 @@ class Published:
     text: str
 
     def record(self) -> Record:
-        """What it says was decided."""
+        """Return the scheduling decisions that the FluxJob records."""
         return read_record(orjson.loads(self.text))
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The cluster as the controller sees it. ``hosts``: hostname label -> name of the node."""
+    """The cluster as the controller sees it.
+
+    ``hosts`` maps hostname labels to node names.
+    """
 
     objects: Mapping[str, Object]
     pods_of: Mapping[str, Mapping[str, Object]]
@@ -95,7 +99,7 @@ class Sight:
     default_cpu_m: int
 
     def of(self, uids: Iterable[str]) -> Sight:
-        """As it is now of some workloads, whatever is seen later."""
+        """Return a copy of some workloads that later events do not change."""
         chosen = list(uids)
         return replace(
             self,
@@ -106,10 +110,10 @@ class Sight:
 
 @dataclass(slots=True)
 class Differences:
-    """What rows and cluster do not agree on."""
+    """Differences between rows and cluster."""
 
     found: list[Found] = field(default_factory=list)
-    """Without a row, with one older than the cluster, or with pods that no slot accounts for."""
+    """Workloads without a row, with an outdated row, or with pods that no slot accounts for."""
     changed: list[WorkloadSeen] = field(default_factory=list)
     gone: dict[str, WorkloadGone] = field(default_factory=dict)
     unpublished: list[str] = field(default_factory=list)
@@ -117,11 +121,12 @@ class Differences:
 
 @dataclass(slots=True)
 class Suspects:
-    """Workloads that rows and cluster may not agree on, as ``find`` saw them.
+    """Workloads for which rows and cluster may differ, as ``find`` saw them.
 
-    ``flux_uids``: UID of the FluxJob of each workload of ours; None where it has none. ``found``:
-    those to be taken over, in the order of submission, each with what its pods have of which node;
-    ``others``: all the rest. ``outdated``: those of ``found`` that have a row.
+    ``flux_uids`` holds the UID of the FluxJob of each managed workload, or None where it has none.
+    ``found`` holds the workloads to take over, in order of submission. Each entry says how much of
+    each node its pods use. ``others`` holds all remaining suspects. ``outdated`` holds the
+    workloads of ``found`` that have a row.
     """
 
     flux_uids: dict[str, str | None] = field(default_factory=dict)
@@ -131,7 +136,7 @@ class Suspects:
     highest_jobid: int = 0
 
     def held(self, uids: Iterable[str]) -> Counter[NodeResource]:
-        """What pods of those of ``found`` have, by node and resource."""
+        """Return what the pods of those of ``found`` use, by node and resource."""
         held: Counter[NodeResource] = Counter()
         for uid in uids:
             held.update(self.found.get(uid, {}))
@@ -139,18 +144,18 @@ class Suspects:
 
 
 See = Callable[[Object, Sequence[Object], str | None], WorkloadSeen]
-"""Makes the observation of a workload from it, its pods and the UID of its FluxJob."""
+"""Makes the observation of a workload from its object, its pods and the UID of its FluxJob."""
 SeeGone = Callable[[str], WorkloadGone]
 """Makes the observation of a workload that is gone, by its UID."""
 
 
 async def read_rows(database: Database) -> AsyncIterator[Present]:
-    """All rows, page by page.
+    """Yield all rows, page by page.
 
     Raises
     ------
     DatabaseUnavailable
-        Postgres went away.
+        Postgres cannot be reached.
     """
     async with database.begin() as tx:
         uids = await read_uids(tx)
@@ -161,14 +166,15 @@ async def read_rows(database: Database) -> AsyncIterator[Present]:
 
 
 async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
-    """Compare everything with everything, and tell of whom there is something to be done.
+    """Compare all rows with the whole cluster and return the workloads that may differ.
 
-    ``sight`` may change while this runs: whoever is told of is looked at again (``compare``).
+    ``sight`` may change while this runs. ``compare`` therefore checks every suspect again.
     """
     suspects, with_row, found = Suspects(), set[str](), list[str]()
     async for present in rows:
         for number, (uid, row) in enumerate(present.rows.items()):
             await _let_others_run(number)
+            # Without this, a workload that has a row would be taken over a second time below.
             with_row.add(uid)
             verdict = _suspect(sight, present, uid)
             if Verdict.FOUND in verdict:
@@ -179,6 +185,7 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
             fluxjob = _fluxjob_of(sight, uid)
             is_there = uid in sight.objects
             suspects.flux_uids[uid] = _uid(fluxjob) if is_there else row.flux_uid
+    # Informers change ``objects`` while this yields: iterate over a copy, check each UID again.
     for number, uid in enumerate(list(sight.objects)):
         await _let_others_run(number)
         if uid in with_row or uid not in sight.objects or not _is_ours(sight, uid):
@@ -186,6 +193,7 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
         suspects.flux_uids[uid] = _uid(_fluxjob_of(sight, uid))
         if _suspect(sight, _NO_ROWS, uid):
             found.append(uid)
+    # Oldest first: jobids are given in this order, so submission order survives a lost database.
     oldest_first = sorted((uid for uid in found if uid in sight.objects), key=_by_age(sight))
     for number, uid in enumerate(oldest_first):
         await _let_others_run(number)
@@ -194,30 +202,31 @@ async def find(sight: Sight, rows: AsyncIterator[Present]) -> Suspects:
         suspects.found[uid] = _held_by(sight, uid)
         fluxjob = _fluxjob_of(sight, uid)
         if fluxjob is None:
-            continue  # it gets another number: nobody vouches for one in a template
+            continue  # it gets a new jobid: the one in its template is unverified
         jobid = fluxjob.jobid if isinstance(fluxjob.jobid, int) else _pinned_as(sight, uid)
         suspects.highest_jobid = max(suspects.highest_jobid, jobid)
     return suspects
 
 
 def _suspect(sight: Sight, present: Present, uid: str) -> Verdict:
-    """``judge``, and of what it cannot judge that there is something, whatever it is."""
+    """Return the verdict of ``judge``, or CHANGED for a workload that it cannot judge."""
     try:
         return judge(sight, present, uid)
-    except Exception:  # noqa: BLE001  it is told when it is looked at again, by itself
+    except Exception:  # noqa: BLE001  reported when it is compared again by itself
         return Verdict.CHANGED
 
 
 def _held_by(sight: Sight, uid: str) -> dict[NodeResource, int]:
+    """Return what the pods of a workload use, or nothing if they cannot be read."""
     try:
         return _held(placed_pods(sight, uid))
-    except Exception as error:  # noqa: BLE001  of one workload, whatever it is
+    except Exception as error:  # noqa: BLE001  any defect of one workload
         _tell_unreadable(uid, error)
         return {}
 
 
 def _pinned_as(sight: Sight, uid: str) -> int:
-    """The jobid of a start that its FluxJob was not told of yet; 0 where there is none."""
+    """Return the jobid of a start that its FluxJob does not show yet, or 0 if there is none."""
     workload = sight.objects[uid]
     is_pinned = kind_of(workload).pinned_node(workload) is not None
     return (pinned_as(workload) or 0) if is_pinned else 0
@@ -231,7 +240,10 @@ def _tell_unreadable(uid: str, error: Exception) -> None:
 
 
 async def _let_others_run(number: int) -> None:
-    """Now and then: others have a Lease to renew, and pods to let go."""
+    """Yield to the event loop every ``YIELD_EVERY`` calls.
+
+    Other tasks must renew the Lease and release pods meanwhile.
+    """
     if number % YIELD_EVERY == 0:
         await asyncio.sleep(0)
 
@@ -253,7 +265,7 @@ def _held(pods: Iterable[PlacedPod]) -> dict[NodeResource, int]:
 
 
 class Verdict(Flag):
-    """What is different of one workload."""
+    """Differences of one workload."""
 
     NOTHING = 0
     FOUND = auto()
@@ -264,7 +276,7 @@ class Verdict(Flag):
 
 
 async def list_fluxjobs(client: KubeClient) -> dict[str, Published]:
-    """All FluxJobs by the UID of their workload, listed page by page."""
+    """Return all FluxJobs by the UID of their workload, listed page by page."""
     kept, _ = await client.collect(FLUXJOBS, keep=_publication)
     return {one.workload_uid: one for one in kept if one is not None}
 
@@ -280,7 +292,7 @@ def _publication(fluxjob: Object) -> Published | None:
 
 
 def publication(fluxjob: Object) -> Published | None:
-    """What is kept of a FluxJob; one that is going, or names no workload, is none."""
+    """Return what is kept of a FluxJob, or None if it is being deleted or names no workload."""
     meta, status = fluxjob["metadata"], _fields(fluxjob.get("status"))
     workload_uid = _fields(_fields(fluxjob.get("spec")).get("workload")).get("uid")
     if not isinstance(workload_uid, str) or not workload_uid or meta.get("deletionTimestamp"):
@@ -297,7 +309,7 @@ def publication(fluxjob: Object) -> Published | None:
         version=read_version(status),
         state=status.get("state"),
         jobid=status.get("jobid"),
-        text=orjson.dumps(read).decode(),  # its bytes keep the 4 KB that they were written in
+        text=orjson.dumps(read).decode(),  # bytes would keep the 4 KB buffer alive
     )
 
 
@@ -313,17 +325,18 @@ def compare(
     see_gone: SeeGone,
     doubted: Collection[str] = (),
 ) -> Differences:
-    """Tell what rows and cluster do not agree on of ``uids``.
+    """Return the differences between rows and cluster for ``uids``.
 
-    ``present`` must have been read after ``sight`` was taken: a pod is given its slot in the rows
-    first, and is seen to run afterwards.
+    ``present`` must be read after ``sight`` was taken. A pod gets its slot in the rows first and is
+    seen to run afterwards.
 
     Parameters
     ----------
-    see : may raise ``InvalidInput``, and the workload is left out then.
-    doubted : of these only the version of their record is believed.
+    see : makes an observation. If it raises ``InvalidInput``, the workload is left out.
+    doubted : UIDs of workloads of which only the version of the record is trusted.
     """
     found = Differences()
+    # Present workloads first, oldest first, so that rows are made in the order of submission.
     ordered = sorted((uid for uid in uids if uid in sight.objects), key=_by_age(sight))
     for uid in [*ordered, *(uid for uid in uids if uid not in sight.objects)]:
         verdict = judge(sight, present, uid)
@@ -351,7 +364,7 @@ def _note(
         is_stranded = Verdict.STRANDED in verdict
         record = _record(fluxjob, is_doubted=is_doubted or is_stranded)
         if record is not None and is_stranded and fluxjob is not None:
-            # It keeps its number and its place. That it ended is what is wrong.
+            # It keeps its jobid and its position. Only the recorded end is wrong.
             told = fluxjob.record()
             record = replace(record, jobid=told.jobid, submitted_at_s=told.submitted_at_s)
         if record is not None and not is_doubted and not is_stranded:
@@ -363,7 +376,10 @@ def _note(
 
 
 def _record(fluxjob: Published | None, *, is_doubted: bool) -> Record | None:
-    """What its FluxJob says; what of it is no status of ours is told and left out."""
+    """Return the record in a FluxJob, or None without a FluxJob.
+
+    Fields that are not a valid status are logged and left out.
+    """
     if fluxjob is None or is_doubted:
         return None if fluxjob is None else Record(fluxjob.uid, version=fluxjob.version or 0)
     record = fluxjob.record()
@@ -375,7 +391,10 @@ def _record(fluxjob: Published | None, *, is_doubted: bool) -> Record | None:
 
 
 def _with_pinned_start(record: Record, seen: WorkloadSeen, workload: Object) -> Record:
-    """A start that its FluxJob was to be told of later stands in the pod template."""
+    """Add to a record the start that stands only in the pod template.
+
+    Its FluxJob was to be updated later.
+    """
     if seen.pinned_to is None or seen.is_suspended:
         return record
     since = (workload.get("status") or {}).get("startTime")
@@ -390,17 +409,18 @@ def _with_pinned_start(record: Record, seen: WorkloadSeen, workload: Object) -> 
 
 
 def judge(sight: Sight, present: Present, uid: str) -> Verdict:
-    """What is different of one workload; cheap, and nothing in health."""
+    """Return the differences of one workload. It is cheap, and a healthy workload has none."""
     row = present.rows.get(uid)
     if uid not in sight.objects:
         is_news = row is not None and _is_gone_news(sight, row)
         return Verdict.GONE if is_news else Verdict.NOTHING
     fluxjob = _fluxjob_of(sight, uid)
+    # Before all other checks: a final row without news would otherwise count as healthy.
     if row is not None and _is_stranded(sight, row):
         return Verdict.FOUND | Verdict.STRANDED
     if row is None:
-        # Where a gate is the only mark: let go before it has a FluxJob, and the rows lost then,
-        # nobody would know it any more. Its FluxJob is made first, as for one just seen.
+        # Here the gate is the only mark. If it were released before its FluxJob exists and the rows
+        # were then lost, nothing would identify it. So its FluxJob is made first.
         is_early = fluxjob is None and kind_of(sight.objects[uid]).is_known_by_gate_alone
         is_taken = _is_ours(sight, uid) and not is_early
         return Verdict.FOUND if is_taken else Verdict.NOTHING
@@ -408,6 +428,7 @@ def judge(sight: Sight, present: Present, uid: str) -> Verdict:
     if fluxjob is not None and (fluxjob.state, fluxjob.jobid) != (row.state, row.jobid):
         verdict |= Verdict.UNPUBLISHED
     version = fluxjob.version if fluxjob is not None else None
+    # A status that is newer than its row proves that the row is outdated.
     is_newer = version is not None and version > row.version
     if is_newer or (row.state not in FINAL and _has_stray(sight, present, uid)):
         return verdict | Verdict.FOUND
@@ -416,9 +437,10 @@ def judge(sight: Sight, present: Present, uid: str) -> Verdict:
 
 
 def _is_stranded(sight: Sight, row: RowSeen) -> bool:
-    """Whether a workload waits for us, held, though its row has ended: no process would start it.
+    """Return whether a workload is still held although its row has ended.
 
-    So it is after a mix-up of databases. One that a user cancelled is about to be deleted.
+    No process would start it. This happens after a mix-up of databases. A workload that a user
+    cancelled does not count, because it is about to be deleted.
     """
     if row.state not in FINAL or row.is_cancelled:
         return False
@@ -432,8 +454,9 @@ def _is_stranded(sight: Sight, row: RowSeen) -> bool:
 
 
 def _has_stray(sight: Sight, present: Present, uid: str) -> bool:
-    """Whether a pod of it was let go that no slot accounts for."""
+    """Return whether a released pod of the workload has no slot that accounts for it."""
     for pod in sight.pods_of.get(uid, {}).values():
+        # A pod with a slot is accounted for, wherever it was released to.
         if pod["metadata"]["uid"] in present.holders:
             continue
         fact = pod_fact(pod)
@@ -444,12 +467,13 @@ def _has_stray(sight: Sight, present: Present, uid: str) -> bool:
 
 
 def _is_gone_news(sight: Sight, row: RowSeen) -> bool:
+    """Return whether the row does not yet say that the workload is gone, or lists other pods."""
     facts = [pod_fact(pod) for pod in sight.pods_of.get(row.uid, {}).values()]
     return not (row.is_gone and _pods(facts) == dict(row.pods))
 
 
 def differs(row: RowSeen, seen: Progress, flux_uid: str | None) -> bool:
-    """Whether a row says something else than was seen, or the pods beside it do."""
+    """Return whether a row or the pods stored with it differ from what was observed."""
     names = ("wanted", "missing", "ended_indexes", "result", "is_deleting", "is_suspended")
     said, now = ([getattr(one, name) for name in names] for one in (row, seen))
     is_other = flux_uid is not None and flux_uid != row.flux_uid
@@ -465,19 +489,20 @@ def _pods(facts: Iterable[PodFact]) -> dict[str, tuple[str, bool, bool, str | No
 
 
 def _is_ours(sight: Sight, uid: str) -> bool:
-    """Whether an object without a row was taken in: it shows it, or its FluxJob says so.
+    """Return whether an object without a row was adopted, by its marks or by its FluxJob.
 
-    The gate of a Pod is gone once it was released; then its FluxJob alone knows.
+    The gate of a Pod is gone once the Pod was released. Then only its FluxJob shows it.
     """
     if _fluxjob_of(sight, uid) is not None:
         return True
     try:
         return is_taken_in(sight.objects[uid])
-    except Exception:  # noqa: BLE001  one that cannot be read is reported when it is seen by itself
+    except Exception:  # noqa: BLE001  an unreadable object is reported when it is seen by itself
         return False
 
 
 def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
+    """Return the FluxJob of a workload, or None if its name or namespace does not match."""
     fluxjob, workload = sight.fluxjobs.get(uid), sight.objects.get(uid)
     if fluxjob is None or workload is None:
         return None
@@ -489,7 +514,7 @@ def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
 
 
 def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
-    """The pods of a workload that were let go and have not ended."""
+    """Return the pods of a workload that were released and have not ended."""
     workload, pods = sight.objects[uid], sight.pods_of.get(uid, {})
     placed = []
     for fact in kind_of(workload).facts(workload, list(pods.values())):
@@ -511,7 +536,7 @@ def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
 
 
 def _last_nodes(sight: Sight, uid: str) -> dict[int, str]:
-    """Where the last pod of a completion index was, if another is to come and may be there."""
+    """Return the node of the last failed pod of each index that may run there again."""
     workload = sight.objects[uid]
     kind = kind_of(workload)
     if not kind.has_indexes(workload):
@@ -531,10 +556,10 @@ def _last_nodes(sight: Sight, uid: str) -> dict[int, str]:
 
 
 def _destination(spec: Object, hosts: Mapping[str, str]) -> str | None:
-    """Where a pod that is not bound yet was let go to (``workload.gates.ungate_patch``)."""
+    """Return the node to which an unbound pod was released (``workload.gates.ungate_patch``)."""
     name = named_node(spec)
     if name is not None:
-        return name  # several nodes may bear one label
+        return name  # the name is unique, a hostname label may be on several nodes
     host = (spec.get("nodeSelector") or {}).get(labels.HOSTNAME)
     return None if host is None else hosts.get(host, str(host))
 
@@ -546,26 +571,33 @@ async def write(
     *,
     is_room_measured: bool,
 ) -> TakenOver:
-    """Store what was found; nodes and pods of others must have been written before.
+    """Store the differences. Nodes and unmanaged pods must have been written before.
 
     Parameters
     ----------
-    held : what of which node belongs to pods of workloads that are still to be taken over.
-    is_room_measured : somebody is, or will be, taken over. Changed workloads are settled at once
-        then, so that what has ended makes room before it is measured what others may keep.
+    held : by node and resource, what belongs to pods of workloads that are still to be taken over.
+    is_room_measured : whether workloads are, or will be, taken over. If so, changed workloads are
+        reconciled at once. Ended workloads then free their capacity before the takeover measures
+        it.
     """
     changed = [seen.uid for seen in differences.changed]
+    # Lock before any write: rows locked one by one could deadlock with a worker.
     await _lock(tx, [*changed, *differences.gone, *(one.seen.uid for one in differences.found)])
     await save_workloads(tx, differences.changed, differences.gone)
+    # Before the takeover: capacity of ended workloads must be free when it is measured.
     if is_room_measured:
         await settle(tx, sorted([*changed, *differences.gone]))
+    # After ``save_workloads``: the takeover measures what the changed workloads left free.
     taken = await take_over(tx, differences.found, held)
     await owe_status(tx, differences.unpublished)
     return taken
 
 
 async def _lock(tx: Transaction, uids: Sequence[str]) -> None:
-    """All rows at once in the order of their UID, as everybody does, against deadlocks."""
+    """Lock all rows at once in the order of their UIDs.
+
+    All transactions use this order. Another order would cause deadlocks.
+    """
     await tx.execute(
         "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
         uids=list(uids),
@@ -574,7 +606,7 @@ async def _lock(tx: Transaction, uids: Sequence[str]) -> None:
 
 @dataclass(slots=True)
 class Mended:
-    """What a resync has mended so far."""
+    """Counts of what a resync has corrected so far."""
 
     rows_made: int = 0
     rows_corrected: int = 0
@@ -593,7 +625,7 @@ class Mended:
         self.statuses += len(differences.unpublished)
 
     def tell(self) -> None:
-        """Say it in the log; in health nothing is said."""
+        """Log the counts, or nothing if no difference was found."""
         counts = asdict(self)
         if any(counts.values()):
             logger.info("rows and cluster brought together", extra={"action": "resync", **counts})

@@ -1,6 +1,6 @@
-"""From objects to observations: pure conversions between the informers and the rows.
+"""Convert objects to observations: pure functions between the informers and the rows.
 
-Called by ``marking``, ``writing`` and ``resync``; no client, no database.
+``marking``, ``writing`` and ``resync`` call them. They use no client and no database.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ _STATUSES = ("initContainerStatuses", "containerStatuses")
 
 
 def trim_pod(pod: Object) -> dict[str, Any]:
-    """Keep of a pod what is ever looked at, and no more of one that cannot be a workload itself.
+    """Keep the fields of a pod that are read, and fewer if it cannot be a workload itself.
 
-    Informer transform: each event of each pod of the cluster passes here.
+    This is an informer transform: each event of each pod of the cluster passes here.
     """
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     kept = {key: meta[key] for key in _META if key in meta}
+    # It cannot be a workload or a group member, so its annotations and labels are never read.
     if meta.get("ownerReferences") and read_mark(pod) is None:
         index = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
         if index is not None:
@@ -75,8 +76,8 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
-    # Of the pods of others, which are many, nobody asks. One that names a Job as its owner is
-    # counted with that, whoever made it, so what it asks for itself must be known.
+    # Unmanaged pods are many, and their requests are not needed here. A pod that names a Job as
+    # its owner is counted with that Job, so its own requests must be known.
     if told.get("phase") not in _ENDED and (
         labels.MANAGED in (meta.get("labels") or {}) or BATCH_JOB.claim(pod) is not None
     ):
@@ -85,11 +86,11 @@ def trim_pod(pod: Object) -> dict[str, Any]:
 
 
 def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
-    """What a pod asks for by its own words, and takes of its node once it is bound."""
+    """Return what a pod requests in its own spec, which it takes of its node once bound."""
     try:
         amounts = raw_request(spec, status=told)
     except InvalidInput:
-        return ()  # of no concern to what was read from its template
+        return ()  # what was read from the template stays valid
     return tuple(sorted(amounts.items()))
 
 
@@ -99,7 +100,7 @@ def _trim_container(container: Object) -> dict[str, Any]:
 
 
 def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[dict[str, Any]]:
-    """What containers have in use, where that is not what they ask for (an in-place resize)."""
+    """Return the requests in use that differ from the spec (an in-place resize)."""
     found = []
     for status in statuses:
         requests = (status.get("resources") or {}).get("requests")
@@ -112,13 +113,13 @@ def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[d
 
 
 def trim_job(job: Object) -> dict[str, Any]:
-    """Name the kind, which lists leave out, and drop what the API server keeps for itself."""
+    """Add the kind, which lists leave out, and drop the managed fields."""
     meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
     return {**job, "kind": BATCH_JOB.name, "metadata": meta}
 
 
 def age(workload: Object) -> tuple[str, int]:
-    """Sorts objects in the order in which they were made."""
+    """Return a sort key for the order in which objects were created."""
     meta = workload["metadata"]
     version = str(meta.get("resourceVersion") or "")
     return str(meta.get("creationTimestamp") or ""), int(version) if version.isdigit() else 0
@@ -126,9 +127,9 @@ def age(workload: Object) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a workload is: what of it changes while what it asks for does not.
+    """The progress of a workload: what changes while its requests stay the same.
 
-    ``pods``: those that have not ended, and those that their node refused.
+    ``pods`` holds the pods that have not ended, and the pods that their node refused.
     """
 
     wanted: int
@@ -151,15 +152,17 @@ _PROGRESS = tuple(one.name for one in fields(Progress))
 
 
 def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: int = 0) -> Progress:
-    """Tell how far a workload is, without reading what it asks for.
+    """Return the progress of a workload without reading its requests.
 
-    ``patience_s``: for how long the pods of a group may come, where the group does not say.
+    ``patience_s`` is how long (seconds) the pods of a group may arrive if the group does not say.
     """
     kind = kind_of(workload)
     pinned_to = kind.pinned_node(workload)
+    # After ``pinned_node``: the written form no longer has the pin.
     workload = kind.as_written(workload)
     facts = kind.facts(workload, its_pods)
     fact = kind.fact(workload, facts)
+    # While it is being deleted, its pods may show a result that its own status does not.
     result = kind.last_result(workload, facts) if fact.is_deleting else fact.result
     gathering = kind.gathering(workload) or Gathering(0, "")
     return Progress(
@@ -187,9 +190,9 @@ def see_gone(
 
     Parameters
     ----------
-    last : what stood for it, as it was seen last; None where it was never seen.
-    its_pods : pods of it that are there yet.
-    left : pods of it that had ended when they were seen last, and are gone.
+    last : its object as it was seen last, or None if it was never seen.
+    its_pods : its pods that still exist.
+    left : its pods that are gone and had ended when they were seen last.
     """
     namespace = its_pods[0]["metadata"]["namespace"] if its_pods else ""
     if last is None:
@@ -203,7 +206,10 @@ def see_gone(
 
 
 def last_result(last: Object, its_pods: Sequence[Object], left: Sequence[Object]) -> str | None:
-    """Tell how a workload ended that is gone or going; the parameters are those of ``see_gone``."""
+    """Return how a workload that is gone or being deleted ended.
+
+    The parameters are those of ``see_gone``.
+    """
     kind = kind_of(last)
     result = kind.last_result(last, kind.facts(last, [*its_pods, *left]))
     return str(result) if result else None
@@ -222,7 +228,7 @@ def see_workload(
     Raises
     ------
     InvalidInput
-        The object cannot be turned into a request (admission was passed by).
+        The object cannot be turned into a request because it bypassed admission.
     """
     kind = kind_of(workload)
     progress = see_progress(workload, its_pods, patience_s=site.gather_s)
@@ -248,15 +254,14 @@ def see_spoilt(
     class_values: Mapping[str, int],
     site: Site,
 ) -> WorkloadSeen:
-    """Describe a workload that ``see_workload`` cannot read, by what of it can be read.
+    """Describe a workload that ``see_workload`` cannot read, by its readable parts.
 
-    Of what cannot be used the last good value counts, as ``past`` has it. ``faults`` tell all of
-    it.
+    For each unusable value, the last good value of ``past`` counts. ``faults`` lists all of them.
 
     Raises
     ------
     InvalidInput
-        What its pods ask for cannot be read, and never could.
+        What its pods request cannot be read, and never could.
     """
     kind = kind_of(workload)
     progress = see_progress(workload, its_pods, patience_s=site.gather_s)
@@ -318,10 +323,10 @@ def _describe(
 
 
 def _ignored(spec: Object) -> Sequence[str]:
-    """What of a pod spec is not considered. A defect there says nothing, and stops nothing."""
+    """Return the parts of a pod spec that are not considered, or nothing if it is defective."""
     try:
         return ignored(spec)
-    except Exception as error:  # noqa: BLE001  a hint is no reason to leave a workload unread
+    except Exception as error:  # noqa: BLE001  a failed hint must not hide the workload
         logger.warning("pod spec cannot be read", extra={"error": str(error)})
         return ()
 
@@ -333,10 +338,10 @@ def see_facts(
     *,
     flux_uid: str | None = None,
 ) -> WorkloadSeen:
-    """Describe how far a workload is that asks for what it asked for in ``old``.
+    """Describe the progress of a workload that requests the same as in ``old``.
 
-    Also for one whose wishes can no longer be read: an annotation that was spoilt by a later edit
-    must not keep what runs from being followed.
+    This also covers a workload with unreadable annotations. A running workload must be followed
+    even after a later edit makes an annotation invalid.
     """
     seen = see_progress(workload, its_pods, patience_s=old.gather_s)
     return replace(old, flux_uid=flux_uid or old.flux_uid, **_as_fields(seen))
@@ -347,7 +352,7 @@ def _as_fields(progress: Progress) -> dict[str, Any]:
 
 
 class Reader:
-    """Makes observations, and reads what a workload asks for only when that has changed."""
+    """Makes observations, and reads the requests of a workload only when they have changed."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -362,7 +367,7 @@ class Reader:
         flux_uid: str | None,
         class_values: Mapping[str, int],
     ) -> WorkloadSeen:
-        """As ``see_workload``, or else as ``see_spoilt``.
+        """Return the observation of ``see_workload``, or else of ``see_spoilt``.
 
         Raises
         ------
@@ -372,6 +377,7 @@ class Reader:
         uid = workload["metadata"]["uid"]
         asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
+        # Only the progress has changed: reading the requests again would be wasted work.
         if known is not None and known[0] == asks:
             old = known[1]
             held_by = _held_by(workload, has_hold=old.has_hold)
@@ -380,6 +386,7 @@ class Reader:
             size = old.size - old.missing + progress["missing"]
             return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
         seen = self._read(workload, its_pods, flux_uid, class_values)
+        # Not cached while unsure: the past may still replace what could not be read.
         if uid not in self._unsure:
             self._asked[uid] = asks, seen
         return seen
@@ -396,9 +403,11 @@ class Reader:
             return see_workload(
                 workload, its_pods, flux_uid=flux_uid, class_values=class_values, site=self._site
             )
-        except Exception as error:  # noqa: BLE001  what else is wrong is found by ``see_spoilt``
+        except Exception as error:  # noqa: BLE001  ``see_spoilt`` finds the faults
             logger.info("workload is spoilt", extra={"uid": uid, "error": str(error)})
         past = self._past(uid)
+        # Without its past, a default could overwrite a good value. The caller recalls it and
+        # repeats.
         if past is None:
             self._unsure.add(uid)
         return see_spoilt(
@@ -411,7 +420,10 @@ class Reader:
         )
 
     def _past(self, uid: str) -> Past | None:
-        """What it said before. None where this process has not seen it, and nothing recalled it."""
+        """Return what a workload said before.
+
+        None if this process has not seen it and it has not been recalled.
+        """
         known = self._asked.get(uid)
         if known is None:
             return self._recalled.get(uid)
@@ -421,41 +433,42 @@ class Reader:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether something must be recalled."""
+        """Return whether the past of a workload must be recalled."""
         return bool(self._unsure)
 
     def take_unsure(self) -> set[str]:
-        """UIDs of spoilt workloads of which something must be recalled (``recall``), once."""
+        """Return, once, the UIDs of unreadable workloads that need ``recall``."""
+        # Cleared first: a workload seen while the recall runs must be recalled in the next round.
         unsure, self._unsure = self._unsure, set()
         return unsure
 
     def recall(self, uids: Iterable[str], found: Mapping[str, Past]) -> None:
-        """Take in what rows and FluxJobs tell of workloads that this process never read well."""
+        """Store what rows and FluxJobs say of workloads that this process never read well."""
         for uid in uids:
             self._recalled[uid] = found.get(uid, Past())
 
     def forget(self, uid: str) -> None:
-        """A workload is gone."""
+        """Drop a workload that is gone."""
         self._asked.pop(uid, None)
         self._recalled.pop(uid, None)
         self._unsure.discard(uid)
 
 
 def is_news(old: Object, new: Object) -> bool:
-    """Whether a change of a workload says anything that the rows keep."""
+    """Return whether a change of a workload affects its row."""
     kind = kind_of(new)
     return kind.news(old) != kind.news(new)
 
 
 def is_pod_news(old: Object, new: Object) -> bool:
-    """Whether a change of a pod of ours says anything that the rows keep."""
+    """Return whether a change of a managed pod affects a row."""
     if pods.pod_fact(old) != pods.pod_fact(new):
         return True
-    # A member of a group speaks for it.
+    # A member of a group carries values of the group.
     return read_mark(new) is not None and BARE_POD.news(old) != BARE_POD.news(new)
 
 
 def _held_by(workload: Object, *, has_hold: bool) -> str | None:
-    """How its author holds it, if at all."""
+    """Return how the author holds the workload, or None."""
     is_suspended = kind_of(workload).is_author_suspended(workload)
     return AUTHOR if is_suspended or has_hold else None

@@ -1,7 +1,7 @@
-"""What makes pods and can be suspended, watched: JobSets, MPIJobs, …, as the table has them.
+"""Watch objects that make pods and can be suspended: JobSets, MPIJobs and others.
 
-Part of ``watches``. Their definitions may be installed, or not, at any time: they are found by
-discovery, now and then. Those that are not ours are not kept.
+Part of ``watches``. The table of owner kinds lists them. Their definitions may be installed at any
+time, or never. Discovery is repeated at intervals to find them. Unmanaged objects are not kept.
 """
 
 from __future__ import annotations
@@ -30,16 +30,18 @@ logger = logging.getLogger(__name__)
 ASK_EVERY_S = 10.0
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 5.0
 DOUBT_S = 30.0
-"""A server that is just starting does not serve all definitions at once: what is needed, or was
-served before, is missing only after so long."""
+"""How long (seconds) a kind that was served before, or is needed, may be missing.
+
+A server that is just starting does not serve all definitions at once."""
 
 
 class SuspendedOwners:
-    """The objects that there are of the kinds in ``kinds`` that can be suspended.
+    """The existing objects of those ``kinds`` that can be suspended.
 
-    ``on_change`` is told of each, in the form of ``kinds.suspended_owner``, as an informer does.
-    One that is told of by what it has made is told of anew with that; when that is gone, what it
-    said last counts: a TrainJob is not over because its JobSet is.
+    ``on_change`` receives each object, in the form of ``kinds.suspended_owner``, as from an
+    informer. The state of some objects depends on an object that they have made. Those are reported
+    again when that object changes. When it is gone, its last state counts: a TrainJob does not end
+    because its JobSet does.
     """
 
     def __init__(
@@ -58,9 +60,9 @@ class SuspendedOwners:
         self._missing_s: dict[tuple[str, str], float] = {}
 
     async def begin(self, needed: Set[tuple[str, str]]) -> None:
-        """Have seen all there are: nobody may take one for gone that was not looked for.
+        """Wait until all objects have been seen, so that none is wrongly taken for gone.
 
-        ``needed``: API groups and kinds of which there were some.
+        ``needed`` holds API groups and kinds of which some objects existed.
         """
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         until_s = self._clock.monotonic_s() + DOUBT_S
@@ -68,6 +70,8 @@ class SuspendedOwners:
             try:
                 await self._look()
                 is_patient = self._clock.monotonic_s() < until_s
+                # A starting server serves few kinds: without this wait, their objects would be
+                # taken for gone.
                 if not is_patient or needed & self._kinds.keys() <= self._informers.keys():
                     break
             except (ApiUnavailable, ApiError) as error:
@@ -87,11 +91,11 @@ class SuspendedOwners:
                 extra = {"action": "discover", "error": str(error)}
                 logger.warning("kinds of owners not read; tried again", extra=extra)
             except Exception:
-                # What one definition says must not end the observation of all others.
+                # A defect in one definition must not end the observation of the others.
                 logger.exception("kinds of owners not read; tried again")
 
     async def relist(self) -> None:
-        """Read all of them anew.
+        """Read all objects again.
 
         Raises
         ------
@@ -106,7 +110,7 @@ class SuspendedOwners:
             raise ApiUnavailable("what can be suspended was not read in time") from None
 
     async def stop(self) -> None:
-        """Follow none any more."""
+        """Stop all informers."""
         for informer in self._informers.values():
             await informer.stop()
 
@@ -128,10 +132,11 @@ class SuspendedOwners:
                 self._informers[key].start()
 
     def _see(self, entry: OwnerKind, old: Object | None, new: Object | None) -> None:
-        """One of them has changed, and with it perhaps what is known of its maker."""
+        """Report a changed object, and its maker if that depends on it."""
         found = new or old
         assert found is not None, "an informer tells of an object, old or new"
         uid = found["metadata"]["uid"]
+        # Before ``_made`` is dropped: the last report must still include it.
         self._on_change(self._told(old), self._told(new))
         if new is None:
             self._made.pop(uid, None)
@@ -141,10 +146,12 @@ class SuspendedOwners:
             return
         stored = self._find(above, found["metadata"]["namespace"], maker)
         if new is not None:
+            # Stored before the report, because the maker may be listed after what it has made.
             before, now = self._made.get(maker["uid"]), tell_made(new, entry)
             self._made[maker["uid"]] = now
             if stored is not None:
                 self._on_change({**stored, "made": before}, {**stored, "made": now})
+        # Keep the last state while the maker exists: it does not end with what it has made.
         elif stored is None:
             self._made.pop(maker["uid"], None)
 
@@ -154,7 +161,7 @@ class SuspendedOwners:
         return stored if stored and stored["metadata"]["uid"] == maker["uid"] else None
 
     def _told(self, owner: Object | None) -> Object | None:
-        """As it is, with what is known of what it has made."""
+        """Return an object together with the state of what it has made."""
         made = None if owner is None else self._made.get(owner["metadata"]["uid"])
         return owner if owner is None or made is None else {**owner, "made": made}
 
@@ -168,6 +175,8 @@ class SuspendedOwners:
         missing = self._informers.keys() - served
         self._missing_s = {key: self._missing_s.get(key, now_s) for key in missing}
         for key, since_s in list(self._missing_s.items()):
+            # Not at once: a restarting API server briefly lacks kinds, and its objects are not
+            # gone.
             if now_s - since_s >= DOUBT_S:
                 informer = self._informers.pop(key)
                 await informer.stop()

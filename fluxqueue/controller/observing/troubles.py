@@ -1,9 +1,9 @@
-"""Troubles: objects that cannot be read or written down are set aside, and told of.
+"""Troubles: quarantine objects that cannot be read or written, and report them.
 
-Part of ``observer``. Every reader and the writer report here. An object that cannot be used holds
-up no other. An Event, a metric and the view ``quarantine`` report it, and a condition if it has a
-FluxJob. It disappears when it can be used again. This module
-decides nothing, and nothing waits for it.
+Part of ``observer``. Every reader and the writer report here. An unusable object delays no other.
+An Event, a metric and the view ``quarantine`` report it, and a condition if it has a FluxJob. The
+report is removed when the object can be used again. This module decides nothing, and nothing waits
+for it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from fluxqueue.kube.resources import Resource
 logger = logging.getLogger(__name__)
 
 EVERY_S = 1.0
-"""They are written at least so far apart."""
+"""Least interval (seconds) between two writes."""
 RETRY_S = 5.0
 
 WORKLOAD = "workload"
-"""Kind of what a FluxJob stands for. Its key is the UID."""
+"""Kind of a workload with a FluxJob. Its key is the UID."""
 
 NODE, QUEUE, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
     "node",
@@ -42,10 +42,10 @@ NODE, QUEUE, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
     "owner",
     "fluxjob",
 )
-"""Other kinds. The key is the name, or the UID where names come again."""
+"""Other kinds. The key is the name, or the UID where names are reused."""
 
 SHOWN_MAX = 1000
-"""Objects in the table. The metric counts all."""
+"""Most objects in the table. The metric counts all."""
 
 INSTEAD = "it is set aside as it was last seen, and all others go on"
 
@@ -53,7 +53,7 @@ Begin = Callable[[], AbstractAsyncContextManager[Transaction]]
 
 
 class Troubles:
-    """What is set aside now.
+    """All objects in quarantine now.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Troubles:
         self._found: dict[tuple[str, str], SetAside] = {}
         self._untold: dict[tuple[str, str], Involved | None] = {}
         self._more = asyncio.Event()
-        # What stands in the rows is of the term before.
+        # The rows are from the previous term, so write once even without troubles.
         self._more.set()
 
     def __contains__(self, key: object) -> bool:
@@ -80,9 +80,11 @@ class Troubles:
         *,
         type_of: tuple[str, str] | None = None,
     ) -> None:
-        """Set one aside. The same trouble again is no news.
+        """Quarantine an object. The same trouble again changes nothing.
 
-        Parameters: ``type_of`` are apiVersion and kind of ``obj``, for the Event on it.
+        Parameters
+        ----------
+        type_of : apiVersion and kind of ``obj``, for the Event on it.
         """
         meta = (obj or {}).get("metadata") or {}
         found = SetAside(
@@ -109,7 +111,7 @@ class Troubles:
         self._more.set()
 
     def tell_of(self, resource: Resource, obj: Mapping[str, Any], error: Exception | None) -> None:
-        """An object that is watched cannot be read, or (without an error) can be again."""
+        """Report that a watched object cannot be read, or (without an error) can be read again."""
         meta = obj.get("metadata") or {}
         key = "/".join(one for one in (meta.get("namespace"), meta.get("name")) if one)
         if error is None:
@@ -118,14 +120,14 @@ class Troubles:
             self.note(resource.key, key, error, obj, type_of=(resource.api_version, resource.kind))
 
     def clear(self, kind: str, key: str) -> None:
-        """One can be used, or is gone. Cheap where nothing was set aside."""
+        """Release an object that can be used, or is gone. Cheap if nothing is in quarantine."""
         if self._found and self._found.pop((kind, key), None) is not None:
             self._untold.pop((kind, key), None)
             logger.info("can be used again", extra={"kind": kind, "key": key})
             self._more.set()
 
     async def run(self) -> None:
-        """Write down and tell, until cancelled.
+        """Write and report until cancelled.
 
         Raises
         ------
@@ -134,6 +136,7 @@ class Troubles:
         """
         while True:
             await self._more.wait()
+            # Cleared before the write: a trouble noted during it leads to another write.
             self._more.clear()
             try:
                 await self._write()
@@ -147,6 +150,7 @@ class Troubles:
             await self._clock.sleep(EVERY_S)
 
     async def _write(self) -> None:
+        # A copy: troubles may be noted or cleared while this awaits.
         untold = dict(self._untold)
         present = list(self._found.values())[:SHOWN_MAX]
         async with self._begin() as tx:
@@ -156,7 +160,7 @@ class Troubles:
             if found is None:
                 continue
             if kind == WORKLOAD and await self._note_on_row(key, found.reason):
-                involved = None  # the row tells it, by a condition and an Event
+                involved = None  # the row leads to a condition and an Event
             if involved is not None:
                 await self._tell(involved, found.reason)
             if self._untold.get((kind, key)) == involved or kind == WORKLOAD:
@@ -179,6 +183,6 @@ class Troubles:
 
 
 def said(error: Exception) -> str:
-    """Return the sentence of an error. A defect is named by its type."""
+    """Return the message of an error. A defect is named by its type."""
     text = as_text(error)
     return text if isinstance(error, InvalidInput) else f"{type(error).__name__}: {text}"

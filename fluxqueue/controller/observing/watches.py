@@ -1,7 +1,7 @@
-"""Watches: everything of the cluster that is followed, begun, read anew and ended together.
+"""Watches: start, resync and stop the informers for all followed objects of the cluster.
 
-Part of ``observer``. Each tells ``marking`` of what changes; what is asked of nodes, queues and
-PriorityClasses is answered from what was seen last. It decides about nothing that it sees.
+Part of ``observer``. Each informer reports changes to ``marking``. Questions about nodes, queues
+and PriorityClasses are answered from the last seen state. Watches make no decisions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Watches:
 
     Parameters
     ----------
-    marking : told of every change.
-    troubles : told of what cannot be read.
-    policy : of the queue ``default`` where it has to be made.
+    marking : receives every change.
+    troubles : receives objects that cannot be read.
+    policy : policy of the queue ``default`` if it has to be created.
     """
 
     def __init__(
@@ -99,30 +99,31 @@ class Watches:
         )
 
     def _on_trouble(self, resource: Resource, obj: Object, error: Exception | None) -> None:
-        """An object cannot be read, or can be again."""
+        """Report that an object cannot be read, or that it can be read again."""
         self._troubles.tell_of(resource, obj, error)
 
     async def begin(self, suspended: Set[tuple[str, str]]) -> None:
-        """Have seen all there is.
+        """Start all informers and wait until each has seen all of its objects.
 
-        ``suspended``: API groups and kinds of what can be suspended, of which there were some.
+        ``suspended`` holds the API groups and kinds of suspendable objects that rows refer to.
         """
-        # Before the pods: these are of whatever is held by its suspension.
+        # Before the pods, which belong to the objects that are held by their suspension.
         await self._suspended.begin(suspended)
-        # Whoever is not seen is taken for gone.
+        # Before the informers: a BatchJob that lost its label would be taken for gone.
         await insist(self._clock, self._jobs.look, "BatchJobs")
         for informer in self._informers:
             informer.start()
         await self._zones.look()
+        # Wait for all: what is not listed yet would be taken for gone by the first resync.
         for informer in self._informers:
             await informer.synced.wait()
 
     async def run(self) -> None:
-        """Follow what comes to be served later, until cancelled; to be run after ``begin``."""
+        """Follow kinds that are served later, until cancelled. Call it after ``begin``."""
         await self._suspended.run()
 
     async def read_anew(self) -> None:
-        """Read everything from the API server anew.
+        """Read everything from the API server again.
 
         Raises
         ------
@@ -135,7 +136,7 @@ class Watches:
         await self._zones.look()
 
     async def stop(self) -> None:
-        """Follow nothing any more."""
+        """Stop all informers."""
         await self._suspended.stop()
         await self._jobs.stop()
         for informer in self._informers:
@@ -144,9 +145,9 @@ class Watches:
         await self._zones.stop()
 
     def nodes(self, names: Iterable[str]) -> tuple[list[NodeFact], list[str]]:
-        """The nodes ``names`` as they are, and those of them that are gone.
+        """Return those of the nodes ``names`` that exist, and the names of those that are gone.
 
-        One that cannot be read is neither: its row stays as it is.
+        A node that cannot be read is in neither list. Its row stays as it is.
         """
         present: list[NodeFact] = []
         gone: list[str] = []
@@ -158,18 +159,18 @@ class Watches:
                 continue
             try:
                 present.append(node_fact(node, self._zones.of(name)))
-            except Exception as error:  # noqa: BLE001  one node must not keep the others away
+            except Exception as error:  # noqa: BLE001  one node must not hide the others
                 self._troubles.note(NODE, name, error, node, type_of=("v1", "Node"))
             else:
                 self._troubles.clear(NODE, name)
         return present, gone
 
     def node_names(self) -> set[str]:
-        """Names of all nodes that there are."""
+        """Return the names of all nodes."""
         return {node["metadata"]["name"] for node in self._nodes.items()}
 
     def hosts(self) -> dict[str, str]:
-        """Hostname label -> name of the node."""
+        """Return the node names by hostname label."""
         named = (
             ((node["metadata"].get("labels") or {}).get(labels.HOSTNAME), node["metadata"]["name"])
             for node in self._nodes.items()
@@ -177,13 +178,13 @@ class Watches:
         return {host: name for host, name in named if host is not None}
 
     def class_values(self) -> dict[str, int]:
-        """The values of PriorityClasses by name."""
+        """Return the values of PriorityClasses by name."""
         found: dict[str, int] = {}
         for item in self._classes.items():
             name = item["metadata"]["name"]
             try:
                 found[name] = int(item["value"])
-            except Exception as error:  # noqa: BLE001  it counts as if it were not there
+            except Exception as error:  # noqa: BLE001  it counts as absent
                 at = (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind)
                 self._troubles.note(PRIORITY_CLASS, name, error, item, type_of=at)
             else:

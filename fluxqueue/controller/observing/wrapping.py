@@ -1,9 +1,9 @@
-"""Wrapping: each managed workload gets its FluxJob object, exactly one, and of its own UID.
+"""Wrapping: create exactly one FluxJob object for each managed workload, with its own UID.
 
-Part of ``observer``, beside ``writing``: what cannot be wrapped is tried again by itself, ever more
-rarely, and holds up nobody else. Creating is idempotent: a FluxJob that exists already is ours only
-after its owner's UID is the same; one of an older workload of the same name must be collected
-first, so it is tried again.
+Part of ``observer``, beside ``writing``. A workload that cannot be wrapped is retried by itself
+with growing pauses, and delays no other. Creation is idempotent. An existing FluxJob counts only if
+its owner has the same UID. A FluxJob of an older workload of the same name must be deleted first.
+Until then, the creation is retried.
 """
 
 from __future__ import annotations
@@ -53,21 +53,22 @@ logger = logging.getLogger(__name__)
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
 AT_ONCE = 200
 PATIENCE_S = 0.25
-"""How long later workloads wait for the first try of earlier ones: rows are numbered as we tell of
-their FluxJobs, so whoever submitted first is to be first, unless the API server is slow."""
+"""How long (seconds) later workloads wait for the first try of earlier ones.
+
+Rows are numbered in the order in which their FluxJobs are reported. So the first submission is the
+first row, unless the API server is slow."""
 
 
 class Wrapper:
-    """Makes the FluxJobs that are wanted.
+    """Creates the FluxJobs that are requested.
 
     Parameters
     ----------
-    stands : tells whether a workload that no object stands for is still there.
-    find : gives a workload by its UID as long as it lacks its FluxJob, else None.
-    class_values : the values of PriorityClasses by name, as they are now.
-    recall : gives what workloads said before, by their UIDs.
-    on_made : told the UID of a workload, and the UID and resourceVersion of the FluxJob that it
-        has now.
+    stands : returns whether a workload without an object still exists.
+    find : returns a workload by its UID as long as it lacks its FluxJob, else None.
+    class_values : returns the present values of PriorityClasses by name.
+    recall : returns what workloads said before, by their UIDs.
+    on_made : called with the UID of a workload, and UID and resourceVersion of its new FluxJob.
     """
 
     def __init__(
@@ -92,52 +93,57 @@ class Wrapper:
         self._beside: set[asyncio.Task[None]] = set()
         self._wanted: set[str] = set()
         self._oldest: list[tuple[tuple[str, int], str]] = []
-        """A heap: very many may come at once."""
+        """A heap, because very many workloads may come at once."""
         self._more = asyncio.Event()
         self.is_known = asyncio.Event()
-        """Set as soon as it is known who has a FluxJob: until then everybody seems to have none."""
+        """Set as soon as the existing FluxJobs are known. Before that, every workload seems to have
+        none."""
         self._trying: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, str] = {}
 
     def want(self, uid: str) -> None:
-        """Have a workload wrapped; harmless while that is being tried."""
+        """Request a FluxJob for a workload. Harmless while that is being tried."""
         workload = self._find(uid)
         if uid not in self._trying and uid not in self._wanted and workload is not None:
+            # The set prevents a second entry in the heap, and so a second try at the same time.
             self._wanted.add(uid)
             heapq.heappush(self._oldest, (age(workload), uid))
             self._more.set()
 
     @property
     def has_more(self) -> bool:
-        """Whether others are being wrapped at the same time as one of which we are told."""
+        """Return whether other workloads are being wrapped at the same time."""
         return len(self._trying) > 1 or bool(self._wanted)
 
     def forget(self, uid: str) -> None:
-        """A workload is gone."""
+        """Drop a workload that is gone."""
         self._told.pop(uid, None)
         self._shown.pop(uid, None)
         self._amends.pop(uid, None)
         self._made.pop(uid, None)
 
     def amend(self, seen: WorkloadSeen) -> None:
-        """Have a FluxJob say what its workload asks for by now."""
+        """Update a FluxJob to what its workload requests now."""
         if self._shown.get(seen.uid) == shown(seen):
             return
+        # One patch at a time per FluxJob: two could arrive in the wrong order.
         is_under_way = seen.uid in self._amends
         self._amends[seen.uid] = seen
         if not is_under_way:
             self._do_beside(self._amend(seen.uid), f"amend {seen.uid}")
 
     def know(self, uid: str, namespace: str, name: str, flux_uid: str) -> None:
-        """There is a FluxJob that nobody owns, from before this process."""
+        """Register a FluxJob without owner that existed before this process."""
         self._made[uid] = namespace, name, flux_uid
 
     def unwrap(self, uid: str, seen: WorkloadSeen | None) -> None:
-        """Take away the FluxJob of a group of which no pod is left: nobody owns it.
+        """Delete the FluxJob of a group without pods. It has no owner, so it is not collected.
 
-        ``seen``: as it was written last; None where it was gone before that.
+        ``seen`` is the observation that was written last, or None if the group was gone before
+        that.
         """
         made = self._made.pop(uid, None)
+        # The written observation is newer than what was known at the start.
         if seen is not None and seen.is_gathered and seen.flux_uid is not None:
             made = seen.namespace, seen.name, seen.flux_uid
         if made is not None:
@@ -151,6 +157,7 @@ class Wrapper:
     async def _amend(self, uid: str) -> None:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         while (seen := self._amends.get(uid)) is not None:
+            # With the UID: a FluxJob that was created again under this name is refused (Conflict).
             body = {"metadata": {"uid": seen.flux_uid}, "spec": shown(seen)}
             try:
                 await self._client.patch(
@@ -163,13 +170,14 @@ class Wrapper:
                     metadata_only=True,
                 )
             except (NotFound, Conflict, Invalid):
-                del self._amends[uid]  # another is made in its place, and says it from the start
+                del self._amends[uid]  # its replacement is created with the present spec
                 return
             except (ApiUnavailable, ApiError) as error:
                 extra = {"action": "amend", "uid": uid, "error": str(error)}
                 logger.warning("FluxJob not amended; tried again", extra=extra)
                 await self._clock.sleep(backoff.next_delay_s())
                 continue
+            # A newer request may have come during the patch: then the loop sends that too.
             self._shown[uid] = shown(seen)
             if self._amends.get(uid) is seen:
                 del self._amends[uid]
@@ -178,6 +186,7 @@ class Wrapper:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         while True:
             try:
+                # With the UID: the name may already belong to a newer group.
                 await self._client.delete(FLUXJOBS, namespace, name, uid=flux_uid)
             except (NotFound, Conflict):
                 return
@@ -189,12 +198,14 @@ class Wrapper:
             return
 
     async def run(self) -> None:
-        """Wrap until cancelled."""
+        """Wrap workloads until cancelled."""
         try:
+            # Earlier, a FluxJob would be requested for every workload that already has one.
             await self.is_known.wait()
             while True:
                 await self._more.wait()
                 batch_ = self._take(AT_ONCE)
+                # No await since ``_take``: a workload requested now cannot be missed.
                 if not self._wanted:
                     self._more.clear()
                 if batch_:
@@ -204,20 +215,22 @@ class Wrapper:
                 task.cancel()
 
     def _take(self, limit: int) -> list[str]:
-        """The oldest of those that are still to be wrapped."""
+        """Remove and return the oldest workloads that still have to be wrapped."""
         taken: list[str] = []
         while self._oldest and len(taken) < limit:
             _, uid = heapq.heappop(self._oldest)
             self._wanted.discard(uid)
+            # The workload may be gone, or wrapped by now.
             if self._find(uid) is not None:
                 taken.append(uid)
         return taken
 
     async def _start(self, uids: Sequence[str]) -> None:
-        """Begin to try all of them, and wait for what is done with the first tries."""
+        """Start a try for each workload, and wait until the first tries are processed."""
         turn = _Turn(None, self._clock, ends_s=self._clock.monotonic_s() + PATIENCE_S)
         for uid in uids:
             self._trying[uid] = asyncio.create_task(self._wrap(uid, turn), name=f"wrap {uid}")
+            # Each try waits for the one before: rows must follow the order of submission.
             turn = turn.next()
         await turn.wait()
 
@@ -227,14 +240,16 @@ class Wrapper:
             while (workload := self._find(uid)) is not None:
                 if await self._try(uid, workload, turn):
                     return
+                # A retry must not block the reports of later workloads.
                 turn.end()
                 await self._clock.sleep(backoff.next_delay_s())
         finally:
+            # Also if cancelled or failed: otherwise the next try waits for the full patience.
             turn.end()
             del self._trying[uid]
 
     async def _try(self, uid: str, workload: Object, turn: _Turn) -> bool:
-        """Try once; tell whether it is settled, for the object as it is now."""
+        """Try once. Return whether nothing is left to do for the object as it is now."""
         try:
             body = await self._body(uid, workload)
             made = await self._create(workload, body)
@@ -243,7 +258,7 @@ class Wrapper:
             return True
         except (ApiUnavailable, ApiError, DatabaseUnavailable) as error:
             if isinstance(error, ApiError) and error.is_namespace_ending:
-                return True  # the workload goes too, and what it holds is given back then
+                return True  # the workload is deleted too, which frees its capacity
             if isinstance(error, Invalid):
                 await self._refuse(uid, workload, InvalidInput(f"its FluxJob is refused: {error}"))
             extra = {"action": "wrap", "uid": uid, "error": str(error)}
@@ -257,6 +272,7 @@ class Wrapper:
         if made is None:
             return False
         flux_uid, flux_version = made["uid"], made["resourceVersion"]
+        # Report in order: ``on_made`` leads to the row, which gets the next number.
         await turn.wait()
         self._told.pop(uid, None)
         if not kind_of(workload).has_object:
@@ -265,8 +281,9 @@ class Wrapper:
         return True
 
     async def _body(self, uid: str, workload: Object) -> dict[str, Any]:
-        """The FluxJob of a workload. Of one that was spoilt since its admission, as far as it can
-        be read (``last_good``).
+        """Return the FluxJob of a workload.
+
+        If the workload became invalid after admission, use its last good values (``last_good``).
         """
         try:
             return _build(workload, self._class_values(), self._site)
@@ -279,13 +296,15 @@ class Wrapper:
             return _build(mended.workload, self._class_values(), self._site)
 
     async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
-        """Create, or find the one that is there; its metadata, None where another's is in the
-        way.
+        """Create or find the FluxJob, and return its metadata.
+
+        None if the FluxJob of another workload is in the way.
         """
         client, namespace = self._client, workload["metadata"]["namespace"]
         try:
             made = await client.create(FLUXJOBS, namespace, body, metadata_only=True)
             return dict(made["metadata"])
+        # It exists: created by an earlier try, by an earlier leader, or for an older workload.
         except Conflict:
             pass
         try:
@@ -294,15 +313,14 @@ class Wrapper:
             return None
         meta, its = found["metadata"], found["spec"]["workload"]["uid"]
         if not is_fluxjob_of(found, workload) or meta.get("deletionTimestamp"):
+            # Without an owner it is not collected: delete it, or it keeps blocking the name.
             if not meta.get("ownerReferences") and not self._stands(its):
                 await client.delete(FLUXJOBS, namespace, meta["name"], uid=meta["uid"])
             return None
         return dict(meta)
 
     def tell_unvouched(self, uid: str, workload: Object) -> None:
-        """Tell on an object that carries our marks, and was kept from admission, that nothing will
-        become of it.
-        """
+        """Report on an object with managed marks that bypassed admission that it is not queued."""
         error = InvalidInput(
             f"carries the marks of queued work, but admission did not see it: "
             f"{why_not_vouched(workload)}",
@@ -312,15 +330,17 @@ class Wrapper:
         self._do_beside(self._refuse(uid, workload, error), f"refuse {uid}")
 
     async def _refuse(self, uid: str, workload: Object, error: InvalidInput) -> None:
-        """Tell on the workload, once for each fault, why it is not queued."""
+        """Emit an Event on the workload, once for each fault, that says why it is not queued."""
         if self._told.get(uid) != str(error):
+            # Recorded first: a retry must not repeat the Event.
             self._told[uid] = str(error)
             await report_invalid(self._client, workload, error, self._clock.now_s())
 
 
 class _Turn:
-    """A place in the order in which those tried at once are told of: after the one ``before``, or
-    when ``ends_s`` (monotonic) has come.
+    """A place in the order in which simultaneous tries are reported.
+
+    Its turn comes after the one ``before`` is over, or at ``ends_s`` (monotonic).
     """
 
     def __init__(self, before: _Turn | None, clock: Clock, *, ends_s: float) -> None:
@@ -329,17 +349,18 @@ class _Turn:
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def next(self) -> _Turn:
-        """The place after this one."""
+        """Return the place after this one."""
         return _Turn(self, self._clock, ends_s=self._ends_s)
 
     async def wait(self) -> None:
-        """Wait until it is this one's turn."""
+        """Wait for this turn."""
         if self._before is not None and not self._before.done():
+            # With a limit: one slow request must not delay all later workloads.
             pause_s = max(0.0, self._ends_s - self._clock.monotonic_s())
             await asyncio.wait([self._before], timeout=pause_s)
 
     def end(self) -> None:
-        """Let the next one be told of; harmless when it has been already."""
+        """End this turn, so that the next one may report. Harmless if it has ended already."""
         if not self._over.done():
             self._over.set_result(None)
 
@@ -359,7 +380,7 @@ def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dic
 
 
 def shown(seen: WorkloadSeen) -> dict[str, Any]:
-    """What of a FluxJob's spec changes: while a group gathers, and when a workload is scaled."""
+    """Return the fields of a FluxJob's spec that change when its group gathers or it is scaled."""
     return {
         "size": seen.size,
         "jobspec": seen.request,
@@ -370,7 +391,7 @@ def shown(seen: WorkloadSeen) -> dict[str, Any]:
 async def report_invalid(
     client: KubeClient, workload: Object, error: InvalidInput, at_s: int
 ) -> None:
-    """Tell on the workload itself, once, why it is not queued (admission was passed by)."""
+    """Emit one Event on a workload that bypassed admission: why it is not queued."""
     uid = workload["metadata"]["uid"]
     logger.warning("invalid workload", extra={"uid": uid, "error": str(error)})
     told = ("InvalidRequest", f"is not queued: {error}")
@@ -378,13 +399,13 @@ async def report_invalid(
 
 
 async def report_unwritten(client: KubeClient, workload: Object, error: str, at_s: int) -> None:
-    """Tell on the workload itself, once, that its row is not what the cluster shows, and why."""
+    """Emit one Event on a workload: its row is not what the cluster shows, and why."""
     told = ("NotWritten", f"cannot be written down, and is not looked after meanwhile: {error}")
     await _warn(client, workload, f"unwritten/{error}", told, at_s)
 
 
 def type_of(workload: Object) -> tuple[str, str] | None:
-    """apiVersion and kind of the object that stands for a workload. None where none does."""
+    """Return apiVersion and kind of the object of a workload, or None if it has none."""
     kind = kind_of(workload)
     return kind.shown_as(workload) if kind.has_object else None
 

@@ -1,9 +1,8 @@
-"""Writing: a loop takes the marks and writes what they are of, one transaction a batch.
+"""Writing: a loop takes the marks and writes the marked objects, one transaction per batch.
 
-Part of ``observer``. What is written is the present state, as ``workloads`` and ``watches`` have
-it, so writing again changes nothing; what was written last is remembered, so that what says nothing
-new is not written at all. It looks at nothing that is not marked: that is for ``comparing``, which
-writes under the same lock.
+Part of ``observer``. It writes the present state, as ``workloads`` and ``watches`` have it, so
+writing again changes nothing. It remembers what it wrote last and skips what is unchanged. It reads
+only what is marked. ``comparing`` covers the rest, and writes under the same lock.
 """
 
 from __future__ import annotations
@@ -44,22 +43,22 @@ from fluxqueue.workload.last_good import LAST_REQUEST
 logger = logging.getLogger(__name__)
 
 LOOP = "observe"
-"""Its name where the times of loops are reported."""
+"""Name of the loop in reports of loop times."""
 
 Recall = Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
 
 BATCH_MAX = 200
 PASSING = (LostLeadership, Transient, ApiError)
-"""What is wrong with the surroundings, and not with what is written."""
+"""Errors of the environment, not of the data that is written."""
 APART_S = 30.0
-"""Until what could not be written by itself is tried again."""
+"""Seconds until an object that could not be written by itself is tried again."""
 
 
 class Writing:
     """Writes what is marked.
 
-    ``lock`` is held while something is looked at and written, so that both go in one order.
-    ``recall`` gives what workloads said before, by their UIDs.
+    ``lock`` is held while objects are read and written, so that both happen in one order.
+    ``recall`` returns what workloads said before, by their UIDs.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Writing:
     # --- the loop ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write until cancelled, or until something is lost.
+        """Write until cancelled, or until a parallel loop fails.
 
         Raises
         ------
@@ -111,7 +110,7 @@ class Writing:
                 raise
             except Exception as error:
                 self._liveness.fail(LOOP, error)
-                # What was marked stays marked; one defect must not stop all observation.
+                # The marks are kept. One defect must not stop all observation.
                 if isinstance(error, DatabaseUnavailable | ApiUnavailable):
                     logger.warning("will try again", extra={"action": "flush", "error": str(error)})
                 else:
@@ -120,37 +119,38 @@ class Writing:
                 pause = min(2 * pause, RETRY_MAX_S)
 
     def lose(self, error: BaseException) -> None:
-        """Have ``run`` raise what ended a loop beside it, though nothing may be to write."""
+        """Make ``run`` raise the error of a parallel loop, even if nothing has to be written."""
         self._lost = error
         self._marks.wake()
 
     async def _turn(self) -> None:
-        """Wait until something is due, and write it with all that has come by then."""
+        """Wait until a mark is due, and write it with all that has arrived by then."""
         await self._marks.wait(float("inf"))
         if self._lost is not None:
             return
         self._liveness.begin(LOOP)
         await self._pace.rest()
         with self._pace.work():
-            # A queue that was changed just before somebody names it goes with him.
+            # A queue that changed just before a workload names it must be in the same batch.
             await self.flush(by_s=self._clock.monotonic_s() + GATHER_S)
 
     async def flush(self, by_s: float = float("inf")) -> None:
-        """Write one batch of what is due by then; what could not be written is marked again."""
+        """Write one batch of what is due by ``by_s``. On failure, mark it again."""
         async with self.lock:
+            # Under the lock: otherwise an older state could be written after a newer one.
             batch = self._marks.take(BATCH_MAX, by_s=by_s)
             try:
                 await self._write(batch)
             except (*PASSING, asyncio.CancelledError):
                 self._marks.put_back(batch)
                 raise
-            except Exception as error:  # noqa: BLE001  whatever it is, it is of one of these
+            except Exception as error:  # noqa: BLE001  any defect of one object in the batch
                 await self._write_apart(batch, error)
 
     # --- a batch that fails ------------------------------------------------------------------
 
     async def _write_apart(self, batch: Batch, error: Exception) -> None:
-        """Find who of a batch it is that it fails for, and write the others."""
+        """Find the objects for which a batch fails, and write the others."""
         waiting = [([(kind, key) for kind, keys in batch.items() for key in keys], error)]
         try:
             while waiting:
@@ -159,17 +159,18 @@ class Writing:
                 if not middle:
                     self._write_later(*part[0], error)
                     continue
+                # The first half is pushed last, so that the stack continues with it.
                 for half in (part[middle:], part[:middle]):
                     failed = await self._try(half)
                     if failed is not None:
                         waiting.append((half, failed))
         except BaseException:
-            # Written twice is written once.
+            # Writing is idempotent, so marking again what was written does no harm.
             self._marks.put_back(batch)
             raise
 
     async def _try(self, part: Sequence[tuple[Kind, str]]) -> Exception | None:
-        """Write a part of a batch; why it could not be, None where it is written."""
+        """Write a part of a batch. Return the error if it could not be written, else None."""
         batch: dict[Kind, list[str]] = {}
         for kind, key in part:
             batch.setdefault(kind, []).append(key)
@@ -177,18 +178,19 @@ class Writing:
             await self._write(batch)
         except PASSING:
             raise
-        except Exception as error:  # noqa: BLE001  it is told of the one that it is for
+        except Exception as error:  # noqa: BLE001  reported for the object that causes it
             return error
         return None
 
     def _write_later(self, kind: Kind, key: str, error: Exception) -> None:
-        """What cannot be written holds nobody up; it is tried again after a while."""
+        """Report an object that cannot be written, and mark it again after a while."""
         metrics.UNWRITTEN.labels(kind.value).inc()
         if kind is Kind.WORKLOAD:
             self._set_aside(key, error)
         else:
             self._troubles.note(kind.value, key, error)
         self._unwritten.add((kind, key))
+        # Later, not at once: a permanent defect would otherwise fail every batch.
         asyncio.get_running_loop().call_later(APART_S, self._marks.mark, kind, key)
 
     # --- what is written ---------------------------------------------------------------------
@@ -197,10 +199,12 @@ class Writing:
         objects, flux_uids = self._workloads.objects, self._workloads.flux_uids
         uids = batch.get(Kind.WORKLOAD, [])
         present = [uid for uid in uids if uid in objects]
+        # Only workloads that were managed: the rows know no other.
         lost = [uid for uid in uids if uid not in objects and uid in flux_uids]
         gone = {uid: self.see_gone(uid) for uid in lost}
         wrapped = [uid for uid in present if flux_uids.get(uid) is not None]
         seen = await self._see(wrapped)
+        # Before the queues are read: the batch then includes a recreated ``default``.
         if Kind.QUEUE in batch:
             await self._watches.queues.ensure_default()
         queues = self._watches.queues.see(batch.get(Kind.QUEUE, []))
@@ -210,7 +214,7 @@ class Writing:
         if not any((seen, gone, *queues, *nodes, *foreign)):
             return
         async with self._term.begin_write() as tx:
-            # First: what names a queue that was made just before it must find it.
+            # Queues first: a workload must find a queue that was created just before it.
             if any(queues):
                 await save_queues(tx, *queues)
             if seen or gone:
@@ -220,7 +224,9 @@ class Writing:
                 await save_nodes(tx, *nodes)
             if any(foreign):
                 await save_foreign(tx, *foreign)
+        # After the commit: nothing may count as written that was rolled back.
         self._forgive(batch)
+        # Before ``remember``, which replaces the observation that is compared here.
         amended = [one for one in seen if _asks_otherwise(self._written.get(one.uid), one)]
         self.remember(seen, gone)
         self._foreign.remember(foreign, at_s=self._clock.monotonic_s())
@@ -230,7 +236,7 @@ class Writing:
         await self._watches.queues.tell_faults(queues[0])
 
     def _note_queues(self, seen: Iterable[QueueSeen], gone: Iterable[str]) -> None:
-        """Of a queue that cannot be used the former spec stays in force. An Event on it says so."""
+        """Report queues with an unusable spec. Their former spec stays in force."""
         for one in seen:
             if one.fault is None:
                 self._troubles.clear(QUEUE, one.name)
@@ -253,7 +259,7 @@ class Writing:
             await save_nodes(tx, *self._watches.nodes(names))
 
     async def write_foreign(self, uids: Iterable[str]) -> None:
-        """Write what pods of others take, marked or not."""
+        """Write what unmanaged pods use, marked or not."""
         async with self.lock:
             foreign: Change = self._foreign.changes(uids)
             async with self._term.begin_write() as tx:
@@ -261,7 +267,7 @@ class Writing:
             self._foreign.remember(foreign)
 
     def _forgive(self, batch: Batch) -> None:
-        """What has been written at last is set aside no more."""
+        """Clear the reports of objects that have been written at last."""
         for kind, keys in batch.items() if self._unwritten else ():
             for key in keys:
                 if (kind, key) in self._unwritten:
@@ -272,7 +278,7 @@ class Writing:
     # --- what is seen, and what was written --------------------------------------------------
 
     def see(self, workload: Object, pods: Sequence[Object], flux_uid: str | None) -> WorkloadSeen:
-        """What the rows are to say of a workload.
+        """Return what the rows should say of a workload.
 
         Raises
         ------
@@ -282,19 +288,19 @@ class Writing:
         return self._reader.see(workload, pods, flux_uid, self._watches.class_values())
 
     def remember(self, seen: Iterable[WorkloadSeen], gone: Mapping[str, WorkloadGone]) -> None:
-        """Take in what was written; ``gone``: workloads that were written off."""
+        """Store what was written. ``gone`` holds the workloads that were written as gone."""
         self._written.update({one.uid: one for one in seen})
         for uid, one in gone.items():
             self._troubles.clear(WORKLOAD, uid)
             self._wrapper.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
             self._wrapper.forget(uid)
-            # Also what was written counts: a pod that went meanwhile has yet to be written down.
+            # Forget it only if no pod was written: a pod that went meanwhile must still be written.
             if not one.pods:
                 self._workloads.forget(uid)
 
     async def _see(self, uids: Sequence[str]) -> list[WorkloadSeen]:
-        """Observations that tell the rows something new, oldest workload first."""
+        """Return the observations that change a row, oldest workload first."""
         found, failed = self._look(uids)
         if await self.recall():
             found, failed = self._look(uids)
@@ -310,7 +316,7 @@ class Writing:
         return seen
 
     def _look(self, uids: Sequence[str]) -> tuple[list[WorkloadSeen], dict[str, Exception]]:
-        """Return what can be seen of each, oldest first, and the errors of the others by UID."""
+        """Return the observations, oldest first, and the errors of the other workloads by UID."""
         objects = self._workloads.objects
         found: list[WorkloadSeen] = []
         failed: dict[str, Exception] = {}
@@ -319,14 +325,14 @@ class Writing:
         ):
             try:
                 found.append(self._see_one(uid))
-            except Exception as error:  # noqa: BLE001  it keeps no other away
+            except Exception as error:  # noqa: BLE001  one workload must not hide the others
                 failed[uid] = error
         return found, failed
 
     def _see_one(self, uid: str) -> WorkloadSeen:
-        """One workload as it is now.
+        """Return the observation of one workload.
 
-        What can be followed of one that cannot be read is followed: its pods run, and end.
+        If it cannot be read, its progress is still followed, because its pods run and end.
 
         Raises
         ------
@@ -342,30 +348,30 @@ class Writing:
             one = see_facts(self._written[uid], workload, pods)
             one = replace(one, faults=(Fault(UNREADABLE, "", said(error), LAST_REQUEST),))
         if one.is_deleting and one.result is None:
-            # An orphaning deletion parts it from its pods first: what they were tells its end.
+            # An orphaning deletion removes its pods first: their last states show how it ended.
             left = self._workloads.left(uid)
             one = replace(one, result=last_result(workload, pods, left))
         return one
 
     def _set_aside(self, uid: str, error: Exception) -> None:
         """Report a workload that cannot be read or written. It is read again when it changes."""
-        # What is noted on its row goes with the next good observation, which must be written then.
+        # Only the next written observation clears the note on its row, so it must not be skipped.
         self._written.pop(uid, None)
         workload = self._workloads.objects.get(uid)
         of = None if workload is None else type_of(workload)
         self._troubles.note(WORKLOAD, uid, error, workload, type_of=of)
 
     def is_unsure(self) -> bool:
-        """Whether something spoilt was seen with a past that must be recalled first."""
+        """Return whether an unreadable workload was seen and its past must be recalled first."""
         return self._reader.is_unsure
 
     async def recall(self) -> bool:
-        """Recall the past of the spoilt workloads that were seen since. Whether there were any.
+        """Recall the past of the unreadable workloads seen since. Return whether there were any.
 
         Raises
         ------
         DatabaseUnavailable, ApiUnavailable
-            It has to be asked again.
+            The recall must be repeated.
         """
         unsure = self._reader.take_unsure()
         if unsure:
@@ -373,11 +379,11 @@ class Writing:
         return bool(unsure)
 
     def see_gone(self, uid: str) -> WorkloadGone:
-        """What the rows are to say of a workload that is gone."""
+        """Return what the rows should say of a workload that is gone."""
         last, pods, left = self._workloads.last(uid), self._pods_of(uid), self._workloads.left(uid)
         try:
             return see_gone(last, pods, left)
-        except Exception as error:  # noqa: BLE001  that it is gone is certain, and its room is needed
+        except Exception as error:  # noqa: BLE001  it is gone, and its capacity is needed
             logger.warning("last state not read", extra={"uid": uid, "error": str(error)})
             return see_gone(None, pods, left)
 
@@ -386,8 +392,10 @@ class Writing:
 
 
 def _asks_otherwise(before: WorkloadSeen | None, now: WorkloadSeen) -> bool:
-    """Whether a FluxJob should say what its workload asks for by now: one that was scaled, or a
-    group that gathers. (What is left of a group when pods of it have ended is not what it asks.)
+    """Return whether a FluxJob must be updated: its workload was scaled, or its group gathers.
+
+    A group is left out once a pod of it was released. What remains when pods end is not its
+    request.
     """
     if now.is_gathered:
         return bool(now.pods) and all(pod.is_gated for pod in now.pods)

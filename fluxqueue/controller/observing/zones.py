@@ -1,8 +1,8 @@
-"""NodeResourceTopology objects, where the cluster serves them: the NUMA zones of its nodes.
+"""NodeResourceTopology objects: the NUMA zones of nodes, if the cluster serves them.
 
-Few clusters do: an agent on each node writes them (NFD's topology updater, the resource topology
-exporter). They are found by discovery, when a term begins and at each resync; without them
-nothing is watched and no node has zones. Part of ``watches``.
+Part of ``watches``. Few clusters serve them. An agent on each node writes them, such as NFD's
+topology updater or the resource topology exporter. Discovery finds them when a term begins and at
+each resync. Without them nothing is watched and no node has zones.
 """
 
 from __future__ import annotations
@@ -23,19 +23,21 @@ logger = logging.getLogger(__name__)
 
 
 SYNC_S = 10.0
-"""So long the first list is waited for; it may be forbidden, and no reason to observe nothing."""
+"""How long (seconds) the first list is awaited.
+
+It may be forbidden, which must not stop the observation of everything else."""
 
 
 @dataclass(slots=True)
 class ZoneWatch:
-    """Follows the objects, if there are any; ``mark`` is told the names of nodes to be written."""
+    """Follows the objects, if there are any. ``mark`` receives the names of nodes to be written."""
 
     client: KubeClient
     mark: Callable[[str], None]
     _informer: Informer | None = None
 
     async def look(self) -> None:
-        """Begin to follow them where they have come to be served, end where they are gone."""
+        """Start to follow the objects if they are served now, stop if they no longer are."""
         try:
             served = await self._served()
         except (ApiError, ApiUnavailable) as error:
@@ -63,11 +65,12 @@ class ZoneWatch:
         return next((one for one in NODE_TOPOLOGIES if one.version in versions), None)
 
     def of(self, node: str) -> Object | None:
-        """What is said of a node."""
+        """Return the topology object of a node, or None."""
         return None if self._informer is None else self._informer.get("", node)
 
     async def stop(self) -> None:
-        """Forget all zones."""
+        """Stop, and mark the nodes that had zones."""
+        # Cleared first: marked nodes must be written without their zones.
         informer, self._informer = self._informer, None
         if informer is not None:
             await informer.stop()
@@ -82,7 +85,7 @@ class ZoneWatch:
 
 
 def trim_topology(topology: Object) -> Object:
-    """Keep what is read: what is in use of each zone changes with every pod."""
+    """Keep the fields that are read. The usage of each zone changes with every pod."""
     meta = topology["metadata"]
     kept = ("name", "uid", "resourceVersion")
     return {
