@@ -44,7 +44,9 @@ logger = logging.getLogger(__name__)
 
 ROUND_S = 5.0
 SETTLE_S = 2.0
-"""Pause (seconds) after the caBundle has changed, because API servers read it a moment later."""
+"""Pause (seconds) after the caBundle has changed.
+
+API servers read it a moment after it is written."""
 
 STEPS_MAX = 6
 LOOP = "certificates"
@@ -124,7 +126,7 @@ class CertificateKeeper:
                 return
 
     async def _step(self) -> bool:
-        """Read, compare, and write each object at most once. Return whether anything was written."""
+        """Read, compare, and write each object at most once. Return whether it wrote anything."""
         configuration = await self._find(MUTATING_WEBHOOKS, None, self._names.configuration)
         if configuration is None:
             return False

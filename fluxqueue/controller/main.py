@@ -108,7 +108,7 @@ class Controller:
         return not is_behind
 
     def problem(self) -> str | None:
-        """Return the problem that only a restart can solve, if any: a loop that ended or is stuck."""
+        """Return the problem that only a restart solves, such as a loop that ended or is stuck."""
         if self._electing is not None and self._electing.done():
             return "the election has ended"
         if self._elector.is_leader and any(task.done() for task in self._leading):

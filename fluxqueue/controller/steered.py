@@ -91,10 +91,10 @@ class SteeringWatch:
         uid = fluxjob["metadata"]["uid"]
         generation = fluxjob["metadata"].get("generation")
         if uid in self._failed and self._failed[uid] == generation:
-            return  # it was reported, and is as it was
+            return  # reported already, and unchanged
         try:
             spec = _read(fluxjob)
-        except Exception:  # noqa: BLE001  what is wrong with it is reported when it is carried out
+        except Exception:  # noqa: BLE001  the error is reported when the change is applied
             spec = None
         if spec != _AS_MADE and self._heeded.get(uid) != spec:
             self._steered[uid] = fluxjob

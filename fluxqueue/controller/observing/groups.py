@@ -2,7 +2,7 @@
 
 Part of ``marking``. A group has no object of its own. It begins with the first pod that admission
 marked as a member, and its UID is made from the UID of that pod. It ends with the last pod that may
-run. A name that is used again is another group. Rows and FluxJobs tell which pods were members
+run. A name that is used again is another group. Rows and FluxJobs show which pods were members
 before this process began (``know``).
 
 A group belongs to its user. Pods of another user join it only if its own pods name that user
@@ -192,7 +192,6 @@ class Groups:
     def keep(self, uid: str, pod: Object) -> None:
         """Store a pod of the group ``uid``."""
         group, pod_uid = self._groups[uid], pod["metadata"]["uid"]
-        # Before ``members``: whether the group is over depends on ``live``.
         (group.live.discard if pod_fact(pod).is_terminal else group.live.add)(pod_uid)
         if pod_uid not in group.members:
             membership = read_mark(pod)

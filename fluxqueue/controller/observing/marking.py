@@ -172,9 +172,9 @@ class Marking:
         assert pod is not None, "an informer tells of an object, old or new"
         uid, workload = pod["metadata"]["uid"], self._workload_uid(pod)
         flux_uids = self._workloads.flux_uids
-        # Placing the old pod again costs time, so only do it if owners or group have changed.
+        # The workload of the old pod can differ only if its owners or its group have changed.
         before = workload if old is None or _is_as_owned(old, pod) else self._workload_uid(old)
-        # Forget before keeping: the pod must never count for two workloads.
+        # Forget before keeping: the other order would drop the pod that was just kept.
         if new is None or before != workload:
             self._workloads.forget_pod(uid, before)
         if new is not None:

@@ -59,7 +59,9 @@ logger = logging.getLogger(__name__)
 PAGE = 1000
 """Rows per read."""
 WRITE_PAGE = 100
-"""Workloads per write. Other transactions that need one of their rows wait for the whole page."""
+"""Workloads per write.
+
+Other transactions that need one of their rows wait for the whole page."""
 YIELD_EVERY = 50
 _NO_ROWS = Present({}, frozenset())
 
@@ -508,7 +510,7 @@ def _fluxjob_of(sight: Sight, uid: str) -> Published | None:
         return None
     try:
         its = workload["metadata"]["namespace"], fluxjob_name(workload)
-    except Exception:  # noqa: BLE001  one that cannot be read is reported when it is seen by itself
+    except Exception:  # noqa: BLE001  an unreadable object is reported when it is seen by itself
         return None
     return fluxjob if (fluxjob.namespace, fluxjob.name) == its else None
 

@@ -120,7 +120,10 @@ class Troubles:
             self.note(resource.key, key, error, obj, type_of=(resource.api_version, resource.kind))
 
     def clear(self, kind: str, key: str) -> None:
-        """Release an object that can be used, or is gone. Cheap if nothing is in quarantine."""
+        """Remove an object from quarantine because it can be used, or is gone.
+
+        It is cheap if nothing is in quarantine.
+        """
         if self._found and self._found.pop((kind, key), None) is not None:
             self._untold.pop((kind, key), None)
             logger.info("can be used again", extra={"kind": kind, "key": key})

@@ -96,8 +96,9 @@ class Wrapper:
         """A heap, because very many workloads may come at once."""
         self._more = asyncio.Event()
         self.is_known = asyncio.Event()
-        """Set as soon as the existing FluxJobs are known. Before that, every workload seems to have
-        none."""
+        """Set as soon as the existing FluxJobs are known.
+
+        Before that, every workload seems to have none."""
         self._trying: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, str] = {}
 
