@@ -57,7 +57,7 @@ def trim_pod(pod: Object) -> dict[str, Any]:
     """
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     kept = {key: meta[key] for key in _META if key in meta}
-    # It cannot be a workload or a group member, so its annotations and labels are never read.
+    # It cannot be a workload or a group member: of its annotations, only the index is read.
     if meta.get("ownerReferences") and read_mark(pod) is None:
         index = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
         if index is not None:

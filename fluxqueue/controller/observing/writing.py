@@ -348,7 +348,7 @@ class Writing:
             one = see_facts(self._written[uid], workload, pods)
             one = replace(one, faults=(Fault(UNREADABLE, "", said(error), LAST_REQUEST),))
         if one.is_deleting and one.result is None:
-            # An orphaning deletion removes its pods first: their last states show how it ended.
+            # An orphaning deletion detaches its pods first: their last states show how it ended.
             left = self._workloads.left(uid)
             one = replace(one, result=last_result(workload, pods, left))
         return one
