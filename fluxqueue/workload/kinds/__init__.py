@@ -1,9 +1,9 @@
-"""The table of kinds: what makes pods that one FluxJob stands for. Adding a kind is an entry here.
+"""The table of kinds: what makes the pods of one FluxJob. To add a kind, add an entry here.
 
-``Kind`` (``kind.py``) is the one interface: what is it, whose are its pods, what does it ask for,
-how is it held, how is it released, how does it end. Each entry is a module of its own. Nobody else
-compares kinds by name: the webhook, the controller and the check ask the entry; rows hold what
-SQL must know of one as columns that the entry fills.
+``Kind`` (``kind.py``) is the one interface. It covers detection, pod ownership, request, hold,
+release and end. Each entry is a module of its own. No other module compares kinds by name. The
+webhook, the controller and the check ask the entry. Rows hold what SQL must know about a kind as
+columns that the entry fills.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ __all__ = [
 ]
 
 KINDS: tuple[Kind, ...] = (SUSPENDED_OWNER, POD_GROUP, BATCH_JOB, BARE_POD)
-"""In the order in which they are asked whose a pod is; a bare Pod is what nobody else claims."""
+"""The order in which the kinds are asked about a pod.
+
+A pod that no other kind claims is a bare Pod.
+"""
 
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
 def kind_named(name: str) -> Kind:
-    """Give the entry of a kind as rows and FluxJobs name it.
+    """Return the entry of a kind by its name in rows and FluxJobs.
 
     Raises
     ------
@@ -55,7 +58,9 @@ def kind_named(name: str) -> Kind:
 
 
 def kind_in_row(name: str, reference: Reference | None) -> Kind:
-    """Give the entry of a row: of its ``workload_kind``, unless its ``owner`` is what is suspended.
+    """Return the entry of a row, from its ``workload_kind`` or from its ``owner``.
+
+    The ``owner`` counts if it is the suspended object.
 
     Raises
     ------
@@ -67,7 +72,7 @@ def kind_in_row(name: str, reference: Reference | None) -> Kind:
 
 
 def kind_of_fluxjob(fluxjob: Mapping[str, Any]) -> Kind:
-    """Give the entry of the workload that a FluxJob names: whatever is no other was suspended."""
+    """Return the entry of the workload that a FluxJob names. A kind without entry was suspended."""
     workload = fluxjob["spec"]["workload"]
     marks = (fluxjob.get("metadata") or {}).get("labels") or {}
     if marks.get(labels.WITHOUT_OBJECT) == "true":
@@ -78,14 +83,14 @@ def kind_of_fluxjob(fluxjob: Mapping[str, Any]) -> Kind:
 
 
 def find_kind(group: str, name: str) -> Kind | None:
-    """Give the entry of an API group and kind; None where it is not managed."""
+    """Return the entry of an API group and kind, or None if the kind is not managed."""
     kind = _BY_NAME.get(name)
     is_its = kind is not None and kind.is_built_in and kind.has_object and kind.group == group
     return kind if is_its else None
 
 
 def kind_of(workload: Mapping[str, Any]) -> Kind:
-    """Give the entry of an object, also where a list left ``kind`` out.
+    """Return the entry of an object, also if a list left ``kind`` out.
 
     Raises
     ------
@@ -99,8 +104,8 @@ def kind_of(workload: Mapping[str, Any]) -> Kind:
 
 
 def workload_uid(pod: Mapping[str, Any]) -> str:
-    """UID of the workload that a pod belongs to: of whoever makes it, else its own."""
-    # All but the bare Pod's; and a loop, for each event of each pod of the cluster passes here.
+    """Return the UID of the workload that a pod belongs to: its maker's, or its own."""
+    # The bare Pod's entry is skipped: a loop runs this for each event of each pod of the cluster.
     for kind in KINDS[:-1]:
         uid = kind.claim(pod)
         if uid is not None:

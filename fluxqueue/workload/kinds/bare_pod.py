@@ -1,6 +1,6 @@
-"""The entry of bare Pods: a workload of one, held and released by its gate alone.
+"""The entry of bare Pods: a workload of one pod, held and released by its gate alone.
 
-Asked through the table (``workload.kinds``).
+Called through the table (``workload.kinds``).
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from fluxqueue.workload.kinds.kind import Kind
 from fluxqueue.workload.pods import pod_fact
 
 _NEVER = frozenset({"DaemonSet", "Node", "Job"})
-"""Whose pods are in no group: each node has its own, or (of a Job) its template was marked."""
+"""Owners that form no group: one pod for each node, or a Job with a marked template."""
 
 _RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
 
 
 class BarePodKind(Kind):
-    """See ``Kind`` for the questions."""
+    """Answer the questions of ``Kind`` for bare Pods."""
 
     name, group, version, plural = "Pod", "", "v1", "pods"
     pod_spec_path = "spec"
@@ -36,7 +36,7 @@ class BarePodKind(Kind):
         return "template" not in (workload.get("spec") or {})
 
     def claim(self, pod: Object) -> str | None:
-        """Whatever nobody else has claimed counts as a workload of its own, ours or not."""
+        """Return the pod's own UID: a pod that no other kind claims is a workload, managed or not."""
         return str(pod["metadata"]["uid"])
 
     def pod_spec(self, workload: Object) -> Object:
@@ -50,7 +50,7 @@ class BarePodKind(Kind):
         meta, spec = workload.get("metadata") or {}, workload["spec"]
         owners = meta.get("ownerReferences") or ()
         if owners and (owners[0].get("kind") in _NEVER or read_membership(workload) is None):
-            # DaemonSet and node-owned mirror pods are among these, and pods of workloads.
+            # This includes DaemonSet pods, mirror pods of a node, and pods of workloads.
             return f"it belongs to {owners[0].get('kind')} {owners[0].get('name')}"
         if labels.MIRROR in (meta.get("annotations") or {}):
             return "it is a mirror pod"
@@ -75,9 +75,10 @@ class BarePodKind(Kind):
         return not is_owned and not is_member and super().is_held(workload)
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """The phase decides, whatever its restart policy: containers that are restarted in place
-        keep the pod, and its slot, running. One that was deleted before it ended was cancelled,
-        however its containers took it.
+        """Return its progress from the phase, whatever its restart policy.
+
+        Containers that restart in place keep the pod, and its slot, running. A pod that was deleted
+        before it ended counts as cancelled, whatever its containers returned.
         """
         result = _RESULTS.get((workload.get("status") or {}).get("phase", ""))
         return WorkloadFact(

@@ -1,7 +1,7 @@
 """The entry of BatchJobs (batch/v1 Job): suspended while they wait, released whole.
 
-Asked through the table (``workload.kinds``). How far a BatchJob is stands in its spec and status;
-the functions here read them.
+Called through the table (``workload.kinds``). The spec and status of a BatchJob show its progress.
+The functions here read them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"
 
 
 class BatchJobKind(Kind):
-    """See ``Kind`` for the questions."""
+    """Answer the questions of ``Kind`` for BatchJobs."""
 
     name, group, version, plural = "Job", "batch", "v1", "jobs"
     pod_spec_path = "spec.template.spec"
@@ -41,7 +41,7 @@ class BatchJobKind(Kind):
 
     def claim(self, pod: Object) -> str | None:
         owner = controller_owner(pod)
-        # Others have kinds of that name, too.
+        # Other API groups have kinds of that name, too.
         is_its = owner is not None and (owner["apiVersion"], owner["kind"]) == (
             self.api_version,
             self.name,
@@ -74,7 +74,7 @@ class BatchJobKind(Kind):
         return hold_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
-        """Not where its pods are held for their group (``kinds.pod_group``)."""
+        """Tell whether it waits for fluxqueue. False if its pods are held for a group."""
         template = (workload.get("spec") or {}).get("template") or {}
         return read_mark(template) is None and super().is_held(workload)
 
@@ -85,7 +85,10 @@ class BatchJobKind(Kind):
         return bool(workload["spec"].get("suspend", False))
 
     def is_idle(self, workload: Object) -> bool:
-        """That it goes on is taken back by the Job controller with the count of its pods."""
+        """Tell whether it is suspended and has no pods.
+
+        The Job controller sets the condition ``Suspended`` together with the count of its pods.
+        """
         status = workload.get("status") or {}
         if not self.is_suspended(workload) or status.get("active") or status.get("terminating"):
             return False
@@ -111,11 +114,11 @@ class BatchJobKind(Kind):
         return pinning.without_pin(workload)
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """Only ``Complete`` and ``Failed`` end it.
+        """Return its progress. Only ``Complete`` and ``Failed`` end it.
 
         ``SuccessCriteriaMet`` and ``FailureTarget`` come earlier, while its pods may still be
-        terminating; no pod is started any more then. Being suspended does not lower ``wanted``: a
-        BatchJob is suspended before its release; whose it is, the rows know.
+        terminating. No more pods start then. Suspension does not lower ``wanted``, because a
+        BatchJob is suspended before its release. The rows show what suspended it.
         """
         succeeded = [pod.index for pod in pods if pod.phase == "Succeeded"]
         conditions = _conditions(workload)
@@ -126,10 +129,12 @@ class BatchJobKind(Kind):
         )
 
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
-        """What the Job controller said, or would have said of these pods.
+        """Return the result that the Job controller reported, or would have reported for these
+        pods.
 
-        A BatchJob may be deleted between the end of its last pod and ``Complete``, and between
-        that and ``SuccessCriteriaMet`` or ``FailureTarget``, which decide already.
+        A BatchJob may be deleted between the end of its last pod and ``Complete``. It may also be
+        deleted between that end and ``SuccessCriteriaMet`` or ``FailureTarget``, which already
+        decide the result.
         """
         conditions = _conditions(workload)
         said = _result(conditions)
@@ -170,11 +175,12 @@ BATCH_JOB = BatchJobKind()
 
 
 def _wider_group(job: Mapping[str, Any]) -> Membership | None:
-    """The group that its pods start with; None where that is the BatchJob itself.
+    """Return the group that its pods start with, or None if that is the BatchJob itself.
 
-    A BatchJob starts as a whole in any case, so a group of its size needs nothing more. One that
-    is larger waits for pods of others, one that may grow starts with fewer. A smaller one cannot
-    be; our predecessors started so many at least, so of theirs all pods count.
+    A BatchJob always starts as a whole, so a group of its size needs nothing more. A larger group
+    waits for pods of other workloads. A group that can grow starts with fewer pods. A smaller group
+    is not possible. For the predecessors of fluxqueue the size was a minimum, so all pods count in
+    their spellings.
 
     Raises
     ------
@@ -207,7 +213,7 @@ def _whose_suspension(job: Mapping[str, Any]) -> str | None:
 
 
 def size(job: Mapping[str, Any]) -> int:
-    """Count the pods of ``job`` that run at once: parallelism, but no more than completions."""
+    """Return how many pods of ``job`` run at once: parallelism, but at most completions."""
     spec = job["spec"]
     parallelism = _number(spec, "parallelism", 1)
     completions = spec.get("completions")
@@ -221,7 +227,7 @@ def _result(conditions: set[str]) -> FluxJobState | None:
 
 
 def _has_succeeded(job: Mapping[str, Any], pods: Sequence[PodFact]) -> bool:
-    """Whether as many pods have succeeded as it is complete with."""
+    """Tell whether enough pods have succeeded to complete it."""
     spec, status = job["spec"], job.get("status") or {}
     succeeded = [pod for pod in pods if pod.phase == "Succeeded" and not pod.is_killed]
     completions = spec.get("completions")
@@ -234,13 +240,13 @@ def _has_succeeded(job: Mapping[str, Any], pods: Sequence[PodFact]) -> bool:
         return count_below(done, int(completions)) == int(completions)
     counted = max(_counted(status, "succeeded"), len(succeeded))
     if completions is None:
-        # A work queue: it is complete when one has succeeded and none is left.
+        # A work queue: it is complete when one pod has succeeded and none is left.
         return counted > 0 and all(pod.is_terminal for pod in pods)
     return 0 < int(completions) <= counted
 
 
 def _has_failed(job: Mapping[str, Any], pods: Sequence[PodFact]) -> bool:
-    """Whether more pods have failed than it may lose, where nothing but their number decides."""
+    """Tell whether more pods have failed than allowed, if only their number decides."""
     spec = job["spec"]
     if "podFailurePolicy" in spec or spec.get("backoffLimitPerIndex") is not None:
         return False
@@ -255,27 +261,27 @@ def _counted(status: Mapping[str, Any], name: str) -> int:
 
 
 def _conditions(job: Mapping[str, Any]) -> set[str]:
-    """Types of the conditions that hold."""
+    """Return the types of the conditions that are true."""
     found = (job.get("status") or {}).get("conditions") or ()
     return {one.get("type", "") for one in found if one.get("status") == "True"}
 
 
 def is_indexed(job: Mapping[str, Any]) -> bool:
-    """Whether each pod has a completion index."""
+    """Tell whether each pod has a completion index."""
     return bool(job["spec"].get("completionMode") == "Indexed")
 
 
 def ended_indexes(job: Mapping[str, Any], succeeded: Iterable[int] = ()) -> list[Range]:
-    """Completion indexes for which no pod will be made any more; none where there are no indexes.
+    """Return the completion indexes for which no more pods will be made, if it has indexes.
 
     Parameters
     ----------
-    succeeded : indexes of pods seen to have succeeded; status tells of them a little later.
+    succeeded : indexes of pods seen to have succeeded. Status shows them a little later.
     """
     if not is_indexed(job):
         return []
     status = job.get("status") or {}
-    # Of an Indexed BatchJob that was made smaller, the indexes beyond its completions are over.
+    # If an Indexed BatchJob was made smaller, the indexes beyond its completions have ended.
     return [
         *read_indexes(status.get("completedIndexes") or ""),
         *read_indexes(status.get("failedIndexes") or ""),
@@ -285,12 +291,12 @@ def ended_indexes(job: Mapping[str, Any], succeeded: Iterable[int] = ()) -> list
 
 
 def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
-    """Tell how many pods it may still run at once, if it has not ended.
+    """Return how many pods it may still run at once, if it has not ended.
 
     Parameters
     ----------
-    succeeded : one item for each pod seen to have succeeded, its completion index; status counts
-        them a little later.
+    succeeded : completion index of each pod seen to have succeeded, one item for each pod. Status
+    counts them a little later.
     """
     spec, status = job["spec"], job.get("status") or {}
     parallelism = _number(spec, "parallelism", 1)
@@ -302,7 +308,7 @@ def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
     # The controller moves a pod from the uncounted list to the count in one write.
     counted = _counted(status, "succeeded")
     if completions is None:
-        # A work queue: after the first success no pod is started any more.
+        # A work queue: after the first success no more pods start.
         return min(parallelism, _number(status, "active", 0)) if counted else parallelism
     return max(0, min(parallelism, int(completions) - max(counted, len(seen))))
 

@@ -1,7 +1,7 @@
-"""``Kind``: all that the rest of fluxqueue asks about a sort of workload. Pure.
+"""``Kind``: all questions that the rest of fluxqueue asks about a sort of workload. Pure.
 
-One entry for each sort, in the table of ``fluxqueue.workload.kinds``. What the defaults say is true
-of a workload that is held by the gates of its pods alone.
+The table of ``fluxqueue.workload.kinds`` has one entry for each sort. The defaults here are true
+for a workload that only the gates of its pods hold.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """A group: how many of its pods are ``missing``, as ``reason`` says in words; they are overdue
-    after ``patience_s`` seconds, None being the site's setting."""
+    """A group that is not complete yet: how many of its pods are ``missing``, and why.
+
+    ``reason`` is the message for users. The missing pods are overdue after ``patience_s`` seconds.
+    None means the site's setting.
+    """
 
     missing: int
     reason: str
@@ -41,65 +44,65 @@ class Kind(ABC):
     # --- what is it ---------------------------------------------------------------------------
 
     name: ClassVar[str]
-    """As objects, rows and FluxJobs name it."""
+    """The kind's name in objects, rows and FluxJobs."""
     group: ClassVar[str]
     version: ClassVar[str]
     plural: ClassVar[str]
     pod_spec_path: ClassVar[str]
-    """Where the spec of its pods stands, for errors."""
+    """Path of the spec of its pods, for error messages."""
 
     can_be_suspended: ClassVar[bool] = False
-    """Whether it has ``spec.suspend``: held by that, so that it makes no pods while it waits."""
+    """Whether it has ``spec.suspend``. Such a workload has no pods while it waits."""
     is_known_by_gate_alone: ClassVar[bool] = True
-    """Whether nothing but its FluxJob tells that it is ours once it was let go."""
+    """Whether, after the release, only its FluxJob shows that fluxqueue manages it."""
     has_object: ClassVar[bool] = True
-    """Whether an object stands for it, that owns its FluxJob; else its pods make it."""
+    """Whether an API object represents it and owns its FluxJob. Otherwise its pods define it."""
     is_built_in: ClassVar[bool] = True
-    """Whether the API server knows its structure, and takes strategic merge patches for it."""
+    """Whether the API server knows its structure, and accepts strategic merge patches for it."""
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``batch/v1``."""
+        """Return ``v1`` or ``batch/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def shown_as(self, workload: Object) -> tuple[str, str]:
-        """apiVersion and kind that its FluxJob names."""
+        """Return the apiVersion and kind that its FluxJob names."""
         return self.api_version, self.name
 
     def named(self, workload: Object) -> str:
-        """What rows call it."""
+        """Return its name in rows."""
         return self.name
 
     def reference(self, workload: Object) -> Reference | None:
-        """What makes its pods, where that is of a kind that is no entry."""
+        """Return the object that makes its pods, if the kind of that object has no entry."""
         return None
 
     def read(self, stored: Object, reference: Reference | None) -> Object:
-        """An object as the API server gives it, in the form that the other questions take."""
+        """Convert an object from the API server into the form that the other methods take."""
         return {"kind": self.name, **stored}
 
     @abstractmethod
     def looks_like(self, workload: Object) -> bool:
-        """Whether an object that does not name its kind is of this one."""
+        """Tell whether an object that does not name its kind is of this kind."""
 
-    # --- whose are its pods -------------------------------------------------------------------
+    # --- pod ownership ------------------------------------------------------------------------
 
     @abstractmethod
     def claim(self, pod: Object) -> str | None:
-        """UID of the workload of this kind that ``pod`` belongs to, if it does."""
+        """Return the UID of the workload of this kind that ``pod`` belongs to, or None."""
 
-    # --- what does it ask for -----------------------------------------------------------------
+    # --- request ------------------------------------------------------------------------------
 
     @abstractmethod
     def pod_spec(self, workload: Object) -> Object:
-        """The spec of its pods; empty where it has none."""
+        """Return the spec of its pods, empty if it has none."""
 
     def pod_specs(self, workload: Object) -> Sequence[Object]:
-        """The specs of its pods, each kind of pods once."""
+        """Return the specs of its pods, one for each kind of pods."""
         return (self.pod_spec(workload),)
 
     def wishes(self, workload: Object) -> Wishes:
-        """What its author asked for beside its pods' resources.
+        """Return what its author asked for in addition to its pods' resources.
 
         Raises
         ------
@@ -109,13 +112,13 @@ class Kind(ABC):
         return read_wishes(workload)
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
-        """The metadata in which its author's wishes stand, with their paths. The last one wins."""
+        """Return the metadata that can carry its author's wishes, with paths. The last one wins."""
         template = (workload.get("spec") or {}).get("template") or {}
         found = [("spec.template.metadata", template.get("metadata") or {})] if template else []
         return [*found, ("metadata", workload["metadata"])]
 
     def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
-        """The workload with each of its ``metas`` as ``change`` makes it."""
+        """Return a copy of the workload with ``change`` applied to each of its ``metas``."""
         changed = {**workload, "metadata": change(workload["metadata"])}
         template = (workload.get("spec") or {}).get("template") or {}
         if template.get("metadata"):
@@ -124,18 +127,18 @@ class Kind(ABC):
         return changed
 
     def disregarded(self, workload: Object) -> Sequence[str]:
-        """What its pods wish and does not count, as people are told."""
+        """Return the wishes of its pods that do not count, as messages for users."""
         return ()
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
-        """All that its request, its wishes and its priority are read from."""
+        """Return everything that determines its request, its wishes and its priority."""
         meta, spec = workload["metadata"], dict(workload["spec"])
         spec.pop("suspend", None)
         return meta.get("annotations"), meta.get("labels"), spec
 
     @abstractmethod
     def size(self, workload: Object) -> int:
-        """How many pods it runs at once."""
+        """Return how many pods it runs at once."""
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Describe what it needs while it runs: one slot for each of its ``size`` pods.
@@ -174,88 +177,93 @@ class Kind(ABC):
         return max(choose_priority(one, wishes, class_values or {}, default) for one in specs)
 
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
-        """Every kind of slots that its pods need now, where they may come to need others than
-        those that it started with; None where all are equal.
+        """Return every kind of slots that its pods need now, or None if all slots are equal.
+
+        Its pods can come to need other slots than those that it started with.
         """
         return None
 
     def gathering(self, workload: Object) -> Gathering | None:
-        """How far it is from being complete, where its pods come one by one before it starts."""
+        """Return how far the group is from complete, if its pods arrive one by one before the
+        start.
+        """
         return None
 
     # --- how is it held -----------------------------------------------------------------------
 
     @abstractmethod
     def why_not(self, workload: Object) -> str | None:
-        """Say why one that nothing else speaks against is not to be taken in."""
+        """Return why it is not managed although no general rule excludes it, or None."""
 
     @abstractmethod
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
-        """Take it in at admission: held, labelled, with its deadline and its submitter.
+        """Return the admission patch that holds it and writes its label, deadline and submitter.
 
-        Idempotent: what the patch makes gets an empty one.
+        Idempotent: the result of the patch gets an empty patch.
         """
 
     def is_held(self, workload: Object) -> bool:
-        """Whether a stored object waits for us: our gate is on its pods."""
+        """Tell whether a stored object waits for fluxqueue: the scheduling gate is on its pods."""
         return gate_index(self.pod_spec(workload)) is not None
 
     def is_taken_in(self, workload: Object) -> bool:
-        """Whether a stored object says by itself that it is in the queue, or came out of it."""
+        """Tell whether a stored object itself shows that it is in the queue, or has left it."""
         return self.is_held(workload)
 
     def is_suspended(self, workload: Object) -> bool:
-        """Whether it may not start pods now."""
+        """Tell whether it is suspended, so that it must not start pods now."""
         return False
 
     def is_idle(self, workload: Object) -> bool:
-        """Whether it is suspended, and whoever makes its pods says that none of them is left."""
+        """Tell whether it is suspended and the controller of its pods reports that none is left."""
         return False
 
     def is_author_suspended(self, workload: Object) -> bool:
-        """Whether its author made it suspended and has not let it go yet."""
+        """Tell whether its author created it suspended and has not unsuspended it yet."""
         return False
 
     def is_suspended_again(self, workload: Object) -> bool:
-        """Whether it is we who suspended it after it had been let go, by its author or by us."""
+        """Tell whether fluxqueue suspended it again after the author or fluxqueue unsuspended it."""
         return False
 
     def replaces_pods(self, workload: Object) -> bool:
-        """Whether it makes another pod for one that is deleted."""
+        """Tell whether it makes another pod for one that is deleted."""
         return False
 
     def made_by(self, workload: Object) -> str | None:
-        """Who makes its pods again, where whoever wants it away has to delete that; else None."""
+        """Return the object that makes its pods again and must be deleted to end it, or None."""
         return None
 
     # --- how is it released -------------------------------------------------------------------
 
     def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
-        """Let a suspended one of this UID go; see ``gates.release_patch``."""
+        """Return the patch that releases the suspended object of this UID
+        (``gates.release_patch``).
+        """
         return release_patch(uid, is_pinned=is_pinned)
 
     def stop_patch(self, workload: Object) -> Patch:
-        """Suspend one that was let go: its turn has not come, or its pods are to end."""
+        """Return the patch that suspends a released one: it must wait, or its pods must end."""
         return resuspend_patch(workload)
 
     def is_pinnable(self, workload: Object) -> bool:
-        """Whether its pod template may name the node of all its slots (``pinning``)."""
+        """Tell whether its pod template may name the node of all its slots (``pinning``)."""
         return False
 
     def pinned_node(self, workload: Object) -> str | None:
-        """The node that its pod template names since its release."""
+        """Return the node that its pod template names since its release."""
         return None
 
     def as_written(self, workload: Object) -> Object:
-        """The object as its author wrote it, where its release has changed what it asks for."""
+        """Return the object as its author wrote it, if its release has changed what it asks for."""
         return workload
 
     # --- how does it end ----------------------------------------------------------------------
 
     def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
-        """Its pods as rows store them, in the order of their UIDs.
+        """Return its pods as rows store them, ordered by UID.
 
-        Only where pods have indexes do they count, whatever a template says.
+        Completion indexes count only if its pods have them, whatever a template contains.
         """
         facts = sorted((pod_fact(pod) for pod in pods), key=lambda one: one.uid)
         if self.has_indexes(workload):
@@ -264,27 +272,27 @@ class Kind(ABC):
 
     @abstractmethod
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """Tell how far it is.
+        """Return its progress.
 
-        ``pods`` are its own as last seen: its status counts those that succeeded a little later.
+        ``pods`` are its own pods as last seen. Its status counts succeeded pods a little later.
         """
 
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
-        """How it ended, where it is gone or going; None where it had not ended.
+        """Return how it ended, if it is gone or terminating. None if it had not ended.
 
-        Asked of what was seen last: ``pods`` are those that are there, and those that had ended
-        before they went.
+        The input is the last known state. ``pods`` are the pods that exist, and those that had
+        ended before they were removed.
         """
         return self.fact(workload, pods).result
 
     def has_indexes(self, workload: Object) -> bool:
-        """Whether each pod has a completion index."""
+        """Tell whether each pod has a completion index."""
         return False
 
     def ended_indexes(self, workload: Object, pods: Sequence[PodFact] = ()) -> list[Range]:
-        """Completion indexes for which no pod will be made any more."""
+        """Return the completion indexes for which no more pods will be made."""
         return []
 
     @abstractmethod
     def news(self, workload: Object) -> tuple[Any, ...]:
-        """What of it the rows keep: an equal answer means that nothing is to be written."""
+        """Return what the rows keep of it. An equal answer means that no write is needed."""

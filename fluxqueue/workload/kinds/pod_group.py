@@ -1,9 +1,9 @@
-"""The entry of groups of pods: made by their pods, wherever those come from, and started as one.
+"""The entry of pod groups: defined by their pods, whatever makes those, and started as one.
 
-Asked through the table (``workload.kinds``). No object stands for a group: the controller
-(``observing.groups``) puts one together (``assemble``) from the pods that admission marked as its
-members. The oldest pods up to the group's least size are its request; those beyond grow it, slot by
-slot, as room comes.
+Called through the table (``workload.kinds``). No API object represents a group. The controller
+(``observing.groups``) assembles one (``assemble``) from the pods that admission marked as members.
+The oldest pods, up to the group's minimum, are its request. The other pods grow it, slot by slot,
+when capacity is free.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinit
 
 
 class PodGroupKind(Kind):
-    """See ``Kind`` for the questions; a workload of this kind is what ``assemble`` gives."""
+    """Answer the questions of ``Kind`` for a workload that ``assemble`` returns."""
 
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
     has_object = False
     suffix = "group"
-    """What its FluxJob's name ends in."""
+    """Suffix of its FluxJob's name."""
 
     def shown_as(self, workload: Object) -> tuple[str, str]:
         of = self.reference(workload)
@@ -53,14 +53,20 @@ class PodGroupKind(Kind):
         return found
 
     def replaces_pods(self, workload: Object) -> bool:
-        """Whether something makes each of its pods: it makes another, or the group is told."""
+        """Tell whether each of its pods has an owner.
+
+        The owner makes a replacement, or the group is notified.
+        """
         return all(map(controller_owner, workload["members"].values()))
 
     def looks_like(self, workload: Object) -> bool:
         return "members" in workload
 
     def claim(self, pod: Object) -> str | None:
-        """Which group it is of is not in the pod: names are used again (``observing.groups``)."""
+        """Return None: group names are reused, so a pod cannot identify its group.
+
+        ``observing.groups`` knows it.
+        """
         return None
 
     def pod_spec(self, workload: Object) -> Object:
@@ -71,13 +77,13 @@ class PodGroupKind(Kind):
         return [pod["spec"] for pod in _first_of_each_kind(workload)]
 
     def wishes(self, workload: Object) -> Wishes:
-        """What its pods wish, of those that disagree the oldest; then what its PodGroup says."""
+        """Return the wishes of its pods, then those of its PodGroup. The oldest pod wins conflicts."""
         spec = workload["spec"]
         of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
         return first_said([*map(read_wishes, _first_of_each_kind(workload)), of_object])
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
-        """Those of the pods that speak for others. What the oldest says wins."""
+        """Return the metadata of the first pod of each kind. The oldest pod wins."""
         return [("metadata", pod["metadata"]) for pod in reversed(_first_of_each_kind(workload))]
 
     def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
@@ -88,7 +94,7 @@ class PodGroupKind(Kind):
         return {**workload, "members": members}
 
     def disregarded(self, workload: Object) -> Sequence[str]:
-        """Wishes in which its pods do not agree."""
+        """Return the wishes on which its pods disagree."""
         return [f"{key} where pods disagree (the oldest's counts)" for key in _disputed(workload)]
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
@@ -105,7 +111,7 @@ class PodGroupKind(Kind):
         return min(workload["spec"]["minimum"] or counted, counted)
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
-        """One kind of slots for each kind of pods; those of which no pod is needed yet count 0."""
+        """Return one kind of slots for each kind of pods. Kinds that need no pod yet count 0."""
         return self._request(workload, _first(workload), site)
 
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
@@ -129,7 +135,10 @@ class PodGroupKind(Kind):
         return any(pod_fact(pod).is_gated for pod in workload["members"].values())
 
     def made_by(self, workload: Object) -> str | None:
-        """BatchJobs are deleted with their group; what else makes pods is its author's."""
+        """Return the owner to delete, or None if only BatchJobs make its pods.
+
+        BatchJobs are deleted with their group. Any other owner belongs to its author.
+        """
         if workload["of"] is not None:
             return f"{workload['of'].kind} {workload['metadata']['name']}"
         for pod in workload["members"].values():
@@ -167,9 +176,10 @@ class PodGroupKind(Kind):
         )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """It is over when no pod of it is left that may run, and nobody makes another.
+        """Return its progress. It ends when no pod can still run and none will be made.
 
-        It has failed if a pod has that no other was made for: of a BatchJob's pods, if that has.
+        It has failed if a pod has failed and was not replaced. For pods of a BatchJob, the result
+        of that BatchJob counts.
         """
         live = [pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal]
         jobs: Mapping[str, Object] = workload["jobs"]
@@ -211,22 +221,24 @@ def assemble(
     left: Mapping[str, Object] | None = None,
     gone_jobs: Mapping[str, Object] | None = None,
 ) -> dict[str, Any]:
-    """Make the object that stands for a group.
+    """Make the object that represents a group.
 
     Parameters
     ----------
     fluxjob : name of its FluxJob.
-    created, version : when it was found, and the resourceVersion that tells the order within that
-        second.
-    made_by : what makes its pods, ``name`` being that one's; None of a group that its pods name.
-    spec : ``minimum`` and ``maximum`` (pods; None as in ``groups.Membership``), and where they are
-        known ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. Of what
-        something else makes: ``complete``, no more pods are waited for; ``arriving_s``, those that
-        start are told by an arrival window (seconds).
-    members : its pods by UID; may change later, as ``slot_kinds`` may: UID -> kind of slot.
-    jobs : BatchJobs that make some of them, by UID.
-    left : pods of it that had ended and are gone, by UID; may change later, too.
-    gone_jobs : BatchJobs that made some of them and are gone, as they were seen last.
+    created, version : when it was found, and the resourceVersion that orders groups within that
+    second.
+    made_by : the object that makes its pods. ``name`` is then the name of that object. None if the
+    pods name the group.
+    spec : ``minimum`` and ``maximum`` (pods, None as in ``groups.Membership``). If known, also
+    ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. With ``made_by`` also
+    ``complete``: no more pods are expected. And ``arriving_s``: an arrival window (seconds)
+    determines the pods that start.
+    members : its pods by UID. May change later.
+    slot_kinds : kind of slot by pod UID. May change later.
+    jobs : BatchJobs that make some of its pods, by UID.
+    left : its pods that had ended and are gone, by UID. May change later.
+    gone_jobs : BatchJobs that made some of its pods and are gone, as last seen.
     """
     return {
         "kind": POD_GROUP.name,
@@ -250,7 +262,7 @@ def assemble(
 
 
 def slot_kind(pod: Object) -> str:
-    """The label of the slots that a pod like this one needs: equal for equal needs."""
+    """Return the label of the slots that such a pod needs. Equal needs give equal labels."""
     spec = pod["spec"]
     asked = {key: spec[key] for key in _SHAPING if spec.get(key)}
     for key in ("containers", "initContainers"):
@@ -273,21 +285,21 @@ def _sorted(value: Any) -> Any:
 
 
 def _counted(workload: Object) -> list[Object]:
-    """The pods that are there to be started, oldest first."""
+    """Return the pods that can be started, oldest first."""
     facts = ((pod, pod_fact(pod)) for pod in workload["members"].values())
     found = [pod for pod, fact in facts if not fact.is_terminal and not fact.is_terminating]
     return sorted(found, key=_age)
 
 
 def _first(workload: Object) -> list[Object]:
-    """Those that the group starts with."""
+    """Return the pods that the group starts with."""
     return _counted(workload)[: workload["spec"]["minimum"]]
 
 
 def _first_of_each_kind(workload: Object) -> list[Object]:
-    """Those that speak for others: of the pods that wait, as long as one does.
+    """Return the first pod of each kind, among pending pods as long as there are any.
 
-    What was let go names its node, which nobody has asked for.
+    A released pod names its node, which its author did not request.
     """
     kinds, counted = workload["slotKinds"], _counted(workload)
     waiting = [pod for pod in counted if pod_fact(pod).is_gated]
@@ -298,7 +310,7 @@ def _first_of_each_kind(workload: Object) -> list[Object]:
 
 
 def _disputed(workload: Object) -> list[str]:
-    """Annotations and labels of ours that its pods give different values."""
+    """Return the fluxqueue annotations and labels that have different values on its pods."""
     values: dict[str, set[str]] = {}
     for pod in workload["members"].values():
         meta = pod["metadata"]
@@ -315,26 +327,26 @@ def _age(pod: Object) -> tuple[str, str]:
 
 
 def _deadline(workload: Object) -> int | None:
-    """How long all of it may run: as long as one of its pods may."""
+    """Return how long the group may run: as long as the longest deadline of its pods."""
     specs = [pod["spec"] for pod in _first_of_each_kind(workload)]
     found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
     return max(found) if found and len(found) == len(specs) else None
 
 
 def _to_come(job: Object, live: Sequence[Object]) -> int:
-    """How many pods a BatchJob has yet to make for those that have ended."""
+    """Return how many replacement pods a BatchJob has yet to make."""
     uid = job["metadata"]["uid"]
     there = [pod for pod in live if (controller_owner(pod) or {}).get("uid") == uid]
     return max(0, BATCH_JOB.fact(job).wanted - len(there))
 
 
 def _ended(workload: Object) -> list[Object]:
-    """Members that are there, and members that had ended before they went."""
+    """Return members that exist, and members that had ended before they were removed."""
     return [*workload["members"].values(), *workload["left"].values()]
 
 
 def _last_result(workload: Object, job_uid: str) -> FluxJobState | None:
-    """How a BatchJob ended that is gone."""
+    """Return how a deleted BatchJob ended."""
     pods = [pod for pod in _ended(workload) if _maker(pod) == job_uid]
     job = workload["goneJobs"][job_uid]
     return BATCH_JOB.last_result(job, BATCH_JOB.facts(job, pods))
@@ -349,7 +361,7 @@ def _result(workload: Object, results: Mapping[str, FluxJobState | None]) -> Flu
     for pod in workload["members"].values():
         fact = pod_fact(pod)
         has_failed |= fact.phase == "Failed" and not fact.is_killed and _maker(pod) not in results
-    # For what something else makes another may have come.
+    # Only pods without owner: an owner may have replaced its failed pod.
     alone = (pod for pod in workload["left"].values() if _maker(pod) is None)
     has_failed |= any(pod_fact(pod).phase == "Failed" for pod in alone)
     return FluxJobState.FAILED if has_failed else FluxJobState.COMPLETED

@@ -1,8 +1,9 @@
-"""The entry of whatever makes pods and can be suspended: a JobSet, an MPIJob, a RayJob, ….
+"""The entry of all kinds that make pods and can be suspended: JobSet, MPIJob, RayJob, ….
 
-Asked through the table (``workload.kinds``); what differs from one such kind to the next stands in
-``workload.owner_kinds``, and no code here knows any of them. It waits suspended, without pods, and
-is released whole. A workload of this kind is its object with what ``assemble_owner`` adds.
+Called through the table (``workload.kinds``). The differences between such kinds are in
+``workload.owner_kinds``, and the code here knows none of them. Such an object waits suspended,
+without pods, and is released whole. A workload of this kind is the object with the additions of
+``assemble_owner``.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from fluxqueue.workload.suspension import hold_owner, mark_templates, start_patc
 
 
 class SuspendedOwnerKind(Kind):
-    """See ``Kind`` for the questions."""
+    """Answer the questions of ``Kind`` for objects that can be suspended."""
 
     name, group, version, plural = "SuspendedOwner", "", "", ""
     pod_spec_path = "spec"
@@ -62,7 +63,7 @@ class SuspendedOwnerKind(Kind):
         return found
 
     def read(self, stored: Object, reference: Reference | None) -> Object:
-        """Only how it is held can be asked of what this gives."""
+        """Return a workload that can only answer how it is held."""
         assert reference is not None, "rows of this kind have one"
         group = reference.api_version.rpartition("/")[0]
         entry = OwnerKind(reference.kind, group, reference.resource, (), suspend=reference.suspend)
@@ -72,10 +73,10 @@ class SuspendedOwnerKind(Kind):
         return "reference" in workload
 
     def claim(self, pod: Object) -> str | None:
-        """Whose it is in the end is not in the pod (``controller.observing.groups``)."""
+        """Return None: the pod does not name its top owner (``controller.observing.groups``)."""
         return None
 
-    # --- what does it ask for -----------------------------------------------------------------
+    # --- request ------------------------------------------------------------------------------
 
     def pod_spec(self, workload: Object) -> Object:
         specs = self.pod_specs(workload)
@@ -85,7 +86,7 @@ class SuspendedOwnerKind(Kind):
         return [part.template["spec"] for _, part in _parts(workload)] or [NOTHING.spec]
 
     def wishes(self, workload: Object) -> Wishes:
-        """Its own win over those of its templates, the first of which count."""
+        """Return its own wishes, then those of its templates. The first value of each wins."""
         said = [read_wishes({"metadata": workload["metadata"]})]
         for _, part in _parts(workload):
             try:
@@ -130,16 +131,16 @@ class SuspendedOwnerKind(Kind):
         return sum(part.count for _, part in _parts(workload))
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
-        """One kind of slots for each kind of its templates."""
+        """Return one kind of slots for each kind of its templates."""
         return self._request(workload, {}, site)
 
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
-        """Those of pods, too, that no template told of."""
+        """Return all kinds of slots, with those of pods that no template describes."""
         known = {label for label, _ in _parts(workload)}
         others = {}
         for uid, pod in workload["members"].items():
             label = workload["slotKinds"][uid]
-            # What was let go names its node, which nobody has asked for.
+            # A released pod names its node, which its author did not request.
             if label not in known and pod_fact(pod).is_gated:
                 others[label] = pod["spec"]
         return self._request(workload, others, site)
@@ -158,7 +159,10 @@ class SuspendedOwnerKind(Kind):
     # --- how is it held -----------------------------------------------------------------------
 
     def gathering(self, workload: Object) -> Gathering | None:
-        """What it asks for is not known before what tells it is there."""
+        """Return how far it is from complete.
+
+        Its request is unknown until the object that defines it exists.
+        """
         templates_in = workload["entry"].templates_in
         if templates_in is None or workload["made"] is not None:
             return None
@@ -168,7 +172,7 @@ class SuspendedOwnerKind(Kind):
         entry: OwnerKind = workload["entry"]
         if not can_be_suspended(entry, workload):
             return f"a {entry.kind} like this cannot wait suspended"
-        # Its pods start with those of others, or with fewer than all.
+        # Its pods start with those of another workload, or with fewer than all.
         own = {"metadata": workload.get("metadata")}
         if any(map(has_group, [own, *(part.template for _, part in _parts(workload))])):
             return "its pods say of which group they are"
@@ -187,7 +191,9 @@ class SuspendedOwnerKind(Kind):
         )
 
     def mark_patch(self, workload: Object) -> Patch:
-        """Admission's answer to one that tells what something else asks for, and is let go with it.
+        """Return the admission patch for an object that defines the request of another object.
+
+        It is released together with that other object.
 
         Raises
         ------
@@ -198,8 +204,9 @@ class SuspendedOwnerKind(Kind):
         return mark_templates(workload, templates, self.wishes(workload).duration_s)
 
     def is_held(self, workload: Object) -> bool:
-        """Marked at admission, and stored with the field that suspends it: some versions of a kind
-        lack it.
+        """Tell whether it was marked at admission and is stored with the field that suspends it.
+
+        Some versions of a kind lack that field.
         """
         meta = workload["metadata"]
         is_marked = (meta.get("annotations") or {}).get(labels.SUSPENDED) == "true"
@@ -239,9 +246,11 @@ class SuspendedOwnerKind(Kind):
         )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """As many pods as it asks for, but for those that have succeeded and are not made again.
+        """Return its progress. Pods that succeeded and are not made again are not counted as
+        wanted.
 
-        It is over when it says so; or, of a kind that says nothing, when all have succeeded.
+        It ends when its status reports the end. If its kind reports none, it ends when all pods
+        have succeeded.
         """
         wanted = _wanted(workload)
         return WorkloadFact(
@@ -252,8 +261,9 @@ class SuspendedOwnerKind(Kind):
         )
 
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
-        """As ``fact``, with pods that had ended before they went; one that was killed tells
-        nothing.
+        """Return the result as ``fact`` does, with pods that had ended before they were removed.
+
+        A killed pod gives no result.
         """
         there = {**workload["left"], **workload["members"]}
         told = {uid: pod for uid, pod in there.items() if not pod_fact(pod).is_killed}
@@ -275,12 +285,12 @@ class SuspendedOwnerKind(Kind):
 
 SUSPENDED_OWNER = SuspendedOwnerKind()
 NOTHING = Part("pod", {}, 0)
-"""What one asks for of which nobody knows that yet."""
+"""The request of an object before it is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What something that is suspended has made, and in which its templates stand."""
+    """An object that a suspended object has made, and that contains its templates."""
 
     entry: OwnerKind
     uid: str
@@ -289,7 +299,7 @@ class Made:
 
 
 def tell_made(stored: Object, entry: OwnerKind) -> Made:
-    """Keep of a stored object what it tells of its maker's pods."""
+    """Return what a stored object shows about the pods of its maker."""
     meta = stored["metadata"]
     generation = int(meta.get("generation") or 0)
     return Made(entry, meta["uid"], generation, stored.get("spec") or {})
@@ -306,9 +316,11 @@ def assemble_owner(
     jobs: Mapping[str, Object] | None = None,
     left: Mapping[str, Object] | None = None,
 ) -> dict[str, Any]:
-    """Make the workload of an object; ``members``, ``slot_kinds``, ``jobs`` and ``left`` as of a
-    group (``kinds.pod_group.assemble``), empty before its release; ``made``: what its templates
-    stand in, where that is something else.
+    """Make the workload of an object.
+
+    ``made`` is the object that contains its templates, if that is another object. ``members``,
+    ``slot_kinds``, ``jobs`` and ``left`` are as for a group (``kinds.pod_group.assemble``). They
+    are empty before its release.
     """
     meta = stored.get("metadata") or {}
     name, uid = meta.get("name") or meta.get("generateName") or "", meta.get("uid") or ""
@@ -327,15 +339,17 @@ def assemble_owner(
 
 
 def slots_of_member(workload: Object, pod: Object) -> str:
-    """The kind of slots that a pod of ``workload`` needs: what its template was marked with, where
-    that is one of its own; else what it says by itself.
+    """Return the kind of slots that a pod of ``workload`` needs.
+
+    That is the mark of its template, if the workload has slots of this kind. Otherwise the pod's
+    own fields decide.
     """
     said = (pod["metadata"].get("labels") or {}).get(labels.SLOTS)
     return said if said in {label for label, _ in _parts(workload)} else slot_kind(pod)
 
 
 def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
-    """Its pods by their templates, each with the kind of its slots, but those left to others."""
+    """Yield its pods by template with their kind of slots, without opted-out pods."""
     made: Made | None = workload["made"]
     told = (workload["entry"], workload) if made is None else (made.entry, {"spec": made.spec})
     for part in parts_of(*told) or ():
@@ -345,7 +359,7 @@ def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
 
 
 def _deadline(workload: Object) -> int | None:
-    """How long all of it may run: as it says, or as long as one of its pods may."""
+    """Return how long it may run: its own deadline, or the longest one of its pods."""
     said = value_at(workload, workload["entry"].deadline) if workload["entry"].deadline else None
     if isinstance(said, int) and said > 0:
         return said
@@ -355,7 +369,7 @@ def _deadline(workload: Object) -> int | None:
 
 
 def _wanted(workload: Object) -> Counter[str]:
-    """How many pods of each kind it may still run at once, if it has not ended."""
+    """Return how many pods of each kind it may still run at once, if it has not ended."""
     kinds, jobs = workload["slotKinds"], workload["jobs"]
     left: Counter[str] = Counter()
     for label, part in _parts(workload):
