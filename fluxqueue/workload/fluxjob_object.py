@@ -1,7 +1,7 @@
-"""FluxJob objects: built from a workload, and their status rendered from what the rows say.
+"""FluxJob objects: built from a workload, with a status rendered from the rows.
 
-Called by the controller (``build``) and by whoever writes status. The definition they must fit is
-``chart/crds/fluxjobs.yaml``.
+Called by the controller (``build``) and by everything that writes status. The objects must fit the
+definition ``chart/crds/fluxjobs.yaml``.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ PLURAL = "fluxjobs"
 DEFAULT_QUEUE = "default"
 
 FIELD_MANAGER = "fluxqueue"
-"""Under which name our controller changes the spec of a FluxJob."""
+"""Field manager name under which the controller changes the spec of a FluxJob."""
 
 _MAX_REASON = 1024
 
 LAST_GOOD_MAX = 16_384
-"""Characters of an annotation that a status repeats. The row keeps longer ones."""
+"""Maximum characters of an annotation in a status. The row keeps longer ones."""
 
 
 def fluxjob_name(workload: Mapping[str, Any]) -> str:
-    """Name the FluxJob of a workload: ``<name>-job``, ``<name>-pod``; ``name_for`` cuts it."""
+    """Name the FluxJob of a workload: ``<name>-job``, ``<name>-pod``. ``name_for`` cuts it."""
     meta, kind = workload["metadata"], kind_of(workload)
     if not kind.has_object:
         return str(meta["fluxjob"])
@@ -62,10 +62,9 @@ def build(
     wishes: Wishes | None = None,
     missing: int = 0,
 ) -> dict[str, Any]:
-    """Build the FluxJob of a stored workload, without status; ``missing`` pods are yet to come.
+    """Build the FluxJob of a stored workload, without status. ``missing`` pods are yet to come.
 
-    The owner reference makes it go with its workload, and does not hold the workload's deletion
-    up.
+    The owner reference deletes it with its workload, and does not block the workload's deletion.
     """
     meta, kind = workload["metadata"], kind_of(workload)
     api_version, name = kind.shown_as(workload)
@@ -75,7 +74,7 @@ def build(
         "name": meta["name"],
         "uid": meta["uid"],
     }
-    # Nobody owns that of a group: the controller takes it away with the last of its pods.
+    # A group's FluxJob has no owner: the controller deletes it with the last of the pods.
     owner = {**reference, "controller": True, "blockOwnerDeletion": False}
     owned = {"ownerReferences": [owner]} if kind.has_object else {}
     marks = {} if kind.has_object else {labels.WITHOUT_OBJECT: "true"}
@@ -105,7 +104,7 @@ def build(
 
 
 def _starting(workload: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
-    """When it may start: what it waits for, from when on, and whether it is held."""
+    """Return the start conditions: dependencies, begin time, and whether it is held."""
     spec: dict[str, Any] = {}
     if wishes.depends_on:
         spec["dependsOn"] = [edge.to_json() for edge in wishes.depends_on]
@@ -118,7 +117,7 @@ def _starting(workload: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
 
 
 def begin_time(workload: Mapping[str, Any], wishes: Wishes) -> int | None:
-    """Epoch seconds before which a stored workload is not to start; None: at any time."""
+    """Return the epoch second before which a stored workload must not start, or None."""
     if wishes.begin is None:
         return None
     created = datetime.fromisoformat(workload["metadata"]["creationTimestamp"])
@@ -126,16 +125,16 @@ def begin_time(workload: Mapping[str, Any], wishes: Wishes) -> int | None:
 
 
 def submitter(workload: Mapping[str, Any]) -> str:
-    """Who submitted a stored workload, as admission wrote it down; empty where it was passed by.
+    """Return the submitter that admission recorded, or empty if admission was bypassed.
 
-    Later edits of the annotation change nothing: the row and the FluxJob keep the first.
+    Later edits of the annotation change nothing: the row and the FluxJob keep the first value.
     """
     annotations = workload["metadata"].get("annotations") or {}
     return str(annotations.get(labels.USER, ""))
 
 
 def is_fluxjob_of(fluxjob: Mapping[str, Any], workload: Mapping[str, Any]) -> bool:
-    """Tell whether ``fluxjob`` is this very workload's, not that of an older one of its name."""
+    """Tell whether ``fluxjob`` belongs to this workload, not to an older one of its name."""
     return bool(fluxjob["spec"]["workload"]["uid"] == workload["metadata"]["uid"])
 
 
@@ -162,15 +161,17 @@ def render_status(
     generation: int | None = None,
     last_good: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Render a whole status (a replacement for the old one); times are epoch seconds.
+    """Render a whole status (a replacement for the old one). Times are epoch seconds.
 
     ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
     ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
-    one, made of ``priority_parts``. ``operator`` is what an operator set or has asked for, and
-    ``accepted_by`` the queue that took it in, ``author_hold`` how its author holds it: no other
-    object tells, and they are read back when rows are rebuilt. So is ``last_good``, the annotations
-    that count where others cannot be used. ``generation`` is that of the spec
-    that was heeded last.
+    one, made of ``priority_parts``.
+
+    Some fields are read back when rows are rebuilt, because no other object contains them.
+    ``operator`` is what an operator set or has asked for. ``accepted_by`` is the queue that
+    accepted it, and ``author_hold`` is how its author holds it. ``last_good`` has the annotations
+    that count where others cannot be used. ``generation`` is that of the last spec that was
+    applied.
     """
     status: dict[str, Any] = {
         "state": str(state),
@@ -217,16 +218,18 @@ def render_status(
 def with_status(
     namespace: str, name: str, uid: str, version: str, status: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A FluxJob as it is put to its ``/status``, which heeds nothing else of it; refused unless the
-    object has that UID and resourceVersion.
+    """Return a FluxJob for an update of its ``/status``, which ignores all other fields.
+
+    The update is refused unless the object has that UID and resourceVersion.
     """
     named = {"namespace": namespace, "name": name, "uid": uid, "resourceVersion": version}
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": named, "status": dict(status)}
 
 
 def status_patch(status: Mapping[str, Any]) -> Patch:
-    """Make a JSON patch that puts ``status`` in place of whatever is there; sent again it does the
-    same. The API server need not look for what a merge would change, which costs it more.
+    """Return a JSON patch that replaces ``status``. A repetition has the same effect.
+
+    The API server need not compute the changes of a merge, which costs it more.
     """
     return [op("add", "/status", value=dict(status))]
 
@@ -236,10 +239,10 @@ REASONS = {
     FluxJobState.ALLOCATED: "Started",
     FluxJobState.RUNNING: "Started",
 }
-"""Why a condition is as it is, in one word, and what an Event tells: the state, but for these."""
+"""Reason of a condition and of an Event, in one word: the state, except for these."""
 
 OVERDUE = "Overdue"
-"""Of a group: pods of it have not come in time."""
+"""Reason of a group: some of its pods have not arrived in time."""
 
 _HOLDERS = {
     BY_QUEUE: "HeldByQueue",
@@ -247,10 +250,10 @@ _HOLDERS = {
     BY_COMPLEXITY: "TooComplex",
     BY_QUARANTINE: "Quarantined",
 }
-"""The word for what is held, by ``held_by``; else its state's."""
+"""Reason of a held job, by ``held_by``. Otherwise that of its state."""
 
 _BLOCKS = {BY_DEPENDENCY: "Dependency", BY_BEGIN_TIME: "BeginTime"}
-"""The word for what waits, by ``blocked_by``."""
+"""Reason of a pending job, by ``blocked_by``."""
 
 
 def reason_of(
@@ -261,10 +264,10 @@ def reason_of(
     kept_back: str | None = None,
     is_overdue: bool = False,
 ) -> str:
-    """The word for how a FluxJob is, in conditions and Events alike.
+    """Return the one-word reason of a FluxJob's state, for conditions and Events alike.
 
-    What keeps one that waits from its turn has a word, and a change of it is news; how much is
-    missing stands in the sentence, and whoever waits for room alone is ``Queued``.
+    Each obstacle of a pending job has its own word, and a change of the word emits an event. The
+    message shows how much is missing. A job that waits only for capacity is ``Queued``.
     """
     word = REASONS.get(state, str(state))
     if is_overdue and held_by != BY_QUEUE:
@@ -278,8 +281,10 @@ def reason_of(
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """When a FluxJob last came to be something, and ceased to; epoch seconds, None where it never
-    did, or nobody remembers."""
+    """When a FluxJob last entered and left each condition, in epoch seconds.
+
+    None if that never happened, or is no longer known.
+    """
 
     queued: int | None = None
     unqueued: int | None = None
@@ -290,8 +295,11 @@ class Since:
 
 @dataclass(frozen=True, slots=True)
 class Troubles:
-    """What is wrong with a FluxJob. ``faults``: in the form of the row (``fluxjob.faults``).
-    ``stalled``: by task, why the API server refuses an action. ``since_s``: epoch seconds."""
+    """The faults and stalled actions of a FluxJob.
+
+    ``faults``: in the form of the row (``fluxjob.faults``). ``stalled``: by task, why the API
+    server refuses an action. ``since_s``: epoch seconds.
+    """
 
     faults: Sequence[Mapping[str, Any]] = ()
     stalled: Mapping[str, str] = field(default_factory=dict)
@@ -312,15 +320,17 @@ def render_conditions(
     generation: int | None = None,
     troubles: Troubles | None = None,
 ) -> list[dict[str, Any]]:
-    """Render the conditions of its life: ``Queued``, ``Reserved``, ``Allocated``, ``Released``,
-    ``Running``, ``Finished`` and, where they apply, ``ConstraintsIgnored``
-    (``constraints.ignored`` names what), ``InputValid`` (False) and ``Stalled`` (of ``troubles``).
+    """Render the conditions of its life.
 
-    ``kubectl wait --for=condition=Finished fluxjob/x`` waits for the last resource to be back.
-    ``started_at_s`` is when it was given its nodes; ``message`` goes with the one that its state is
-    about, and with ``Queued`` as long as it waits. ``reason`` is of ``reason_of``. One that is
-    ``is_to_stop`` has its nodes, and its pods are not to run there any more. ``generation`` is that
-    of the spec that was heeded.
+    These are ``Queued``, ``Reserved``, ``Allocated``, ``Released``, ``Running`` and ``Finished``.
+    Where they apply, also ``ConstraintsIgnored`` (named by ``constraints.ignored``), ``InputValid``
+    (False) and ``Stalled`` (of ``troubles``).
+
+    ``kubectl wait --for=condition=Finished fluxjob/x`` waits until the last resource is free again.
+    ``started_at_s`` is when it received its nodes. ``message`` goes with the condition of its
+    state, and with ``Queued`` while it waits. ``reason`` is from ``reason_of``. A job that
+    ``is_to_stop`` has its nodes, but its pods must no longer run there. ``generation`` is that of
+    the spec that was applied.
     """
     since = since or Since()
     reason = reason or reason_of(state)
@@ -341,7 +351,7 @@ def render_conditions(
         one("Reserved", is_reserved, since.reserved if is_reserved else since.unreserved,
             is_reserved),
         one("Allocated", is_allocated, changed_at, is_allocated),
-        # As soon as this is written its pods are let go, if they have not been.
+        # As soon as this is written its pods are released, if they have not been.
         one("Released", is_allocated and not is_to_stop, changed_at, False),
         one("Running", is_running, since.running if is_running else ran_until, is_running),
         one("Finished", state.is_final, ended_at_s if state.is_final else None, state.is_final),

@@ -1,9 +1,9 @@
-"""The patches that take a workload in and let it go again.
+"""The patches that hold a workload and release it again.
 
-``hold_job`` and ``hold_pod`` are the webhook's answers; ``release_patch``, ``pin_patch`` and
-``ungate_patch`` with their opposites are sent by the worker, ``let_go_patch`` and ``free_patch`` by
-the uninstallation. What a suspended BatchJob and a gated Pod let us change: nodeSelector keys may
-be added, node affinity terms may gain expressions, one's own gate may go
+``hold_job`` and ``hold_pod`` are the webhook's answers. The worker sends ``release_patch``,
+``pin_patch`` and ``ungate_patch`` with their opposites. The uninstallation sends ``let_go_patch``
+and ``free_patch``. A suspended BatchJob and a gated Pod allow these changes: nodeSelector keys can
+be added, node affinity terms can gain expressions, and fluxqueue's own gate can be removed
 (``docs/developer/state-machine.md``).
 """
 
@@ -22,7 +22,7 @@ from fluxqueue.workload.object_paths import Path
 from fluxqueue.workload.pods import gate_index
 
 Merge = dict[str, Any]
-"""A strategic merge patch. With the UID in its metadata it is refused by any other object (422)."""
+"""A strategic merge patch. With a UID in its metadata, any other object refuses it (422)."""
 
 _GATE = {"name": labels.GATE}
 _WITHOUT_GATE = {"$patch": "delete", **_GATE}
@@ -41,12 +41,13 @@ _UNPINNED = {
 def hold_pod(
     pod: Mapping[str, Any], wishes: Wishes, user: str, group: Membership | None = None
 ) -> Patch:
-    """Take a Pod in at admission: gated, labelled, with its deadline, and the mark of its group.
+    """Return the admission patch for a Pod: gated, labelled, with its deadline and group mark.
 
-    ``user`` is who asks, by the API server's word; it is written over what the manifest says.
+    ``user`` is the submitter that the API server authenticated. It replaces any value in the
+    manifest.
 
-    Idempotent, as ``hold_job``: what the patch makes gets an empty patch, so reinvocation changes
-    nothing.
+    Idempotent, as ``hold_job``: the result of the patch gets an empty patch, so reinvocation
+    changes nothing.
     """
     spec = pod.get("spec") or {}
     return [
@@ -60,10 +61,11 @@ def hold_pod(
 
 
 def hold_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membership) -> Patch:
-    """Take a BatchJob in whose pods start with those of others: they come, gated and marked.
+    """Return the admission patch for a BatchJob whose pods start with those of other workloads.
 
-    It is not suspended, or its pods could never be counted. What its pods need to know of it goes
-    into its template: wishes, who submitted it, and its deadline, which counts from a pod's start.
+    Its pods are created, gated and marked. The BatchJob is not suspended, or its pods could never
+    be counted. Its template receives what its pods must know: wishes, submitter, and its deadline,
+    which counts from a pod's start.
     """
     template = (job.get("spec") or {}).get("template") or {}
     pod_spec = template.get("spec") or {}
@@ -83,7 +85,7 @@ def _tell_members(
     stamps: Mapping[str, str],
     group: Membership,
 ) -> Patch:
-    """Make the metadata of the template, ``inner``, what the pods of ``job`` are to bear."""
+    """Patch the template's metadata, ``inner``, to what the pods of ``job`` must carry."""
     meta = job.get("metadata") or {}
     wished = {
         key: value
@@ -103,8 +105,10 @@ def _tell_members(
 
 
 def have_ask(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Patch]:
-    """Have pods ask to be queued: label them, in the map of labels that ``path`` leads to, unless
-    it says something already. Gives the object with the label, and the patch that makes it so.
+    """Label pods to ask to be queued, unless the label is already set.
+
+    ``path`` leads to the map of labels. Returns the object with the label, and the patch that makes
+    the change.
     """
     if labels.MANAGED in (at(obj, path) or {}):
         return obj, []
@@ -113,7 +117,7 @@ def have_ask(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Pat
 
 
 def relieve_pod(pod: Mapping[str, Any]) -> Patch:
-    """Give a Pod that is not ours, and names a scheduler of before, one that exists."""
+    """Replace a former scheduler's name in an unmanaged Pod with a scheduler that exists."""
     return _replace_former_scheduler(pod.get("spec") or {}, "/spec")
 
 
@@ -124,10 +128,10 @@ def _mark(group: Membership | None) -> str:
 def _stamp(
     obj: Mapping[str, Any], stamps: Mapping[str, str], *, is_map_made: bool = False
 ) -> Patch:
-    """Write what admission knows, and nothing of that sort that the manifest brought.
+    """Write what admission knows, in place of such annotations from the manifest.
 
-    ``stamps``: annotations; empty ones go. ``is_map_made``: an earlier operation of the patch has
-    made the map of annotations.
+    ``stamps``: annotations. Empty ones are removed. ``is_map_made``: an earlier operation of the
+    patch has made the map of annotations.
     """
     place = ("metadata", "annotations")
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
@@ -147,7 +151,7 @@ def _stamp(
 
 
 def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
-    """Take a BatchJob in at admission: suspended, its pods gated, labelled, with its deadline."""
+    """Return the admission patch for a BatchJob: suspended, pods gated, labelled, with deadline."""
     spec = job.get("spec") or {}
     template = spec.get("template") or {}
     pod_spec = template.get("spec") or {}
@@ -166,10 +170,10 @@ def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
 
 
 def _mark_author(job: Mapping[str, Any], *, is_gated: bool) -> Patch:
-    """Remember whose suspension it is.
+    """Record whether the author suspended the BatchJob.
 
-    A suspended BatchJob that already has our gate was suspended by us: in an earlier round of
-    this admission, or in the cluster its manifest was exported from.
+    If a suspended BatchJob already has fluxqueue's gate, fluxqueue suspended it. That happened in
+    an earlier round of this admission, or in the cluster that its manifest was exported from.
     """
     annotations = (job.get("metadata") or {}).get("annotations") or {}
     if not (job.get("spec") or {}).get("suspend"):
@@ -182,7 +186,7 @@ def _mark_author(job: Mapping[str, Any], *, is_gated: bool) -> Patch:
 
 
 def _disown(obj: Mapping[str, Any], place: tuple[str, ...]) -> Patch:
-    """Take the number of a job, which a manifest may have been exported with, out of labels."""
+    """Remove the number of a job from labels, as a manifest may be exported with it."""
     is_there = labels.JOBID in (at(obj, place) or {})
     return [op("remove", pointer(*place, labels.JOBID))] if is_there else []
 
@@ -196,7 +200,7 @@ def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
 
 
 def _replace_former_scheduler(pod_spec: Mapping[str, Any], path: str) -> Patch:
-    """Give pods that name one of our predecessors a scheduler that exists."""
+    """Replace the scheduler name of a predecessor with a scheduler that exists."""
     if pod_spec.get("schedulerName") not in labels.FORMER_SCHEDULERS:
         return []
     return [op("replace", f"{path}/schedulerName", value=labels.DEFAULT_SCHEDULER)]
@@ -209,10 +213,10 @@ def _add_deadline(spec: Mapping[str, Any], wishes: Wishes, path: str = "/spec") 
 
 
 def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
-    """Unsuspend the BatchJob of this UID, and no other that may bear its name by now.
+    """Unsuspend the BatchJob of this UID, but no other one that now has its name.
 
-    ``is_pinned``: its template names the node of an earlier release; that goes, and our gate is in
-    it again.
+    ``is_pinned``: its template names the node of an earlier release. The patch removes it and puts
+    the gate back.
     """
     if is_pinned:
         return _of_job(uid, suspend=False, template=_UNPINNED)
@@ -222,10 +226,10 @@ def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
 def pin_patch(
     uid: str, *, to: Destination, jobid: int, nodes: str, is_pinned: bool = False
 ) -> Merge:
-    """Unsuspend a suspended BatchJob all of whose slots lie on one node: its pods come pinned.
+    """Unsuspend a suspended BatchJob that has all slots on one node: its pods start pinned.
 
-    Its template loses our gate and gains the node, so no pod needs a patch of its own. Sent again,
-    or to name another node after it was suspended, it does the same.
+    The patch removes the gate from its template and adds the node, so no pod needs a patch of its
+    own. A repetition has the same effect, also with another node after a suspension.
 
     ``is_pinned``: its template may name another node, of an earlier release.
     """
@@ -237,7 +241,7 @@ def pin_patch(
 
 
 def unpin_patch(uid: str) -> Merge:
-    """Put our gate back into the template of a suspended BatchJob, and take its last node out."""
+    """Put the gate back into the template of a suspended BatchJob, and remove its last node."""
     return _of_job(uid, suspend=True, template=_UNPINNED)
 
 
@@ -247,9 +251,10 @@ def stop_patch(uid: str) -> Merge:
 
 
 def _named(jobid: int | str, nodes: str) -> dict[str, Any]:
-    """What of a released pod's metadata says as what, and where, it runs.
+    """Return the metadata of a released pod: its job number and its nodes.
 
-    The label keeps the policy away that guards what is queued (chart/templates/gatepolicy.yaml).
+    The policy that guards queued pods exempts pods with the label
+    (chart/templates/gatepolicy.yaml).
     """
     return {"labels": {labels.JOBID: str(jobid)}, "annotations": {labels.NODES: nodes}}
 
@@ -260,11 +265,11 @@ def _of_job(uid: str, *, suspend: bool, **spec: Any) -> Merge:
 
 
 def _pinned(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
-    """What of a pod's spec names its node.
+    """Return the part of a pod's spec that names its node.
 
-    By label, and unless that is enough, by name: kube-scheduler then looks at one node in place of
-    all. The terms of a required affinity are one value, so those of a pod that has its own are left
-    alone.
+    It uses the label, and also the name if the label is not enough. With the name kube-scheduler
+    checks one node instead of all. The terms of a required affinity are one value, so a pod with
+    its own affinity keeps its terms.
     """
     fields: dict[str, Any] = {}
     if to.hostname is not None:
@@ -276,10 +281,10 @@ def _pinned(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
 
 
 def resuspend_patch(job: Mapping[str, Any]) -> Patch:
-    """Suspend ``job`` again: its author unsuspended it, and now it is ours to queue.
+    """Suspend ``job`` again: its author unsuspended it, and now fluxqueue queues it.
 
-    It is ours as long as our gate is in its template (``managed.is_managed``): where that went in
-    the meantime, the queue has been uninstalled, and the patch fails.
+    fluxqueue manages it as long as the gate is in its template (``managed.is_managed``). If the
+    gate was removed in the meantime, the queue has been uninstalled, and the patch fails.
     """
     return [
         same_uid(job),
@@ -290,10 +295,11 @@ def resuspend_patch(job: Mapping[str, Any]) -> Patch:
 
 
 def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
-    """Take our gate out of a suspended ``job`` for good, and our suspension unless told otherwise.
+    """Remove the gate from a suspended ``job`` for good, and end the suspension by fluxqueue.
 
-    A Job that its author suspended stays so; what we remembered of that goes. Fails (422) where
-    the Job is no longer suspended: its template can then not change.
+    ``is_unsuspended`` False keeps the suspension. A Job that its author suspended stays suspended,
+    and the patch removes the record of that. It fails (422) if the Job is no longer suspended,
+    because its template cannot change then.
     """
     pod_spec = job["spec"]["template"]["spec"]
     patch = [
@@ -310,7 +316,7 @@ def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
 
 
 def free_patch(pod: Mapping[str, Any]) -> Patch:
-    """Take our gate off ``pod`` for good: the cluster's scheduler places it as it likes."""
+    """Remove the gate from ``pod`` for good: the cluster's scheduler places it freely."""
     return [same_uid(pod), *_remove_gate(pod["spec"], "/spec")]
 
 
@@ -320,7 +326,7 @@ def _remove_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
 
 
 def _test_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
-    """Make the patch fail where our gate is not (any more) where it was read."""
+    """Make the patch fail if the gate is not, or no longer, where it was read."""
     index = gate_index(pod_spec)
     assert index is not None, "callers choose what has our gate"
     return [op("test", f"{path}/schedulingGates/{index}/name", value=labels.GATE)]
@@ -334,16 +340,16 @@ def ungate_patch(
     nodes: str,
     has_affinity: bool = False,
 ) -> Merge:
-    """Let the pod of this UID go to a node, whatever else is in it: nothing is read before.
+    """Release the pod of this UID to a node, whatever else it contains. Nothing is read before.
 
-    A strategic merge patch: our gate goes by its name. Sent again it changes nothing, and to
-    another pod of that name it is refused (422).
+    A strategic merge patch removes the gate by its name. A repetition changes nothing, and another
+    pod of that name refuses it (422).
 
     Parameters
     ----------
-    to : the chosen node. Where it has no hostname, a pod with affinity of its own needs
-        ``narrow_patch``.
-    jobid, nodes : written as label and annotation for people; ``nodes`` is a hostlist.
+    to : the chosen node. If it has no hostname, a pod with affinity of its own needs
+    ``narrow_patch``.
+    jobid, nodes : written as label and annotation for users. ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
     """
     return {
@@ -358,10 +364,10 @@ def ungate_patch(
 def narrow_patch(
     pod: Mapping[str, Any], *, node: str, jobid: int | str, nodes: str
 ) -> Patch | None:
-    """Let ``pod`` go to a node without a hostname label; None where our gate is gone already.
+    """Release ``pod`` to a node without hostname label, or return None if the gate is gone.
 
-    Each term of the affinity that it has is narrowed to the node's name. Fails (422) if the pod has
-    changed since it was read.
+    Each term of its affinity is narrowed to the node's name. Fails (422) if the pod has changed
+    since it was read.
     """
     index = gate_index(pod["spec"])
     if index is None:
@@ -378,7 +384,7 @@ def narrow_patch(
 
 
 def _pin_by_name(pod: Mapping[str, Any], node: str) -> Patch:
-    """Require the node's name in each affinity term: a gated pod's terms may only be narrowed."""
+    """Require the node's name in each affinity term: a gated pod's terms can only be narrowed."""
     field = {"key": NAME_KEY, "operator": "In", "values": [node]}
     affinity = pod["spec"].get("affinity")
     node_affinity = (affinity or {}).get("nodeAffinity")

@@ -1,11 +1,11 @@
-"""Groups of pods: how authors spell them, and the mark in which admission writes down what it read.
+"""Groups of pods: how authors spell them, and the mark with which admission records the result.
 
-A group is made by its pods: they name it and say how many they are. Pods that something else makes
-(a Deployment, a StatefulSet, an operator) are one without saying so, where they ask to be queued:
-that of their owner, which starts with what is there and grows and shrinks with it.
-``read_membership`` reads the spellings of ours and of our predecessors, at admission; the mark
-(``labels.GROUP``) is what the controller goes by, so that it need not know spellings, and nobody is
-a member without admission. Pure.
+The pods of a group define it: they name it and state its size. Pods that something else makes (a
+Deployment, a StatefulSet, an operator) form a group of their owner if they ask to be queued. They
+need not name it. Such a group starts with the pods that exist, and grows and shrinks with its
+owner. At admission, ``read_membership`` reads the spellings of fluxqueue and of its predecessors.
+The controller uses only the mark (``labels.GROUP``). So it need not know any spelling, and no pod
+is a member without admission. Pure.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ _UNSAID, _OPEN, _NATIVE = "?", "", "native"
 _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _OWNER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _NEVER = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
-"""Whose pods are no group of theirs: one for each node, or of a Job that is queued by itself."""
+"""Owners that form no group: one pod for each node, or a Job that is queued by itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """The group that a pod says it is of.
+    """The group that a pod names.
 
-    ``minimum``: the group starts with so many, all or none; None where a PodGroup object says it,
-    or the owner. ``maximum``: it may grow to so many; None is without bound. ``of``: the kind of
-    what makes its pods, and ``name`` is that one's; empty of a group that they name. ``where``: the
-    path of its size, or of its name where no size stands there. ``is_former``: spelt as our
-    predecessors did; ``is_native``: as Kubernetes does, in the spec.
+    ``minimum``: the group starts with this many pods, all or none. None if a PodGroup object or the
+    owner defines it. ``maximum``: the group can grow to this size. None means no limit. ``of``: the
+    kind of the object that makes its pods. ``name`` is then the name of that object. Empty if the
+    pods name the group. ``where``: the path of its size, or of its name if that place has no size.
+    ``is_former``: in the spelling of a predecessor. ``is_native``: in the spelling of Kubernetes,
+    in the spec.
     """
 
     name: str
@@ -50,7 +51,7 @@ class Membership:
 
     @property
     def size(self) -> str:
-        """As people write it: ``5``, ``3-5``, ``3 or more``."""
+        """Return the size for users: ``5``, ``3-5``, ``3 or more``."""
         if self.minimum is None:
             return "a size that its owner says" if self.of else "a size that its PodGroup says"
         if self.maximum is None:
@@ -59,8 +60,9 @@ class Membership:
         return str(self.minimum) if is_fixed else f"{self.minimum}-{self.maximum}"
 
     def mark(self) -> str:
-        """What stands in the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ KIND]``;
-        in place of a kind ``native`` where it was read from the spec.
+        """Return the annotation that admission writes: ``NAME MINIMUM-MAXIMUM[ KIND]``.
+
+        ``native`` replaces the kind if the group was read from the spec.
         """
         least = _UNSAID if self.minimum is None else self.minimum
         most = _OPEN if self.maximum is None else self.maximum
@@ -69,9 +71,10 @@ class Membership:
 
 
 def read_mark(obj: Mapping[str, Any]) -> Membership | None:
-    """Read what admission wrote on a pod (or in a template); None where it is of no group.
+    """Read the mark that admission wrote on a pod or in a template. None if it is in no group.
 
-    An API server whose gate is closed drops what stood in the spec, but only after admission.
+    If its feature gate is off, an API server drops the group from the spec, but only after
+    admission.
     """
     text = ((obj.get("metadata") or {}).get("annotations") or {}).get(labels.GROUP)
     if not text:
@@ -98,7 +101,7 @@ def read_mark(obj: Mapping[str, Any]) -> Membership | None:
 
 
 def _names_native(pod_spec: Mapping[str, Any]) -> bool:
-    """Whether pods name a group as Kubernetes has them."""
+    """Tell whether pods name a group with the fields of Kubernetes."""
     return bool(pod_spec.get("schedulingGroup") or pod_spec.get("workloadRef"))
 
 
@@ -107,14 +110,14 @@ def _is_number(text: str) -> bool:
 
 
 def read_membership(workload: Mapping[str, Any]) -> Membership | None:
-    """Read of which group a workload's pods say they are; None where they say nothing, or are one.
+    """Read the group that a workload's pods name. None if they name none, or it has one pod.
 
-    What stands on a workload itself wins over what stands in its pod template.
+    The workload's own metadata wins over that of its pod template.
 
     Raises
     ------
     InvalidInput
-        A name or a size cannot be read, or a size is missing; ``where`` is the field's path.
+        A name or a size cannot be read, or a size is missing. ``where`` is the field's path.
     """
     said = dict(_said(workload))
     found = (
@@ -129,7 +132,7 @@ def read_membership(workload: Mapping[str, Any]) -> Membership | None:
 
 
 def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Every key with its path and value; later ones win."""
+    """Yield every key with its path and value. Later ones win."""
     template = (workload.get("spec") or {}).get("template") or {}
     for path, meta in (
         ("spec.template.metadata", template.get("metadata") or {}),
@@ -141,7 +144,7 @@ def _said(workload: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def has_group(template: Mapping[str, Any]) -> bool:
-    """Whether a pod template, or an object by its metadata, names a group or says its size."""
+    """Tell whether a pod template, or an object's metadata, names a group or states its size."""
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     said = {*(meta.get("labels") or {}), *(meta.get("annotations") or {})}
     return _names_native(spec) or bool(said & {*labels.group_keys(), labels.GROUP_SIZE})
@@ -154,7 +157,7 @@ def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> M
             owners = _of_owner(workload)
             if owners is not None:
                 least, most = _size(value, where)
-                # A set may be scaled beyond what it starts with.
+                # A set may be scaled beyond the size that it starts with.
                 most_ = None if least == most else most
                 return replace(owners, minimum=least, maximum=most_, where=where)
             hint = f"name the group: {labels.POD_GROUP}"
@@ -168,7 +171,7 @@ def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> M
 
 
 def _former(said: Mapping[str, tuple[str, str]]) -> Membership | None:
-    """Who named a group and no size was of a group of one, in those days."""
+    """Read a predecessor's spelling. A group without size was a group of one pod there."""
     for group, size in labels.FORMER_GROUPS:
         if group in said and size in said:
             where, value = said[size]
@@ -180,15 +183,16 @@ def _of_object(said: Mapping[str, tuple[str, str]]) -> Membership | None:
     for key in labels.POD_GROUP_OBJECTS:
         if key in said:
             where, value = said[key]
-            # Fluence read its own size beside the name of coscheduling's.
+            # Fluence read its own size beside coscheduling's group name.
             least = _size(said["fluence.group-size"][1], where)[0] if _has_size(said) else None
             return Membership(_name(where, value), least, None, where, is_former=True)
     return None
 
 
 def _native(workload: Mapping[str, Any]) -> Membership | None:
-    """Kubernetes' own: a PodGroup (1.36), or before that a Workload's (1.35). Pods that something
-    else makes have to ask, as for any group.
+    """Read the fields of Kubernetes: a PodGroup (1.36), or before that a Workload's (1.35).
+
+    Pods that something else makes must ask to be queued, as for any group.
     """
     meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
     path, pod_spec = (
@@ -217,7 +221,7 @@ def _native_group(where: str, name: str) -> Membership:
 
 
 def _of_owner(workload: Mapping[str, Any]) -> Membership | None:
-    """Whatever makes a Pod, or a BatchJob, if that asks to be queued."""
+    """Return the group of the object that makes a Pod or BatchJob, if that asks to be queued."""
     meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
     owner = controller_owner({"metadata": meta})
     if owner is None or not asks(meta, spec) or not is_possible_owner(owner):
@@ -226,15 +230,16 @@ def _of_owner(workload: Mapping[str, Any]) -> Membership | None:
 
 
 def is_possible_owner(owner: Mapping[str, Any]) -> bool:
-    """Whether what a controller of this reference makes may be queued as one."""
+    """Tell whether the pods of a controller with this reference may be queued as one group."""
     is_name = _OWNER.fullmatch(owner["name"]) and _KIND.fullmatch(owner["kind"])
     return bool(is_name) and owner["kind"] not in _NEVER
 
 
 def asks(meta: Mapping[str, Any], spec: Mapping[str, Any]) -> bool:
-    """Whether pods that something else makes ask to be queued: by label, or by naming a scheduler
-    of before. Of a BatchJob its template counts, unless it is held by itself: then the label is
-    ours.
+    """Tell whether pods that something else makes ask to be queued.
+
+    They ask by label, or with the name of a former scheduler. For a BatchJob its template counts.
+    If the BatchJob itself is held, then the label comes from fluxqueue and does not count.
     """
     template = spec.get("template")
     if template is not None:
@@ -261,7 +266,7 @@ def _name(where: str, value: str) -> str:
 
 
 def _size(text: str, where: str) -> tuple[int, int]:
-    """Least and most."""
+    """Return minimum and maximum."""
     found = _SIZE.fullmatch(text)
     if found:
         least, most = int(found[1]), int(found[2] or found[1])
@@ -276,7 +281,7 @@ def _size(text: str, where: str) -> tuple[int, int]:
 
 
 def read_users(pod: Mapping[str, Any]) -> frozenset[str]:
-    """Users who may join the group of ``pod`` beside the one who made it."""
+    """Return the users that may join the group of ``pod`` in addition to its submitter."""
     annotations = (pod.get("metadata") or {}).get("annotations") or {}
     parts = str(annotations.get(labels.GROUP_USERS, "")).split(",")
     return frozenset(part.strip() for part in parts if part.strip())

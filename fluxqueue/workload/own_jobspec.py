@@ -1,19 +1,19 @@
 """The annotation ``fluxqueue/jobspec``: an author's own Flux jobspec for a workload.
 
-Called by ``workload.annotations`` (to read it) and ``workload.shape`` (to apply it). Pods remain
-what they are, so the jobspec can ask for more room per pod and for a shape, not for another number
-of pods. What of a jobspec means something for pods, in any order of depth:
+Called by ``workload.annotations`` (to read it) and ``workload.shape`` (to apply it). Pods stay as
+they are. So the jobspec can ask for more resources per pod and for a shape, but not for another
+number of pods. These parts of a jobspec apply to pods, in any order of depth:
 
-- levels (``rack[2] -> node[4] -> slot[2]``), each with a count, any of them exclusive;
-- several kinds of slots side by side (a launcher and its workers): the slots in the order of the
-  document are the pods in the order of their indexes;
+- levels (``rack[2] -> node[4] -> slot[2]``), each with a count, any of them exclusive
+- several kinds of slots side by side (a launcher and its workers). The slots in the order of the
+  document are the pods in the order of their indexes
 - in a slot ``core``, ``memory``, ``gpu``, Kubernetes resources by their names, in units, or
-  ``exclusive``: all of it that the node has;
-- ``slot -> node -> core, ...``: each slot has a whole node of its own, as slots are exclusive;
+  ``exclusive``: all of it that the node has
+- ``slot -> node -> core, ...``: each slot has a whole node of its own, as slots are exclusive
 - ``attributes.system``: ``duration``, ``queue``, ``constraints`` (all but ``ranks``), and of
-  ``fluxqueue`` what is not the pod's to say.
+  ``fluxqueue`` the parts that the pod does not decide
 
-Everything else is refused, never dropped. What is read is canonical: base units, Kubernetes' names.
+Everything else is refused, never dropped. The result is canonical: base units, Kubernetes' names.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _PINNED = frozenset({"socket", "numanode", "l3cache", "pu"})
 
 @dataclass(frozen=True, slots=True)
 class NamedLevel:
-    """A vertex above the nodes: its type, its place in the document, the type of the one above."""
+    """A vertex above the nodes: its type, its place in the document, its parent's type."""
 
     type: str
     where: str
@@ -57,9 +57,11 @@ class NamedLevel:
 
 @dataclass(frozen=True, slots=True)
 class OwnJobspec:
-    """What was understood. ``jobspec`` is canonical but for gpus, whose kind the pod knows, and
-    for levels in the author's words; ``where`` is the annotation's path, ``levels`` are the levels
-    named, in the order of the document.
+    """A jobspec that was read.
+
+    ``jobspec`` is canonical, except for two things. The pod determines the kind of its gpus, and
+    levels keep the author's words. ``where`` is the annotation's path. ``levels`` are the named
+    levels, in the order of the document.
     """
 
     where: str
@@ -68,7 +70,7 @@ class OwnJobspec:
 
     @property
     def duration_s(self) -> int | None:
-        """Whole seconds; None where it does not say."""
+        """Return whole seconds, or None if the jobspec has no duration."""
         return math.ceil(self.jobspec.duration_s) or None
 
 
@@ -78,8 +80,8 @@ def read_jobspec(text: str, where: str) -> OwnJobspec:
     Raises
     ------
     InvalidJobspec
-        It is no jobspec, or asks for something that pods cannot be given; ``where`` of the error
-        is the annotation's path and the place within.
+        It is no jobspec, or asks for something that pods cannot be given. ``where`` of the error is
+        the annotation's path and the place within.
     """
     try:
         jobspec = parse_document(_complete(document.load(text, InvalidJobspec, _MAX_BYTES)))
@@ -97,7 +99,7 @@ def read_jobspec(text: str, where: str) -> OwnJobspec:
 
 
 def _complete(top: Any) -> Any:
-    """Let an author leave out what only matters to Flux itself."""
+    """Add the parts that only matter to Flux itself, and that an author may leave out."""
     if isinstance(top, list):
         top = {"resources": top}
     if not isinstance(top, dict):
@@ -108,9 +110,9 @@ def _complete(top: Any) -> Any:
 def apply_jobspec(
     own: OwnJobspec, pools: Sequence[Resource], count: int, levels: Levels
 ) -> tuple[Resource, ...]:
-    """The tree of ``own`` for ``count`` pods that each ask for ``pools``.
+    """Return the tree of ``own`` for ``count`` pods that each ask for ``pools``.
 
-    Each pod needs room for its own request as well, so the larger amount of the two counts. Counts
+    Each pod also needs capacity for its own request, so the larger amount of the two counts. Counts
     that are not fixed become the largest that give so many slots, from the top down.
 
     Raises
@@ -133,17 +135,17 @@ def apply_jobspec(
 
 
 def _slots_of(jobspec: Jobspec) -> str:
-    """How many, or what at least where it leaves that open."""
+    """Return the number of slots, or the minimum if the jobspec leaves it open."""
     return f"at least {jobspec.size}" if moldable_counts(jobspec) else str(jobspec.size)
 
 
 def to_canonical(jobspec: Jobspec, levels: Levels) -> Jobspec:
-    """Any jobspec that pods can be given, in base units and Kubernetes' names.
+    """Convert any jobspec that pods can be given to base units and Kubernetes' names.
 
     Raises
     ------
     InvalidJobspec
-        It asks for something else; naming the place.
+        It asks for something else. The error names the place.
     """
     found = _canonical(jobspec.resources, "resources")
     return replace(jobspec, resources=tuple(_widen(one, (), levels) for one in found))
@@ -167,13 +169,13 @@ def _widen(resource: Resource, pools: Sequence[Resource], levels: Levels) -> Res
 
 
 def _gpu_name(names: Mapping[str, Resource]) -> str:
-    """A gpu is the kind of gpu that the pod itself asks for."""
+    """Return the kind of gpu that the pod itself asks for."""
     own = [name for name in names if name.endswith("/gpu")]
     return own[0] if len(own) == 1 else _DEFAULT_GPU
 
 
 def _canonical(resources: Sequence[Resource], place: str) -> tuple[Resource, ...]:
-    """Levels, nodes and slots as they are, without the cluster above them."""
+    """Return levels, nodes and slots unchanged, without the cluster above them."""
     if not resources:
         _refuse("holds no slot", place, _ABOVE)
     found: list[Resource] = []
@@ -215,7 +217,7 @@ def _named(resources: Sequence[Resource], kind: str) -> bool:
 
 
 def _levels(resources: Sequence[Resource], place: str, above: str = "") -> Iterator[NamedLevel]:
-    """What stands above nodes and slots."""
+    """Yield the levels above nodes and slots."""
     for number, resource in enumerate(resources):
         if resource.is_slot:
             continue
@@ -227,7 +229,7 @@ def _levels(resources: Sequence[Resource], place: str, above: str = "") -> Itera
 
 
 def _slot(slot: Resource, at: str) -> Resource:
-    """The slot with its pools; a node of its own goes above it and is taken whole."""
+    """Return the slot with its pools. A node of its own goes above it and is taken whole."""
     if slot.is_exclusive is False:
         _refuse("a slot is its pod's alone", f"{at}.exclusive")
     inside, place = slot.with_, f"{at}.with"
@@ -264,7 +266,7 @@ def _pool(resource: Resource, at: str) -> Resource:
 
 
 def _name_and_scale(resource: Resource, at: str) -> tuple[str, int, str]:
-    """Kubernetes' name, base units in one, and the base unit."""
+    """Return Kubernetes' name, base units in one, and the base unit."""
     kind = resource.type
     if kind == _CORE or (kind == CPU and not resource.unit):
         return CPU, 1000, "m"
@@ -283,7 +285,7 @@ def _name_and_scale(resource: Resource, at: str) -> tuple[str, int, str]:
 
 
 def _refuse_what_the_pod_says(jobspec: Jobspec) -> None:
-    """A jobspec can narrow where its pods go; only the pod itself can widen it."""
+    """Refuse what only the pod can widen: a jobspec can only narrow where its pods go."""
     if jobspec.constraint is not None:
         _refuse_ranks(jobspec.constraint, "attributes.system.constraints")
     ours = f"attributes.system.{KEY}"

@@ -1,11 +1,12 @@
-"""What makes pods, beside Jobs: how many pods an object of a kind is to have, their templates, and
-the field that suspends it.
+"""The table of what makes pods, beside Jobs: number of pods, templates and suspension.
 
-Called by the webhook (``labels_paths``: pods of what asks to be queued are to ask, too), by the
-controller (``size_of``: how many pods to wait for) and by the entry of what can be suspended
-(``workload.kinds.suspended_owner``). A kind that is not in the table is queued as well: its pods
-say whose they are, and those count that come within the arrival window. An administrator adds
-entries by a setting (``parse_owner_kinds``). Pure.
+The webhook uses it (``labels_paths``) to make the pods of an object that asks to be queued ask,
+too. The controller uses it (``size_of``) to know how many pods to wait for. The entry of objects
+that can be suspended uses it as well (``workload.kinds.suspended_owner``).
+
+A kind that is not in the table is queued as well. Its pods name their owner, and the pods that
+arrive within the arrival window count. An administrator adds entries with a setting
+(``parse_owner_kinds``). Pure.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ _EXAMPLE = (
 class PodsOf:
     """Some of the pods of an object.
 
-    ``each``: path of what there is one of for each sort of pods, ``*`` being all of a list or map;
-    empty is the object. ``count``: below that, paths of numbers, to be multiplied; of alternatives
-    (``a|b``) the first that is there, and 1 where none is. ``template``: below that, the path of
-    its pod template, empty where that is it; None where there is none. ``labels``: the path of the
-    labels of its pods, where no template has them.
+    ``each``: path of the parts, one part for each sort of pods. ``*`` means all of a list or map.
+    Empty means the object itself. ``count``: paths of numbers below a part, which are multiplied.
+    Of alternatives (``a|b``) the first that exists counts, and 1 if none does. ``template``: path
+    of the pod template below a part. Empty if the part is the template, None if it has none.
+    ``labels``: the path of the labels of its pods, if no template has them.
     """
 
     each: str = ""
@@ -59,7 +60,7 @@ class PodsOf:
 
     @property
     def labels_path(self) -> str:
-        """Below each, where the labels of its pods stand; empty where nowhere."""
+        """Return the path of the pods' labels below each part, empty if there is none."""
         if self.template is None:
             return self.labels
         return f"{self.template}.metadata.labels" if self.template else "metadata.labels"
@@ -67,18 +68,18 @@ class PodsOf:
 
 @dataclass(frozen=True, slots=True)
 class OwnerKind:
-    """A kind: ``resource`` is its plural. Without ``pods`` nobody can tell how many there will be.
+    """A kind: ``resource`` is its plural. Without ``pods`` the number of its pods is unknown.
 
     ``is_late``: an edit of a stored object reaches its pods, too. ``suspend``: path of the field
-    that keeps it from having pods, empty where it has none; ``suspend_if``: what must be so for it
-    to be used, as ``path=value``. ``completed``, ``failed``: of what such an object says at its
-    end, any one.
+    that prevents pods, empty if it has none. ``suspend_if``: the condition for its use, as
+    ``path=value``. ``completed``, ``failed``: any one of these appears in the object at its end.
 
-    ``templates_in``: API group and kind of what it makes at once, suspended like itself, where its
-    templates do not stand in it but there. ``hands_on``: where the labels stand that what it makes
-    is given, each in some of its versions; ``list[key=value]`` is an element of a list.
-    ``deadline``: path of how long it may run from when it goes on (seconds). ``is_stamped``:
-    admission keeps the submitter in its templates, whoever edits it (``workload.submitter``).
+    ``templates_in``: API group and kind of the object that it makes at once, suspended like itself.
+    It is set if the templates are in that object. ``hands_on``: paths of the labels that it copies
+    to what it makes, each in some of its versions. ``list[key=value]`` is an element of a list.
+    ``deadline``: path of the maximum run time (seconds), counted from its release. ``is_stamped``:
+    admission keeps the submitter in its templates, whatever account edits it
+    (``workload.submitter``).
     """
 
     kind: str
@@ -98,20 +99,20 @@ class OwnerKind:
 
     @property
     def operations(self) -> list[str]:
-        """Those that admission is asked about."""
+        """Return the operations that admission is asked about."""
         has_updates = self.is_late or self.suspend or self.is_stamped
         return ["CREATE", "UPDATE"] if has_updates else ["CREATE"]
 
 
 def _sets() -> Iterator[OwnerKind]:
-    """Started with the pods that are there: a set may make them one after the other."""
+    """Yield sets. They start with the pods that exist: a set may make them one after the other."""
     for kind in ("Deployment", "ReplicaSet", "StatefulSet"):
         pods = (PodsOf(template="spec.template"),)
         yield OwnerKind(kind, "apps", f"{kind.lower()}s", pods, has_size=False, is_late=True)
 
 
 def _replicas(kind: str, each: str) -> OwnerKind:
-    """Kubeflow's; one whose version has no such field is stored as if nobody had suspended it."""
+    """Return an entry for Kubeflow. Versions without the field are stored as not suspended."""
     pods = (PodsOf(each, ("replicas",), "template"),)
     suspend = "spec.runPolicy.suspend"
     return OwnerKind(kind, "kubeflow.org", f"{kind.lower()}s", pods, suspend=suspend)
@@ -165,7 +166,7 @@ BUILT_IN: tuple[OwnerKind, ...] = (
     _replicas("PaddleJob", "spec.paddleReplicaSpecs.*"),
     _replicas("JAXJob", "spec.jaxReplicaSpecs.*"),
     _ray("RayCluster", "spec."),
-    # Its operator refuses to suspend one whose cluster is kept when it is over.
+    # The operator refuses to suspend a RayJob that keeps its cluster after its end.
     _ray(
         "RayJob",
         "spec.rayClusterSpec.",
@@ -179,7 +180,7 @@ BUILT_IN: tuple[OwnerKind, ...] = (
         "miniclusters",
         (PodsOf("", ("spec.size",), labels="spec.pod.labels"),),
     ),
-    # Its executors come when the driver runs, one by one.
+    # Its executors arrive one by one when the driver runs.
     OwnerKind(
         "SparkApplication",
         "sparkoperator.k8s.io",
@@ -189,8 +190,8 @@ BUILT_IN: tuple[OwnerKind, ...] = (
             PodsOf("spec.executor", (0,), labels="labels"),
         ),
     ),
-    # Its templates stand in the runtime that it names, and, as it changed them, in the JobSet of
-    # its name, which is made at once, suspended like it, and is let go with it.
+    # Its templates are in the runtime that it names, and, as changed by it, in the JobSet of the
+    # same name. That JobSet is made at once, suspended like it, and released together with it.
     OwnerKind(
         "TrainJob",
         "trainer.kubeflow.org",
@@ -204,7 +205,7 @@ BUILT_IN: tuple[OwnerKind, ...] = (
         ),
         deadline="spec.activeDeadlineSeconds",
     ),
-    # Its steps come one after the other, by what its templates say at run time.
+    # Its steps run one after the other, as its templates determine at run time.
     OwnerKind(
         "Workflow",
         "argoproj.io",
@@ -216,13 +217,13 @@ BUILT_IN: tuple[OwnerKind, ...] = (
 
 
 class OwnerKinds:
-    """The table: what is built in, and over it what a setting adds."""
+    """The table: the built-in entries, and over them those that a setting adds."""
 
     def __init__(self, added: Sequence[OwnerKind] = ()) -> None:
         self._entries = {(one.group, one.kind): one for one in (*BUILT_IN, *added)}
 
     def find(self, group: str, kind: str) -> OwnerKind | None:
-        """The entry of a kind; None where there is none."""
+        """Return the entry of a kind, or None if there is none."""
         return self._entries.get((group, kind))
 
     def __iter__(self) -> Iterator[OwnerKind]:
@@ -231,7 +232,7 @@ class OwnerKinds:
 
 @dataclass(frozen=True, slots=True)
 class PartOf:
-    """Equal pods of an object: their ``template``, the path to it, and how many there are to be."""
+    """Equal pods of an object: their ``template``, its path, and how many there will be."""
 
     at: Path
     template: Object
@@ -239,7 +240,7 @@ class PartOf:
 
 
 def size_of(entry: OwnerKind, obj: Object) -> int | None:
-    """How many pods ``obj`` is to have; None where that cannot be read from it."""
+    """Return how many pods ``obj`` will have, or None if that cannot be read from it."""
     if not entry.has_size or not entry.pods:
         return None
     counts = [_count(part, one) for part in entry.pods for _, one in find(obj, part.each)]
@@ -259,7 +260,7 @@ def _count(part: PodsOf, one: Any) -> int | None:
 
 
 def _number(obj: Any, alternatives: str) -> int | None:
-    """1 where nothing is said; None where what is said is no number of pods."""
+    """Return 1 if no value is there. None if the value is no number of pods."""
     for path in alternatives.split("|"):
         for _, value in find(obj, path):
             is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 0
@@ -268,7 +269,7 @@ def _number(obj: Any, alternatives: str) -> int | None:
 
 
 def labels_paths(entry: OwnerKind, obj: Object) -> list[Path]:
-    """Where the labels of the pods of ``obj`` stand or belong, as keys and list indexes."""
+    """Return the places for the labels of the pods of ``obj``, as keys and list indexes."""
     found: dict[Path, None] = {}
     for part in entry.pods:
         if part.labels_path:
@@ -281,7 +282,7 @@ def labels_paths(entry: OwnerKind, obj: Object) -> list[Path]:
 
 
 def parts_of(entry: OwnerKind, obj: Object) -> list[PartOf] | None:
-    """The pods of ``obj`` by their templates; None where not all of that can be read from it."""
+    """Return the pods of ``obj`` by template, or None if some of that cannot be read from it."""
     if size_of(entry, obj) is None:
         return None
     found = []
@@ -296,20 +297,20 @@ def parts_of(entry: OwnerKind, obj: Object) -> list[PartOf] | None:
 
 
 def can_be_suspended(entry: OwnerKind, obj: Object) -> bool:
-    """Whether ``obj`` may wait suspended: its kind can be, and it says what it will need."""
+    """Tell whether ``obj`` can wait suspended: its kind can, and its request is known."""
     is_so = all(_is(obj, one) for one in entry.suspend_if)
     is_told = entry.templates_in is not None or parts_of(entry, obj) is not None
     return bool(entry.suspend) and is_so and is_told
 
 
 def is_suspended(entry: OwnerKind, obj: Object) -> bool | None:
-    """Whether ``obj`` is suspended; None where it has no such field, as of another version."""
+    """Tell whether ``obj`` is suspended. None if it has no such field, as in another version."""
     value = value_at(obj, entry.suspend) if entry.suspend else None
     return value if isinstance(value, bool) else None
 
 
 def result_of(entry: OwnerKind, obj: Object) -> FluxJobState | None:
-    """How ``obj`` says that it has ended, if it does."""
+    """Return the result that ``obj`` reports, or None if it has not ended."""
     if any(_is(obj, one) for one in entry.failed):
         return FluxJobState.FAILED
     return FluxJobState.COMPLETED if any(_is(obj, one) for one in entry.completed) else None
@@ -330,7 +331,7 @@ def parse_owner_kinds(text: str, where: str = "FLUXQUEUE_OWNER_KINDS") -> OwnerK
     Raises
     ------
     InvalidSettings
-        Something in it cannot be used; names the field, its value and what is allowed.
+        An entry cannot be used. The error names the field, its value and what is allowed.
     """
     if not text.strip():
         return OwnerKinds()
@@ -360,7 +361,7 @@ def _entry(entry: Any, where: str) -> OwnerKind:
 
 
 def _suspension(entry: Object, pods: Sequence[PodsOf], where: str) -> dict[str, Any]:
-    """How it is suspended, and what it says at its end."""
+    """Return how it is suspended, and what it reports at its end."""
     found: dict[str, Any] = {}
     for key, name in (
         ("suspendIf", "suspend_if"),

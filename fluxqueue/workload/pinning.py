@@ -1,7 +1,7 @@
-"""Pod templates that name a node: whose may, whose does, and how it was before. Pure.
+"""Pod templates that name a node: which may, which do, and what they were before. Pure.
 
-A BatchJob whose slots all lie on one node is released in its template (``gates.pin_patch``). Used
-by the controller, which must see what its author asked for and not what we wrote there.
+If all slots of a BatchJob are on one node, the release is in its template (``gates.pin_patch``).
+The controller uses this to see what the author asked for, and not what fluxqueue wrote there.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _DIGITS_MAX = 15
 
 
 def has_required_affinity(pod_spec: Mapping[str, Any]) -> bool:
-    """Whether a pod requires node affinity."""
+    """Tell whether a pod requires node affinity."""
     return bool(_terms(pod_spec))
 
 
 def named_node(pod_spec: Mapping[str, Any]) -> str | None:
-    """The one node whose name a pod's required affinity demands; None where it has none."""
+    """Return the one node name that a pod's required affinity demands, or None."""
     names = [_name_in(term) for term in _terms(pod_spec)]
     return names[0] if len(set(names)) == 1 else None
 
 
 def is_pinnable(job: Mapping[str, Any]) -> bool:
-    """Whether the pods of ``job`` may come without a gate once all its slots lie on one node.
+    """Tell whether the pods of ``job`` may start ungated once all its slots lie on one node.
 
-    Only where there can never be more of them than slots: whose parallelism is raised gets pods
-    that nobody could hold back. And only where what we write into its template can be taken out
-    again without a word of its author's.
+    This needs two things. There can never be more pods than slots, because nothing could hold back
+    the pods of a raised parallelism. And what fluxqueue writes into the template can be removed
+    again without loss of the author's input.
     """
     spec, pod_spec = job["spec"], template_spec(job["spec"])
     completions = spec.get("completions")
@@ -48,9 +48,9 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
 
 
 def pinned_node(job: Mapping[str, Any]) -> str | None:
-    """The node that the template of a managed ``job`` names in place of our gate; None mostly.
+    """Return the node that the template of a managed ``job`` names instead of the gate, or None.
 
-    Where we name it by its label alone, that is its name (``gates``).
+    If the template names it by its label alone, the label's value is returned (``gates``).
     """
     pod_spec = template_spec(job["spec"])
     if gate_index(pod_spec) is not None:
@@ -63,25 +63,25 @@ def pinned_node(job: Mapping[str, Any]) -> str | None:
 
 
 def pinned_as(job: Mapping[str, Any]) -> int | None:
-    """The jobid that was written into the template of a ``job`` together with its node."""
+    """Return the jobid that was written into the template of ``job`` together with its node."""
     meta = (job["spec"].get("template") or {}).get("metadata") or {}
     text = str((meta.get("labels") or {}).get(labels.JOBID, ""))
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None
 
 
 def is_released(job: Mapping[str, Any]) -> bool:
-    """Whether our release stands in the template of ``job``: its node, and as which number.
+    """Tell whether the template of ``job`` has the release: its node and its job number.
 
-    Whoever writes both himself has it taken in, as by our gate; admission takes the number out.
+    A user that writes both has the job managed, as with the gate. Admission removes the number.
     """
     return pinned_node(job) is not None and pinned_as(job) is not None
 
 
 def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``job`` as its author wrote it, where its template names a node; itself otherwise.
+    """Return ``job`` as its author wrote it, if its template names a node, or else unchanged.
 
-    But for its parallelism, which counts as if it were not there: its author may raise it again at
-    any time, and the pods that come then cannot be held back.
+    Only the parallelism counts as if it were absent. Its author can raise it again at any time, and
+    the new pods cannot be held back.
     """
     if pinned_node(job) is None:
         return job

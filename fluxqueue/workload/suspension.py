@@ -1,8 +1,8 @@
-"""The patches that hold what makes pods by suspending it, and let it go. Pure.
+"""The patches that hold what makes pods by suspending it, and that release it. Pure.
 
-``hold_owner`` and ``guard_stamps`` are the webhook's answers; ``start_patch`` and ``stop_patch``
-are sent by the worker, ``leave_patch`` by the uninstallation. Its pods come when it goes on, gated
-by admission like those of any owner that asks to be queued.
+``hold_owner`` and ``guard_stamps`` are the webhook's answers. The worker sends ``start_patch`` and
+``stop_patch``, and the uninstallation sends ``leave_patch``. Its pods arrive after the release.
+Admission gates them like the pods of any owner that asks to be queued.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def hold_owner(
     hands_on: Iterable[str] = (),
     deadline: str = "",
 ) -> Patch:
-    """Take it in at admission: suspended, labelled, its pods told to ask. Idempotent.
+    """Return the admission patch: suspended, labelled, its pods ask to be queued. Idempotent.
 
     Parameters
     ----------
     suspend : path of the field that suspends it.
     templates : path of each pod template, and the kind of slots that its pods need.
-    deadline_s : how long its pods may run, where they do not say (seconds).
+    deadline_s : how long its pods may run, if they do not state it (seconds).
     hands_on, deadline : as of ``owner_kinds.OwnerKind``.
     """
     changed = copy.deepcopy(dict(owner))
@@ -63,8 +63,9 @@ def hold_owner(
 def mark_templates(
     owner: Object, templates: Iterable[tuple[Path, str]], deadline_s: int | None
 ) -> Patch:
-    """Have the pods of what is made by something that is held ask, each for its kind of slots;
-    parameters as of ``hold_owner``. Idempotent.
+    """Label the templates of an object that a held object makes, each with its kind of slots.
+
+    Its pods then ask to be queued. Parameters as of ``hold_owner``. Idempotent.
     """
     return _mark(copy.deepcopy(dict(owner)), templates, deadline_s)
 
@@ -85,8 +86,10 @@ def _mark(
 
 
 def hand_on(changed: dict[str, Any], hands_on: Iterable[str]) -> Patch:
-    """Have what ``changed`` makes ask, by the labels that it gets from these places; an element of
-    a list that is not there is put behind the others. ``changed`` is changed.
+    """Label ``changed`` so that what it makes asks to be queued. ``changed`` is changed.
+
+    ``hands_on`` are the places of the labels that it copies. A missing element of a list is
+    appended.
     """
     patch: Patch = []
     for text in hands_on:
@@ -102,7 +105,7 @@ def hand_on(changed: dict[str, Any], hands_on: Iterable[str]) -> Patch:
 
 
 def _element(changed: dict[str, Any], path: Path, key: str, value: str) -> tuple[int, Patch]:
-    """The index of the element of the list at ``path`` whose ``key`` is ``value``."""
+    """Return the index of the element of the list at ``path`` with ``value`` under ``key``."""
     there = at(changed, path)
     if not there:
         return 0, put(changed, path, [{key: value}])
@@ -114,8 +117,9 @@ def _element(changed: dict[str, Any], path: Path, key: str, value: str) -> tuple
 
 
 def guard_stamps(old: Object, new: Object) -> Patch:
-    """Undo what an edit does to that which admission alone writes: what ``old`` has, stays, as long
-    as it asks to be queued.
+    """Undo an edit of what only admission writes. The values of ``old`` stay while it asks.
+
+    It asks to be queued by label.
     """
     changed, before = copy.deepcopy(dict(new)), at(old, _ANNOTATIONS) or {}
     is_asked = [(at(one, ("metadata", "labels")) or {}).get(labels.MANAGED) for one in (old, new)]
@@ -128,20 +132,21 @@ def guard_stamps(old: Object, new: Object) -> Patch:
 
 
 def without_stamps(meta: Object) -> Object:
-    """Metadata without what admission writes."""
+    """Return metadata without what admission writes."""
     annotations = meta.get("annotations") or {}
     return {**meta, "annotations": {k: v for k, v in annotations.items() if k not in _STAMPS}}
 
 
 def start_patch(uid: str, suspend: str) -> dict[str, Any]:
-    """Let it go: a merge patch, which any other object of its name refuses (422)."""
+    """Return a merge patch that releases it. Any other object of its name refuses it (422)."""
     whose = {labels.AUTHOR_SUSPENDED: None}
     return {"metadata": {"uid": uid, "annotations": whose}, **nested(suspend, False)}
 
 
 def stop_patch(owner: Object, suspend: str) -> Patch:
-    """Suspend it: its author let it go, or its pods are to end. Fails where it is not ours any
-    more, since the queue was uninstalled.
+    """Suspend it: its author unsuspended it, or its pods must end.
+
+    The patch fails if fluxqueue no longer manages it because the queue was uninstalled.
     """
     changed = copy.deepcopy(dict(owner))
     return [
@@ -153,9 +158,10 @@ def stop_patch(owner: Object, suspend: str) -> Patch:
 
 
 def leave_patch(owner: Object, suspend: str, *, is_unsuspended: bool) -> Patch:
-    """Take our marks off for good, and our suspension unless told otherwise; not its author's.
+    """Remove fluxqueue's marks for good, and its suspension. The author's suspension stays.
 
-    With its label goes what admission would have it keep, if it is still asked.
+    ``is_unsuspended`` False keeps the suspension. Without the label, admission no longer preserves
+    its marks, if it is still asked.
     """
     is_authors = (at(owner, _ANNOTATIONS) or {}).get(labels.AUTHOR_SUSPENDED) == "true"
     changed = copy.deepcopy(dict(owner))

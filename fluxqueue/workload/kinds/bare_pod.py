@@ -36,7 +36,10 @@ class BarePodKind(Kind):
         return "template" not in (workload.get("spec") or {})
 
     def claim(self, pod: Object) -> str | None:
-        """Return the pod's own UID: a pod that no other kind claims is a workload, managed or not."""
+        """Return the pod's own UID.
+
+        A pod that no other kind claims is a workload of its own, managed or not.
+        """
         return str(pod["metadata"]["uid"])
 
     def pod_spec(self, workload: Object) -> Object:

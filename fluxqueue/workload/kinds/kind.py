@@ -223,7 +223,10 @@ class Kind(ABC):
         return False
 
     def is_suspended_again(self, workload: Object) -> bool:
-        """Tell whether fluxqueue suspended it again after the author or fluxqueue unsuspended it."""
+        """Tell whether fluxqueue suspended it again after it was unsuspended.
+
+        Either its author or fluxqueue can have unsuspended it.
+        """
         return False
 
     def replaces_pods(self, workload: Object) -> bool:

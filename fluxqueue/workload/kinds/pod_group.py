@@ -77,7 +77,10 @@ class PodGroupKind(Kind):
         return [pod["spec"] for pod in _first_of_each_kind(workload)]
 
     def wishes(self, workload: Object) -> Wishes:
-        """Return the wishes of its pods, then those of its PodGroup. The oldest pod wins conflicts."""
+        """Return the wishes of its pods, then those of its PodGroup.
+
+        If pods disagree, the oldest one wins.
+        """
         spec = workload["spec"]
         of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
         return first_said([*map(read_wishes, _first_of_each_kind(workload)), of_object])
