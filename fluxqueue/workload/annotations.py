@@ -44,10 +44,10 @@ ANNOTATIONS = frozenset(
         labels.GROUP_USERS,
     }
 )
-"""What an author may set as an annotation; what is in ``_BOTH`` counts in either place."""
+"""Keys that an author may set as an annotation. Those in ``_BOTH`` count in either place."""
 
 LABELS = frozenset({labels.QUEUE, labels.MANAGED, labels.POD_GROUP, labels.GROUP_SIZE})
-"""What an author may set as a label."""
+"""Keys that an author may set as a label."""
 
 _OURS = frozenset(
     {
@@ -58,7 +58,7 @@ _OURS = frozenset(
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
 HINTS_MAX = 5
-"""Unknown keys for which the nearest known key is found, which costs more than to read a value."""
+"""Maximum number of unknown keys with a search for the nearest known key, which is expensive."""
 
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -68,9 +68,9 @@ _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the author of a workload asked for beside its pods' resources; None is *not said*.
+    """What the author of a workload asked for beside its pods' resources. None is *not set*.
 
-    ``paths`` says where each stands: key of the annotation -> path of the field.
+    ``paths`` maps the key of each annotation to the path of its field.
     """
 
     duration_s: int | None = None
@@ -91,18 +91,18 @@ class Wishes:
 
     @property
     def has_shape(self) -> bool:
-        """Whether they say how slots lie, so that two of them may contradict each other."""
+        """Tell whether they determine how slots are placed, so that two of them may conflict."""
         return self.is_spread or self.within is not None or self.jobspec is not None
 
 
 def read_wishes(workload: Mapping[str, Any]) -> Wishes:
-    """Read the wishes on a BatchJob or a Pod; a BatchJob's own win over its template's.
+    """Read the wishes on a BatchJob or a Pod. A BatchJob's own win over its template's.
 
     Raises
     ------
     InvalidInput
-        A key under ``fluxqueue/`` is unknown or stands in the wrong place, or a value is not
-        allowed; ``where`` is the field's path.
+        A key under ``fluxqueue/`` is unknown or in the wrong place, or a value is not allowed.
+        ``where`` is the field's path.
     """
     found: dict[str, tuple[str, str]] = {}
     template = (workload.get("spec") or {}).get("template") or {}
@@ -136,7 +136,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
 
 
 def values_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return what an author says, by key, as it stands. The later of ``places`` wins.
+    """Return the raw values that an author set, by key. The later of ``places`` wins.
 
     ``places`` are metadata with their paths. A value of another type counts as its text.
     """
@@ -150,10 +150,10 @@ def values_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]
 
 
 def faults_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, InvalidInput]:
-    """Return each key under ``fluxqueue/`` that by itself cannot be used, and why.
+    """Return each key under ``fluxqueue/`` that is invalid by itself, and why.
 
-    Each key is read once, whatever the others say, so the cost is that of the keys. ``places`` are
-    as of ``values_of``.
+    Each key is read once, independent of the others, so the cost grows with the number of keys.
+    ``places`` are as of ``values_of``.
     """
     found: dict[str, tuple[str, str]] = {}
     errors: dict[str, InvalidInput] = {}
@@ -189,7 +189,7 @@ def _as_it_is(text: str, where: str) -> str:
 
 
 def first_said(several: Iterable[Wishes]) -> Wishes:
-    """Of each wish what is said first."""
+    """Return the first value of each wish."""
     found = Wishes()
     for said in several:
         found = replace(
@@ -205,12 +205,12 @@ def first_said(several: Iterable[Wishes]) -> Wishes:
 
 
 def refuse_restart(wishes: Wishes) -> None:
-    """Refuse to start anew what cannot be suspended: pods that were let go are not held again.
+    """Refuse to restart what cannot be suspended: released pods are not held again.
 
     Raises
     ------
     InvalidInput
-        That is wished for.
+        The wishes ask for a restart.
     """
     if wishes.restarts_on_loss:
         raise InvalidInput(
@@ -224,7 +224,7 @@ def refuse_restart(wishes: Wishes) -> None:
 def _refuse_itself(
     wishes: Wishes, workload: Mapping[str, Any], found: Mapping[str, tuple[str, str]]
 ) -> None:
-    """Refuse at once a dependency on the workload itself; longer circles show in the queue."""
+    """Refuse at once a dependency on the workload itself. The queue detects longer circles."""
     name = (workload.get("metadata") or {}).get("name")
     if name and any(edge.job == name for edge in wishes.depends_on):
         where, value = found[labels.DEPENDS_ON]
@@ -233,7 +233,7 @@ def _refuse_itself(
 
 
 def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
-    """Take duration and queue from the jobspec where no annotation says them."""
+    """Take duration and queue from the jobspec if no annotation sets them."""
     duration_s, queue = wishes.duration_s, wishes.queue
     if duration_s is None and jobspec.duration_s is not None:
         where = f"{jobspec.where}.attributes.system.duration"
@@ -263,7 +263,7 @@ def _collect(
 def _misplaced(
     key: str, where: str, value: str, other_place: str, *, has_hint: bool = True
 ) -> InvalidInput | None:
-    """Say why a key that is not read here should not be here. None where it is ours."""
+    """Return why a key that is not read here is wrong here, or None if the key is not fluxqueue's."""
     if key in ANNOTATIONS | LABELS:
         hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
         return InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)
@@ -293,7 +293,7 @@ def parse_duration(text: str, where: str) -> int:
     Raises
     ------
     InvalidInput
-        It is something else, zero, or more than Kubernetes lets a deadline be (2^31-1 s).
+        It is something else, zero, or more than Kubernetes allows for a deadline (2^31-1 s).
     """
     hint = "write seconds or a sum of days, hours, minutes, seconds: 90, 90s, 15m, 2h30m, 1d"
     is_plain = _PLAIN_SECONDS.fullmatch(text) is not None
@@ -385,12 +385,12 @@ def _parse_level(text: str, where: str) -> str:
 
 
 def parse_queue(text: str, where: str) -> str:
-    """A name that a FluxQueue can have.
+    """Read a name that a FluxQueue can have.
 
     Raises
     ------
     InvalidInput
-        None can.
+        No FluxQueue can have it.
     """
     if _QUEUE_NAME.fullmatch(text):
         return text

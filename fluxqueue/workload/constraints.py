@@ -1,7 +1,7 @@
-"""Where a pod may be placed (node selector, required node affinity, tolerations), and what is
-not looked at.
+"""Where a pod may be placed (node selector, required node affinity, tolerations).
 
-Called by ``workload.shape``; ``ignored`` also by the webhook, which warns the author.
+``workload.shape`` calls it. The module also names what the matcher does not check (``ignored``).
+The webhook calls ``ignored``, too, and warns the author.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.workload.numa import read_bundles
 
 _NOTHING = (NodeRequirement(NAME_KEY, Operator.IN, ()),)
-"""A term that no node meets: what Kubernetes makes of a selector without any expression."""
+"""A term that no node meets. Kubernetes makes it of a selector without any expression."""
 
 
 def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
@@ -68,7 +68,7 @@ def _terms(
         )
         for n, term in enumerate(terms)
     ]
-    # An empty term meets no node, so beside others it may be left out; alone it may not.
+    # An empty term meets no node. So it can be left out beside others, but not alone.
     return tuple(term for term in read if term) or (_NOTHING,)
 
 
@@ -92,10 +92,10 @@ def _expressions(
 
 
 def ignored(spec: Mapping[str, Any]) -> list[str]:
-    """Name what in the pod ``spec`` can matter to placement and is not looked at by the matcher.
+    """Name what in the pod ``spec`` can affect placement and is not checked by the matcher.
 
     The kube-scheduler still honours all of it when the pod is bound, so a released pod may wait
-    there; the FluxJob's condition says so beforehand.
+    there. The FluxJob's condition reports this beforehand.
     """
     affinity = spec.get("affinity") or {}
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"

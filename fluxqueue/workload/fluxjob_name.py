@@ -1,6 +1,6 @@
 """Names of FluxJobs, made from those of their workloads.
 
-Called by what makes FluxJobs, and by the commands of users, which name either.
+Called by the code that makes FluxJobs, and by the commands of users, which accept either name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _MAX_NAME = 253
 
 
 def name_for(name: str, suffix: str) -> str:
-    """``<name>-<suffix>``; one that would be too long is cut, and told apart by a hash of all."""
+    """Return ``<name>-<suffix>``. A name that is too long is cut and gets a hash of all of it."""
     suffix = f"-{suffix}"
     if len(name) + len(suffix) <= _MAX_NAME:
         return f"{name}{suffix}"

@@ -1,4 +1,4 @@
-"""Groups of pods: how authors spell them, and the mark with which admission records the result.
+"""Groups of pods: how authors spell them, and the mark in which admission records them.
 
 The pods of a group define it: they name it and state its size. Pods that something else makes (a
 Deployment, a StatefulSet, an operator) form a group of their owner if they ask to be queued. They

@@ -1,6 +1,6 @@
-"""JSON Patches (RFC 6902), put together operation by operation. Pure.
+"""JSON Patches (RFC 6902), composed operation by operation. Pure.
 
-Called by whoever changes an object: ``gates`` and ``suspension``.
+Called by the modules that change objects: ``gates`` and ``suspension``.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ Patch = list[dict[str, Any]]
 
 
 def op(op: str, path: str, **value: Any) -> dict[str, Any]:
-    """One operation."""
+    """Return one operation."""
     return {"op": op, "path": path, **value}
 
 
 def pointer(*names: str | int) -> str:
-    """Write a JSON Pointer (RFC 6901)."""
+    """Return a JSON Pointer (RFC 6901)."""
     return "".join("/" + str(name).replace("~", "~0").replace("/", "~1") for name in names)
 
 
 def same_uid(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the patch fail on another object of this name."""
+    """Return a test that makes the patch fail on another object of this name."""
     return op("test", "/metadata/uid", value=obj["metadata"]["uid"])
 
 
 def set_in(obj: Mapping[str, Any], path: tuple[str, ...], key: str, value: str) -> Patch:
-    """Set ``key`` in the map at ``path``, making the maps on the way that are absent or null."""
+    """Set ``key`` in the map at ``path``, and create absent or null maps on the way."""
     return put(_copied_along(obj, path), (*path, key), value)
 
 
 def _copied_along(obj: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Copy ``obj`` and the maps at ``path``, and nothing beside them: it may be very large."""
+    """Copy only ``obj`` and the maps at ``path``, because the rest may be very large."""
     copied = here = dict(obj)
     for name in path:
         inner = here.get(name)
@@ -48,8 +48,10 @@ def _copied_along(obj: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, An
 
 
 def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:
-    """Set what ``path`` leads to, making the maps on the way, in ``obj`` itself; give the patch
-    that does the same, so that several may follow each other.
+    """Set the value at ``path`` in ``obj`` itself, and return the patch that does the same.
+
+    Absent maps on the way are created. As ``obj`` changes, several such patches can follow each
+    other.
     """
     here: Any = obj
     for depth, name in enumerate(path[:-1]):
@@ -60,7 +62,7 @@ def put(obj: dict[str, Any], path: Path, value: Any) -> Patch:
             for missing in reversed(path[depth + 1 :]):
                 made = {missing: made}
             here[name] = made
-            # Adding to a list would shift what follows.
+            # "add" into a list would shift the elements that follow.
             verb = "replace" if isinstance(name, int) else "add"
             return [op(verb, pointer(*path[: depth + 1]), value=copy.deepcopy(made))]
         here = inner
@@ -83,7 +85,7 @@ def _check_holds(here: Any, path: Path, depth: int) -> None:
 
 
 def take(obj: dict[str, Any], path: Path) -> Patch:
-    """Remove what ``path`` leads to from ``obj`` itself, if it is there; give the patch."""
+    """Remove the value at ``path`` from ``obj`` itself, if it is there. Return the patch."""
     here = at(obj, path[:-1])
     if not isinstance(here, dict) or path[-1] not in here:
         return []
@@ -92,7 +94,7 @@ def take(obj: dict[str, Any], path: Path) -> Patch:
 
 
 def at(obj: Any, path: Path) -> Any:
-    """What ``path`` leads to; None where a step is missing."""
+    """Return the value at ``path``, or None if a step is missing."""
     for name in path:
         is_there = isinstance(obj, list) if isinstance(name, int) else isinstance(obj, Mapping)
         obj = (obj[name] if isinstance(name, int) else obj.get(name)) if is_there else None

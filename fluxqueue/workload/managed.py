@@ -1,10 +1,10 @@
-"""Which objects are ours, and never the ones named here.
+"""Which objects fluxqueue manages, and which it never manages.
 
 Called by the webhook at admission and by the controller when it lists. The webhook configuration
-keeps most of the others away before we are called; nothing here relies on that. What speaks
-against one object of a kind, its entry knows (``workload.kinds``).
+keeps most other objects away before admission is called, but nothing here relies on that. The entry
+of each kind knows why an object of that kind is excluded (``workload.kinds``).
 
-Pods of a BatchJob keep what their template gives them, so they need no admission of their own.
+Pods of a BatchJob inherit from their template, so they need no admission of their own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def why_untouched(
     namespace: str,
     never_managed: Set[str] = NEVER_MANAGED,
 ) -> str | None:
-    """Say why an object is not to be taken in; None where it is.
+    """Return why an object must not be managed, or None if it must.
 
-    Parameters: ``namespace`` is the request's (an object under admission may lack its own);
-    ``never_managed`` are the namespaces of the system and our own.
+    Parameters: ``namespace`` is the request's (an object under admission may lack its own).
+    ``never_managed`` are the namespaces of the system and of fluxqueue.
     """
     try:
         kind, meta = kind_of(workload), workload.get("metadata") or {}
@@ -46,34 +46,35 @@ def why_untouched(
 
 
 def is_managed(workload: Mapping[str, Any]) -> bool:
-    """Tell whether a stored object waits for us: our gate is on it (BatchJob: on its template).
+    """Tell whether a stored object waits for fluxqueue: it has the gate (BatchJob: its template).
 
-    Labels do not decide: whoever removes one from a gated object would otherwise strand it
-    (``controller.observing.batch_jobs`` puts it back).
+    Labels do not decide. Otherwise the removal of a label would strand a gated object
+    (``controller.observing.batch_jobs`` restores the label).
     """
     return not _is_going(workload) and kind_of(workload).is_held(workload)
 
 
 def is_taken_in(workload: Mapping[str, Any]) -> bool:
-    """Tell whether a stored object waits for us, or shows that we let it go.
+    """Tell whether a stored object waits for fluxqueue, or shows that it was released.
 
-    For the controller, which wraps exactly these. A BatchJob that was released in its template
-    shows it there. Of a Pod whose gate is gone its FluxJob alone knows. An object that admission
+    The controller wraps exactly these objects. A BatchJob that was released in its template shows
+    the release there. For a Pod without gate, only its FluxJob shows it. An object that admission
     leaves alone is not adopted, whatever it carries: its author wrote the gate and the submitter.
     """
     return has_our_marks(workload) and why_not_vouched(workload) is None
 
 
 def has_our_marks(workload: Mapping[str, Any]) -> bool:
-    """Tell whether a stored object carries our gate, or our release, whoever wrote it there."""
+    """Tell whether a stored object carries the gate or the release, whatever its origin."""
     return not _is_going(workload) and kind_of(workload).is_taken_in(workload)
 
 
 def why_not_vouched(workload: Mapping[str, Any]) -> str | None:
-    """Say why admission did not look at a stored object that carries our marks; None where it did.
+    """Return why a stored object with fluxqueue's marks bypassed admission, or None if it did not.
 
     The policy of the API server refuses such objects (chart/files/policies.yaml). This rule holds
-    without it, too. Of a group each pod is asked for itself (``controller.observing.groups``).
+    without the policy, too. In a group, each pod is checked by itself
+    (``controller.observing.groups``).
     """
     kind, meta = kind_of(workload), workload.get("metadata") or {}
     if (meta.get("labels") or {}).get(labels.MANAGED) == "false":

@@ -1,6 +1,6 @@
-"""Node and foreign Pod objects as facts for the matcher.
+"""Node objects and unmanaged Pod objects as facts for the matcher.
 
-Called by the controller for every Node and Pod it sees; must stay cheap and pure.
+Called by the controller for every Node and Pod that it sees. It must stay cheap and pure.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ _READINESS_TAINTS = frozenset(
         "node.kubernetes.io/unschedulable",
     }
 )
-"""Put on by Kubernetes beside the facts that ``is_up`` and ``is_schedulable`` tell. As taints they
-would make a node that is cordoned for an hour one that never fits."""
+"""Taints that Kubernetes adds to express ``is_up`` and ``is_schedulable``.
+
+As taints they would make a node that is cordoned for an hour count as one that never fits.
+"""
 
 
 def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None) -> NodeFact:
-    """Read a Node object, and its NodeResourceTopology where the cluster has such.
+    """Read a Node object, and its NodeResourceTopology if the cluster has such objects.
 
-    What pods may use is ``status.allocatable``; a node that has not reported it yet offers
-    nothing, whatever its capacity says.
+    The capacity for pods is ``status.allocatable``. A node that has not reported it yet offers
+    nothing, whatever its capacity field contains.
 
     Raises
     ------
@@ -68,10 +70,10 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 
 
 def foreign_pod(pod: Mapping[str, Any]) -> ForeignPod | None:
-    """Read a Pod that is not ours: what it takes of its node, or None where it takes nothing.
+    """Return what an unmanaged Pod takes of its node, or None if it takes nothing.
 
-    A pod counts from its binding until it is terminal or gone; one that is only being deleted
-    still runs. Whether a pod is ours is the caller's knowledge (rows), not read from the object.
+    A pod counts from its binding until it is terminal or gone. A pod with a pending deletion still
+    runs. The caller knows from the rows whether a pod is managed. It is not read from the object.
 
     Raises
     ------
@@ -93,6 +95,6 @@ def foreign_pod(pod: Mapping[str, Any]) -> ForeignPod | None:
 
 
 def _is_permanent(pod: Mapping[str, Any]) -> bool:
-    """Whether a DaemonSet, or its node (static pods), would start it again at once."""
+    """Tell whether a DaemonSet, or its node (static pods), would start it again at once."""
     owner = controller_owner(pod)
     return owner is not None and owner.get("kind") in {"DaemonSet", "Node"}

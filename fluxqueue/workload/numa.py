@@ -1,9 +1,10 @@
-"""NUMA: what of a pod a kubelet aligns, and which zones a node has.
+"""NUMA: what a kubelet aligns for a pod, and which zones a node has.
 
-Kubernetes pins nothing from outside. A kubelet whose policy is ``single-numa-node`` refuses a pod
-that fits no zone, so such a pod is not sent there. Nodes tell their zones in NodeResourceTopology
-objects (topology.node.k8s.io), which an agent on each node writes. What of a zone is in use changes
-with every pod and is told late, so only what a zone has at all is looked at. Pure.
+Kubernetes pins nothing from outside. A kubelet with the policy ``single-numa-node`` refuses a pod
+that fits no zone, so such a pod is not sent there. NodeResourceTopology objects
+(topology.node.k8s.io) describe the zones of a node. An agent on each node writes them. The used
+part of a zone changes with every pod and is reported late. So only the total capacity of a zone is
+checked. Pure.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ _ZONE = "Node"
 _POLICY, _SCOPE = "topologyManagerPolicy", "topologyManagerScope"
 _SINGLE = "single-numa-node"
 _OLD_POLICIES = {"SingleNUMANodeContainerLevel": "container", "SingleNUMANodePodLevel": "pod"}
-"""``topologyPolicies``: all that v1alpha1 has, and the older form of v1alpha2."""
+"""``topologyPolicies``: all values of v1alpha1, and the older form of v1alpha2."""
 _CORE = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class NodeZones:
-    """What each zone of a node can hold (base units); none where its kubelet does not insist."""
+    """The capacity of each zone of a node (base units). No zones if its kubelet does not insist."""
 
     zones: tuple[Mapping[str, int], ...] = ()
     is_for_pods: bool = False
 
 
 def read_zones(topology: Mapping[str, Any]) -> NodeZones:
-    """Read a NodeResourceTopology, v1alpha1 or v1alpha2. What cannot be read counts as no zone: a
-    node is not lost to pods for what an agent wrote.
+    """Read a NodeResourceTopology, v1alpha1 or v1alpha2. Unreadable parts count as no zone.
+
+    So a bad object from an agent does not take a node away from pods.
     """
     scope = _scope(topology)
     if scope is None:
@@ -55,7 +57,7 @@ def read_zones(topology: Mapping[str, Any]) -> NodeZones:
 
 
 def _scope(topology: Mapping[str, Any]) -> str | None:
-    """``container`` or ``pod``, if the policy is to give one zone only."""
+    """Return ``container`` or ``pod`` if the policy requires a single zone, or else None."""
     said = {
         one.get("name"): one.get("value")
         for one in topology.get("attributes") or ()
@@ -68,8 +70,10 @@ def _scope(topology: Mapping[str, Any]) -> str | None:
 
 
 def read_bundles(spec: Mapping[str, Any], *, where: str = "spec") -> tuple[Bundle, ...]:
-    """What a kubelet would align for each container of a pod: devices, and of Guaranteed pods whole
-    cores and memory (Kubernetes' static policies; the scheduler plugins go by the same).
+    """Return what a kubelet would align for each container of a pod.
+
+    These are devices, and for Guaranteed pods also whole cores and memory. The rules are
+    Kubernetes' static policies, which the scheduler plugins follow, too.
 
     Raises
     ------
@@ -106,6 +110,6 @@ def _bundle(container: Mapping[str, Any], where: str, *, is_guaranteed: bool) ->
     cores = amounts.get(CPU, 0)
     if is_guaranteed and cores >= _CORE and cores % _CORE == 0:
         return tuple(sorted(amounts.items()))
-    # One device lies in one zone anyway.
+    # One device is in one zone anyway.
     devices = {name: count for name, count in amounts.items() if "/" in name and count > 1}
     return tuple(sorted(devices.items()))

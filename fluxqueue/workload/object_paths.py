@@ -1,7 +1,7 @@
-"""Paths into objects of any kind, as the table of what makes pods writes them. Pure.
+"""Paths into objects of any kind, in the form of the table of owner kinds. Pure.
 
-A path is keys joined by dots: ``spec.roles.*.replicas``. ``*`` is all of a list or map; any other
-key of a list is that of its elements whose ``type`` or ``name`` it is, so that
+A path is keys joined by dots: ``spec.roles.*.replicas``. ``*`` is all of a list or map. Any other
+key of a list selects the elements with that ``type`` or ``name``. So
 ``status.conditions.Complete.status`` is the status of a condition.
 """
 
@@ -16,7 +16,7 @@ Path = tuple[str | int, ...]
 
 
 def find(obj: Any, path: str) -> Iterator[tuple[Path, Any]]:
-    """What ``path`` leads to, each with its place; nothing where a step is missing."""
+    """Yield what ``path`` leads to, each with its place. Yields nothing if a step is missing."""
     here: list[tuple[Path, Any]] = [((), obj)]
     for name in path.split(".") if path else ():
         here = [((*at, key), value) for at, one in here for key, value in _step(one, name)]
@@ -40,12 +40,12 @@ def _names(one: Any) -> tuple[Any, ...]:
 
 
 def value_at(obj: Any, path: str) -> Any:
-    """The first value that ``path`` leads to; None where there is none."""
+    """Return the first value that ``path`` leads to, or None if there is none."""
     return next((value for _, value in find(obj, path)), None)
 
 
 def without(obj: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """A copy of ``obj`` that lacks what ``path``, of keys alone, leads to."""
+    """Return a copy of ``obj`` without the value at ``path``, which consists of keys alone."""
     changed = copy.deepcopy(dict(obj))
     *above, last = path.split(".")
     here: Any = changed
@@ -57,7 +57,7 @@ def without(obj: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def replaced(obj: Any, at: Path, value: Any) -> Any:
-    """A copy of ``obj`` that has ``value`` at the place ``at``, which is there."""
+    """Return a copy of ``obj`` with ``value`` at the existing place ``at``."""
     if not at:
         return value
     key, *rest = at
@@ -67,7 +67,7 @@ def replaced(obj: Any, at: Path, value: Any) -> Any:
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:
-    """The smallest object in which ``path``, of keys alone, leads to ``value``."""
+    """Return the smallest object with ``value`` at ``path``, which consists of keys alone."""
     for name in reversed(path.split(".")):
         value = {name: value}
     found: dict[str, Any] = value

@@ -1,8 +1,8 @@
-"""The types of all that admission reads from requests and objects, and the one check of them.
+"""The types of all that admission reads from requests and objects, and their one check.
 
-Called by ``webhook.admit`` before anything else looks at an object: an API server checks custom
-resources only after mutating admission, and anything may be sent to the port. What is not named
-here is not read. A field with null is as good as absent, as in Kubernetes. Pure.
+``webhook.admit`` calls it before any other code reads an object. An API server checks custom
+resources only after mutating admission, and any client can send anything to the port. Fields that
+are not named here are not read. A null field counts as absent, as in Kubernetes. Pure.
 """
 
 from __future__ import annotations
@@ -166,8 +166,11 @@ REQUEST = {
 
 
 VALUES_MAX = 100_000
-"""Values in one object: maps, lists, texts and numbers. Admission looks at each a few times, some
-microseconds in all. The largest objects that are meant seriously have a tenth of it."""
+"""Maximum number of values in one object: maps, lists, texts and numbers.
+
+Admission reads each value a few times, which takes some microseconds in all. The largest realistic
+objects have a tenth of this number.
+"""
 
 
 def check_size(obj: Any, where: str) -> None:
@@ -180,7 +183,7 @@ def check_size(obj: Any, where: str) -> None:
     """
     if _count(obj) <= VALUES_MAX:
         return
-    # Down to the list, or to the map of many members, that is too large by itself.
+    # Descend to the list, or to the map of many members, that is too large by itself.
     while isinstance(obj, dict):
         name, inner = max(obj.items(), key=lambda member: _count(member[1]))
         if _count(inner) <= VALUES_MAX:
@@ -259,7 +262,7 @@ def _wrong(value: Any, must_be: str, where: str) -> InvalidInput:
 
 
 def check_owner(entry: OwnerKind, owner: Object, where: str) -> None:
-    """Check what is read of an object that makes pods and asks to be queued: its templates.
+    """Check the fields that are read of an owner that asks to be queued: its templates.
 
     Raises
     ------

@@ -80,8 +80,8 @@ def is_released(job: Mapping[str, Any]) -> bool:
 def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``job`` as its author wrote it, if its template names a node, or else unchanged.
 
-    Only the parallelism counts as if it were absent. Its author can raise it again at any time, and
-    the new pods cannot be held back.
+    The parallelism is the exception: it counts as if it were absent. Its author can raise it again
+    at any time, and the new pods cannot be held back.
     """
     if pinned_node(job) is None:
         return job

@@ -1,8 +1,7 @@
-"""PlacementReviews: what somebody asks, read from the object's spec and checked.
+"""PlacementReviews: a request for a placement, read from the object's spec and checked.
 
-Called by the webhook, which refuses what cannot be read and writes down who asks
-(``spec.asker``), and by the worker, which answers. The definition is
-``chart/crds/placementreviews.yaml``. Pure.
+The webhook calls it, refuses what cannot be read and records the requester (``spec.asker``). The
+worker calls it and answers. The definition is ``chart/crds/placementreviews.yaml``. Pure.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _WAYS = "spec.fluxJob (a name), spec.manifest (a Job or Pod) or spec.jobspec"
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, as the API server told at admission; what a SubjectAccessReview takes."""
+    """The user that asks, as authenticated at admission, in terms of a SubjectAccessReview."""
 
     username: str = ""
     uid: str = ""
@@ -45,7 +44,7 @@ class Asker:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The form of ``spec.asker``."""
+        """Return the form of ``spec.asker``."""
         found: dict[str, Any] = {"username": self.username}
         if self.uid:
             found["uid"] = self.uid
@@ -68,8 +67,11 @@ def read_asker(found: Mapping[str, Any]) -> Asker:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to be different; None is as it is. ``within`` is a level's name, or empty: anywhere.
-    ``requests`` are base units of each pod, ``duration_s`` 0 is without limit."""
+    """The requested changes. None means unchanged.
+
+    ``within`` is a level's name, or empty: anywhere. ``requests`` are base units of each pod.
+    ``duration_s`` 0 is without limit.
+    """
 
     size: int | None = None
     duration_s: int | None = None
@@ -80,16 +82,16 @@ class Changes:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is to be different."""
+        """Tell whether there are no changes."""
         return self == Changes()
 
     def apply(self, jobspec: Jobspec) -> Jobspec:
-        """The request with these changes.
+        """Return the request with these changes.
 
         Raises
         ------
         InvalidInput
-            It has nothing that could be changed so.
+            The request has nothing that could be changed like this.
         """
         for name, amount in self.requests.items():
             jobspec = _with_amount(jobspec, name, amount)
@@ -104,11 +106,11 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A review as it was asked.
+    """A review as requested.
 
-    ``request`` is what a manifest or a jobspec says, None where only a FluxJob is named; changes
-    are made to it already. ``wishes`` are a manifest's, ``priority`` is what it asks for, or has by
-    ``priority_class``, where that alone decides.
+    ``request`` is that of a manifest or a jobspec, with the changes applied. None if only a FluxJob
+    is named. ``wishes`` are a manifest's. ``priority`` is the requested one, or the one of
+    ``priority_class`` if that alone decides.
     """
 
     fluxjob: str | None
@@ -127,7 +129,7 @@ def read_review(spec: Mapping[str, Any], site: Site) -> Asked:
     Raises
     ------
     InvalidInput
-        It cannot be used; ``where`` is the field's path.
+        It cannot be used. ``where`` is the field's path.
     """
     for name in sorted(spec.keys() - set(_FIELDS)):
         raise InvalidInput(
@@ -198,7 +200,7 @@ def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
             error.message, where=place, value=error.value, hint=error.hint
         ) from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # No API server has looked at it yet: anything may stand anywhere.
+        # No API server has checked it yet: any field may have any type.
         raise InvalidInput(
             f"is no {kind.name} that an API server would take ({error!r})",
             where=where,
@@ -215,7 +217,7 @@ def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
 
 
 def _deciding_class(kind: Kind, workload: Mapping[str, Any], wishes: Wishes) -> str | None:
-    """The PriorityClass of its pods, unless somebody's word goes before it."""
+    """Return the PriorityClass of its pods, unless another setting takes precedence."""
     spec = kind.pod_spec(workload)
     if wishes.priority is not None or spec.get("priority"):
         return None
@@ -324,7 +326,7 @@ def _with_size(jobspec: Jobspec, size: int) -> Jobspec:
 
 
 def begin_at_s(wishes: Wishes, now: int) -> int | None:
-    """When a manifest that is submitted ``now`` may start at the earliest, if it says so."""
+    """Return the earliest start of a manifest that is submitted ``now``, or None."""
     if wishes.begin is None:
         return None
     return math.ceil(wishes.begin.resolve(now))

@@ -1,6 +1,6 @@
-"""Pod objects as data, whosever they are: facts, gates, owners, templates.
+"""Pod objects as data, managed or not: facts, gates, owners, templates.
 
-Called by the kinds of workloads and by whoever follows pods.
+Called by the kinds of workloads and by the code that follows pods.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from fluxqueue.workload import labels
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
 )
-"""``status.reason`` of a pod that its node's kubelet refused, beside ``OutOf<resource>``."""
+"""Values of ``status.reason`` of a pod that its kubelet refused, beside ``OutOf<resource>``."""
 
 
 USES = "fluxqueueUses"
-"""Where the controller notes, in what it keeps of a running pod's status, what that asks for."""
+"""Field in the stored status of a running pod in which the controller keeps its request."""
 
 KILLED = "fluxqueueKilled"
-"""Where the controller notes, in what it keeps of an ended pod's status, that it ``was_killed``."""
+"""Field in the stored status of an ended pod in which the controller keeps ``was_killed``."""
 
 
 def pod_fact(pod: Mapping[str, Any]) -> PodFact:
-    """Read any pod of ours; ``is_gated`` means by *our* gate, whoever else has one on it."""
+    """Read any managed pod. ``is_gated`` refers to fluxqueue's gate only, not to other gates."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     return PodFact(
         uid=meta["uid"],
@@ -44,15 +44,15 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:
-    """Whether it ended by itself; of pods in the form in which the controller keeps them."""
+    """Tell whether it ended by itself. The input is a pod as the controller stores it."""
     fact = pod_fact(pod)
     return fact.is_terminal and not fact.is_killed
 
 
 def was_killed(pod: Mapping[str, Any]) -> bool:
-    """Whether the deletion of a pod was asked for before its containers ended.
+    """Tell whether the deletion of a pod was requested before its containers ended.
 
-    Deleting a pod that has ended takes effect without a grace period. The API server keeps the time
+    The deletion of an ended pod takes effect without a grace period. The API server keeps the time
     of the first request: ``deletionTimestamp`` less the grace period, in whole seconds.
     """
     meta, status = pod["metadata"], pod.get("status") or {}
@@ -79,7 +79,7 @@ def _is_refused(status: Mapping[str, Any]) -> bool:
 
 
 def gate_index(spec: Mapping[str, Any]) -> int | None:
-    """Find our gate among ``spec.schedulingGates``; None where it is not."""
+    """Return the index of fluxqueue's gate in ``spec.schedulingGates``, or None."""
     for number, gate in enumerate(spec.get("schedulingGates") or ()):
         if gate.get("name") == labels.GATE:
             return number
@@ -87,13 +87,13 @@ def gate_index(spec: Mapping[str, Any]) -> int | None:
 
 
 def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Give the pod spec in the template of a workload's ``spec``, empty where it has none."""
+    """Return the pod spec in the template of a workload's ``spec``, or empty if it has none."""
     found: Mapping[str, Any] = (spec.get("template") or {}).get("spec") or {}
     return found
 
 
 def controller_owner(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Give the owner reference with ``controller: true``, if any."""
+    """Return the owner reference with ``controller: true``, if any."""
     for owner in obj["metadata"].get("ownerReferences") or ():
         if owner.get("controller"):
             found: Mapping[str, Any] = owner
@@ -103,7 +103,7 @@ def controller_owner(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _completion_index(meta: Mapping[str, Any]) -> int | None:
     text = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
-    # Anybody may write this annotation on a pod of theirs; the rows take an int32.
+    # Any user can write this annotation on a pod of their own. The rows accept an int32.
     if text is None or len(text) > DIGITS_MAX or not (text.isascii() and text.isdigit()):
         return None
     return int(text) if int(text) <= INDEX_MAX else None

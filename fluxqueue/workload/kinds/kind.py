@@ -184,8 +184,9 @@ class Kind(ABC):
         return None
 
     def gathering(self, workload: Object) -> Gathering | None:
-        """Return how far the group is from complete, if its pods arrive one by one before the
-        start.
+        """Return how far it is from complete, or None.
+
+        This is for workloads with pods that arrive one by one before the start.
         """
         return None
 
@@ -240,8 +241,9 @@ class Kind(ABC):
     # --- how is it released -------------------------------------------------------------------
 
     def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
-        """Return the patch that releases the suspended object of this UID
-        (``gates.release_patch``).
+        """Return the patch that releases the suspended object of this UID.
+
+        See ``gates.release_patch``.
         """
         return release_patch(uid, is_pinned=is_pinned)
 
