@@ -58,7 +58,10 @@ _OURS = frozenset(
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
 HINTS_MAX = 5
-"""Maximum number of unknown keys with a search for the nearest known key, which is expensive."""
+"""Maximum number of unknown keys with a search for the nearest known key.
+
+The search costs more than to read a value.
+"""
 
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -263,7 +266,7 @@ def _collect(
 def _misplaced(
     key: str, where: str, value: str, other_place: str, *, has_hint: bool = True
 ) -> InvalidInput | None:
-    """Return why a key that is not read here is wrong here, or None if the key is not fluxqueue's."""
+    """Return why a key is wrong here, or None if fluxqueue itself writes it."""
     if key in ANNOTATIONS | LABELS:
         hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
         return InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)

@@ -61,11 +61,11 @@ def hold_pod(
 
 
 def hold_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membership) -> Patch:
-    """Return the admission patch for a BatchJob whose pods start with those of other workloads.
+    """Return the admission patch for a BatchJob that starts together with other workloads.
 
-    Its pods are created, gated and marked. The BatchJob is not suspended, or its pods could never
-    be counted. Its template receives what its pods must know: wishes, submitter, and its deadline,
-    which counts from a pod's start.
+    Its pods belong to a wider group. They are created, gated and marked. The BatchJob is not
+    suspended, or its pods could never be counted. Its template receives what its pods must know:
+    wishes, submitter, and its deadline, which counts from a pod's start.
     """
     template = (job.get("spec") or {}).get("template") or {}
     pod_spec = template.get("spec") or {}

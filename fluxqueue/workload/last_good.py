@@ -1,8 +1,8 @@
-"""Reading a workload after its author has changed it into something that cannot be used.
+"""Read a workload after its author has changed it into something that cannot be used.
 
-Admission looks at creation, so a later edit can spoil an annotation or what the pods ask for. Of a
-bad value the last good value of that one key counts, or its default where there was none. All
-other values are applied. Called by the controller where the plain reading has failed. Pure.
+Admission checks the creation only, so a later edit can spoil an annotation or the pods' request.
+For a bad value the last good value of that key counts, or its default if there was none. All other
+values are applied. The controller calls it if the plain reading has failed. Pure.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.site import Site
 
 TRIES_MAX = 8
-"""Readings of one object: a request may cost as much as admission allows for one."""
+"""Maximum readings of one object. One reading may cost as much as admission allows."""
 
 FAULTS_MAX = 20
-"""Faults of one workload that are reported: an object may carry thousands of unknown keys."""
+"""Maximum reported faults of one workload. An object may carry thousands of unknown keys."""
 
 LAST_REQUEST = "the last request that could be read counts"
 
@@ -36,9 +36,9 @@ _KEY = re.compile(r"\[(fluxqueue/[^\]]{1,253})\]")
 class Mended:
     """What can be read of a spoilt workload.
 
-    ``workload``: with every bad annotation replaced or left out, so that its wishes can be read.
+    ``workload``: every bad annotation is replaced or left out, so that its wishes can be read.
     ``request``, ``further``: as of its kind. ``request`` is None if it cannot be read, and
-    ``faults`` say why. ``said``: what its author says that counts, by key.
+    ``faults`` give the reason. ``said``: the author's values that count, by key.
     """
 
     workload: Object
@@ -50,14 +50,14 @@ class Mended:
 
 @dataclass(slots=True)
 class _Bad:
-    """Keys that are not used as they stand: what counts instead, and why."""
+    """Keys with values that cannot be used: the replacements, and the reasons."""
 
     past: Mapping[str, str]
     values: dict[str, str | None] = field(default_factory=dict)
     errors: dict[str, Exception] = field(default_factory=dict)
 
     def blame(self, key: str, error: Exception) -> bool:
-        """Use the last good value of a key, then its default. False where both have failed."""
+        """Use the last good value of a key, then its default. False if both have failed."""
         if not key or (key in self.values and self.values[key] is None):
             return False
         is_first = key not in self.values
@@ -66,7 +66,7 @@ class _Bad:
         return True
 
     def mend(self, workload: Object) -> Object:
-        """The workload with what counts in the place of what does not."""
+        """Return the workload with replacements for the values that cannot be used."""
         return kind_of(workload).with_metas(workload, self._mend) if self.values else workload
 
     def _mend(self, meta: Object) -> Object:
@@ -79,7 +79,7 @@ class _Bad:
         return changed
 
     def faults(self) -> list[Fault]:
-        """One for each key, in words."""
+        """Return one fault for each key, in words."""
         found = []
         for key, error in islice(self.errors.items(), FAULTS_MAX):
             value = self.values[key]
@@ -91,14 +91,14 @@ class _Bad:
 
 
 def said_by(workload: Object) -> dict[str, str]:
-    """Return what the author of a workload says in annotations and labels, by key."""
+    """Return the author's values in annotations and labels of a workload, by key."""
     return values_of(kind_of(workload).metas(workload))
 
 
 def mend(workload: Object, past: Mapping[str, str], site: Site) -> Mended:
     """Read what can be read.
 
-    Parameters: ``past`` is what its author said when it could be read last (``Mended.said``).
+    Parameters: ``past`` has the author's values of the last successful reading (``Mended.said``).
 
     Raises
     ------
@@ -108,7 +108,7 @@ def mend(workload: Object, past: Mapping[str, str], site: Site) -> Mended:
     bad = _Bad(past)
     for key, error in faults_of(kind_of(workload).metas(workload)).items():
         bad.blame(key, error)
-    # A last good value may itself be none any more: of another version, or beside other keys.
+    # A last good value may be bad now: it is of another version, or conflicts with other keys.
     for key, error in faults_of(kind_of(workload).metas(bad.mend(workload))).items():
         bad.blame(key, error)
     trouble: Exception | None = None
@@ -128,7 +128,7 @@ def mend(workload: Object, past: Mapping[str, str], site: Site) -> Mended:
 def _without_request(
     workload: Object, past: Mapping[str, str], trouble: Exception | None
 ) -> Mended:
-    """Its pods ask for something that cannot be read: of its annotations all count that can."""
+    """Read a workload with an unreadable pod request. All readable annotations count."""
     bad = _Bad(past)
     for _ in range(2):
         for key, error in faults_of(kind_of(workload).metas(bad.mend(workload))).items():
@@ -157,7 +157,7 @@ def _read(workload: Object, site: Site) -> tuple[Jobspec, Jobspec | None]:
 
 
 def _key_in(error: Exception, workload: Object) -> str:
-    """The key that an error blames. Empty where it blames none that stands there."""
+    """Return the key that an error blames, or empty if the object has no such key."""
     found = _KEY.search(error.where) if isinstance(error, InvalidInput) else None
     stands = {key for _, meta in kind_of(workload).metas(workload) for key in _keys(meta)}
     return found[1] if found is not None and found[1] in stands else ""

@@ -46,7 +46,9 @@ def why_untouched(
 
 
 def is_managed(workload: Mapping[str, Any]) -> bool:
-    """Tell whether a stored object waits for fluxqueue: it has the gate (BatchJob: its template).
+    """Tell whether a stored object waits for fluxqueue: it has the gate.
+
+    For a BatchJob, its template has the gate.
 
     Labels do not decide. Otherwise the removal of a label would strand a gated object
     (``controller.observing.batch_jobs`` restores the label).
@@ -70,7 +72,7 @@ def has_our_marks(workload: Mapping[str, Any]) -> bool:
 
 
 def why_not_vouched(workload: Mapping[str, Any]) -> str | None:
-    """Return why a stored object with fluxqueue's marks bypassed admission, or None if it did not.
+    """Return why admission did not check a stored object with fluxqueue's marks, or None.
 
     The policy of the API server refuses such objects (chart/files/policies.yaml). This rule holds
     without the policy, too. In a group, each pod is checked by itself

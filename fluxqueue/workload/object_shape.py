@@ -22,7 +22,7 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """A single value: ``types`` in Python, ``name`` for people."""
+    """A single value: ``types`` in Python, ``name`` for users."""
 
     types: tuple[type, ...]
     name: str
@@ -30,7 +30,7 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """A list, or a map, whose members all have the shape ``each``."""
+    """A list, or a map, with members that all have the shape ``each``."""
 
     kind: type
     each: Any

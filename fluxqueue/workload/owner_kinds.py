@@ -78,7 +78,7 @@ class OwnerKind:
     It is set if the templates are in that object. ``hands_on``: paths of the labels that it copies
     to what it makes, each in some of its versions. ``list[key=value]`` is an element of a list.
     ``deadline``: path of the maximum run time (seconds), counted from its release. ``is_stamped``:
-    admission keeps the submitter in its templates, whatever account edits it
+    admission keeps the submitter in its templates, for edits by any account
     (``workload.submitter``).
     """
 

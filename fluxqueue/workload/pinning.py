@@ -72,7 +72,7 @@ def pinned_as(job: Mapping[str, Any]) -> int | None:
 def is_released(job: Mapping[str, Any]) -> bool:
     """Tell whether the template of ``job`` has the release: its node and its job number.
 
-    A user that writes both has the job managed, as with the gate. Admission removes the number.
+    If a user writes both, the job becomes managed, as with the gate. Admission removes the number.
     """
     return pinned_node(job) is not None and pinned_as(job) is not None
 

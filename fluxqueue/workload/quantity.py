@@ -1,7 +1,7 @@
 """Kubernetes quantities as exact integers: ``100m``, ``1.5``, ``2Gi``, ``1e3``.
 
-Called by ``workload.resources`` and ``workload.nodes``. Never goes through a float: a request that
-is one byte too large must be one byte too large here as well.
+Called by ``workload.resources`` and ``workload.nodes``. It never uses a float: a request that is
+one byte too large must be one byte too large here as well.
 
 Source of the format: ``k8s.io/apimachinery/pkg/api/resource.Quantity``.
 """
@@ -16,7 +16,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU
 
 MAX_UNITS = 2**63 - 1
-"""Kubernetes caps every quantity here, and a database integer ends here too."""
+"""Kubernetes' maximum of every quantity, and the maximum of a database integer."""
 
 _MAX_LENGTH = 64
 _MAX_EXPONENT = 40
@@ -33,8 +33,8 @@ _SCALES.update({f"{s}i": Fraction(1024 ** (i + 1)) for i, s in enumerate("KMGTPE
 def parse_quantity(value: object, *, where: str) -> Fraction:
     """Read a quantity exactly.
 
-    Parameters: ``value`` as it stands in the object (a string, or a bare number in hand-written
-    YAML); ``where`` is the field's path, for the message.
+    Parameters: ``value`` is the value in the object (a string, or a bare number in hand-written
+    YAML). ``where`` is the field's path, for the message.
 
     Raises
     ------
@@ -60,22 +60,23 @@ def parse_quantity(value: object, *, where: str) -> Fraction:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Fraction | None:
-    """Read ``text``, or give None. Cached: a cluster's quantities are few and come often."""
+    """Read ``text``, or return None. Cached: a cluster has few quantities, but they repeat."""
     match = _FORM.fullmatch(text)
     if match is None:
         return None
     amount = Fraction(match["sign"] + match["number"])
     if match["exponent"] is None:
         return amount * _SCALES[match["suffix"]]
-    # Beyond the bound the value is capped, or rounds up to one unit, whatever the exponent says.
+    # Beyond the bound the value is capped or rounds up to one unit, whatever the exponent.
     exponent = max(-_MAX_EXPONENT, min(_MAX_EXPONENT, int(match["exponent"])))
     scale: Fraction = Fraction(10) ** exponent
     return amount * scale
 
 
 def to_base_units(resource: str, value: object, *, where: str) -> int:
-    """Read the quantity of ``resource`` in base units, rounded up: millicores for ``cpu``, else
-    bytes or whole units; at most ``MAX_UNITS``.
+    """Return the quantity of ``resource`` in base units, rounded up, at most ``MAX_UNITS``.
+
+    Base units are millicores for ``cpu``, otherwise bytes or whole units.
 
     Raises
     ------
@@ -87,6 +88,6 @@ def to_base_units(resource: str, value: object, *, where: str) -> int:
 
 @lru_cache(maxsize=4096)
 def _as_units(amount: Fraction, units: int) -> int:
-    """Round up to whole base units. Cached as ``_parse`` is: each event of a running pod asks."""
+    """Round up to whole base units. Cached as ``_parse``: each event of a running pod uses it."""
     amount *= units
     return min(MAX_UNITS, -(-amount.numerator // amount.denominator))

@@ -1,4 +1,4 @@
-"""An object of a kind that is no entry: how rows, Events and patches reach it. Pure."""
+"""Reference to an object of a kind without entry, for rows, Events and patches. Pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What makes pods. ``resource``: its plural; ``suspend``: path of the field that keeps it from
-    having any, empty where it is not held by that.
+    """The object that makes pods.
+
+    ``resource``: its plural. ``suspend``: path of the field that prevents pods, empty if that field
+    does not hold it.
     """
 
     api_version: str
@@ -21,10 +23,10 @@ class Reference:
     suspend: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """As rows have it."""
+        """Return the form for rows."""
         return asdict(self)
 
 
 def read_reference(stored: Mapping[str, Any] | None) -> Reference | None:
-    """What ``Reference.to_json`` wrote; None where nothing was."""
+    """Read what ``Reference.to_json`` wrote, or return None if nothing was written."""
     return None if stored is None else Reference(**stored)

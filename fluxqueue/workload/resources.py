@@ -1,10 +1,10 @@
-"""What a pod asks of its node: the effective request, as the scheduler and the kubelet count it.
+"""What a pod asks of its node: the effective request, as the scheduler and kubelet count it.
 
-Called by ``workload.shape`` for managed workloads and by ``workload.nodes`` for foreign pods.
+Called by ``workload.shape`` for managed workloads and by ``workload.nodes`` for unmanaged pods.
 
-Source of the algorithm: ``k8s.io/component-helpers/resource.PodRequests`` (1.34), with the
-defaulting that the API server does for pods but not yet for pod templates: where a container names
-a limit and no request, the limit is the request.
+Source of the algorithm: ``k8s.io/component-helpers/resource.PodRequests`` (1.34). It includes a
+default that the API server sets for pods but not yet for pod templates. If a container has a limit
+and no request, the limit is the request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fluxqueue.workload.site import DEFAULT_CPU_M
 Amounts = dict[str, int]
 
 QUANTITIES_MAX = 10_000
-"""Containers and quantities of one managed pod together. Reading them takes some 0.2 s."""
+"""Maximum of containers and quantities in one managed pod. To read them takes some 0.2 s."""
 
 
 def effective_request(
@@ -28,8 +28,8 @@ def effective_request(
 ) -> Amounts:
     """Count what a managed pod with ``spec`` needs, resource name -> base units.
 
-    Parameters: ``where`` is the path of ``spec`` in its object, for messages; ``default_cpu_m``
-    (millicores) stands in where no cpu is asked for. ``pods: 1`` is always among the result.
+    Parameters: ``where`` is the path of ``spec`` in its object, for messages. ``default_cpu_m``
+    (millicores) counts if no cpu is requested. The result always contains ``pods: 1``.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def _check_number(spec: Mapping[str, Any], where: str) -> None:
 def raw_request(
     spec: Mapping[str, Any], *, where: str = "spec", status: Mapping[str, Any] | None = None
 ) -> Amounts:
-    """Count what a pod with ``spec`` needs by its own words; no cpu named means none counted.
+    """Count what a pod with ``spec`` requests itself. Without a cpu request, no cpu is counted.
 
     ``status`` (of a running pod) matters after an in-place resize: until the kubelet has made a
     container smaller, the larger amount is in use.

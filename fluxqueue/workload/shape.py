@@ -1,9 +1,8 @@
-"""From a pod spec and the author's wishes to a jobspec: one slot per pod.
+"""Convert a pod spec and the author's wishes to a jobspec: one slot per pod.
 
-Called by ``workload.kinds``, which know how many pods there are. The
-annotations ``within``, ``spread``, ``exclusive``, ``cores`` and ``prefer-within`` are spellings of
-the jobspec's own words, on the plain request as on an author's own (docs/user/jobspec.md has the
-table).
+Called by ``workload.kinds``, which know how many pods there are. The annotations ``within``,
+``spread``, ``exclusive``, ``cores`` and ``prefer-within`` are spellings of the jobspec's own words.
+They apply to the plain request and to an author's own (docs/user/jobspec.md has the table).
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ def build_request(
 ) -> Jobspec:
     """Describe ``count`` equal pods with ``spec``.
 
-    ``deadline_s`` is the enforced deadline and wins over the wished duration: it is what will
-    happen. A deadline of 0 (which Kubernetes allows) counts as one second.
+    ``deadline_s`` is the enforced deadline and wins over the wished duration, because it takes
+    effect in any case. A deadline of 0 (which Kubernetes allows) counts as one second.
 
     Raises
     ------
     InvalidInput
-        Something in ``spec`` cannot be read, or two wishes contradict each other; ``where`` of the
+        A value in ``spec`` cannot be read, or two wishes contradict each other. ``where`` of the
         error is the field's path.
     """
     needs = effective_request(spec, where=where, default_cpu_m=site.default_cpu_m)
@@ -90,7 +89,7 @@ def build_parts(
     Raises
     ------
     InvalidInput
-        As ``build_request``; an own jobspec, or ``spread`` of several parts, is refused.
+        As ``build_request``. An own jobspec, or ``spread`` of several parts, is refused.
     """
     if wishes.jobspec is not None:
         hint = "the pods themselves say what each of them needs"
@@ -125,8 +124,11 @@ def build_parts(
 
 
 def _duration_s(wishes: Wishes, deadline_s: int | None) -> int | None:
-    """Seconds that it may run. Kubernetes takes deadlines beyond an int32, which rows do not: such
-    a deadline, 68 years, counts as the longest one."""
+    """Return the maximum run time in seconds.
+
+    Kubernetes accepts deadlines beyond an int32, but rows do not. Such a deadline, 68 years, counts
+    as the longest one.
+    """
     return wishes.duration_s if deadline_s is None else min(MAX_INT32, max(1, deadline_s))
 
 
@@ -137,17 +139,17 @@ def _pool(name: str, amount: int) -> Resource:
 def _resources(
     wishes: Wishes, pools: Sequence[Resource], count: int, levels: Levels
 ) -> tuple[Resource, ...]:
-    """The tree: the author's own or one kind of slots, then what the annotations make of it."""
+    """Return the author's own tree or one kind of slots, after the annotations are applied."""
     if wishes.jobspec is not None:
         found = apply_jobspec(wishes.jobspec, pools, count, levels)
     else:
-        # Of a workload of no pods the slot stays, with a count of 0: it may be scaled up.
+        # The slot of a workload without pods stays, with a count of 0: it may be scaled up.
         found = (Resource(SLOT, Count(count, count), tuple(pools), label=LABEL),)
     return _shaped(found, wishes, levels)
 
 
 def _shaped(found: tuple[Resource, ...], wishes: Wishes, levels: Levels) -> tuple[Resource, ...]:
-    """What the annotations make of the tree."""
+    """Return the tree after the annotations are applied."""
     if wishes.has_whole_cores:
         found = tuple(map(_with_whole_cores, found))
     if wishes.is_spread:
@@ -167,7 +169,7 @@ def _with_whole_cores(resource: Resource) -> Resource:
 
 
 def _spread(resource: Resource, *, has_node: bool, wishes: Wishes) -> Resource:
-    """One slot on each node: the slots of the author's nodes must be single already."""
+    """Put one slot on each node: the slots of the author's nodes must be single already."""
     if not resource.is_slot:
         is_below = has_node or resource.type == NODE
         below = (_spread(one, has_node=is_below, wishes=wishes) for one in resource.with_)
@@ -191,7 +193,7 @@ def _with_whole_nodes(resource: Resource) -> Resource:
 
 
 def _within(resources: tuple[Resource, ...], level: str, wishes: Wishes) -> tuple[Resource, ...]:
-    """All below one vertex of ``level``."""
+    """Put all resources below one vertex of ``level``."""
     if level != NODE:
         return (Resource(level, Count(1, 1), resources),)
     nodes = sum(map(_count_nodes, resources))
@@ -216,7 +218,7 @@ def _contradiction(wishes: Wishes, key: str, message: str) -> InvalidInput:
 
 
 def _must_take_nodes(resources: Sequence[Resource], wishes: Wishes) -> bool:
-    """Whether slots lie on nodes that the tree does not name and that are to be taken whole."""
+    """Tell whether slots are on nodes that the tree does not name and must take whole."""
     own = wishes.jobspec is not None and wishes.jobspec.jobspec.is_node_exclusive
     return own or (wishes.is_exclusive and not all(map(_names_nodes, resources)))
 
@@ -228,7 +230,7 @@ def _names_nodes(resource: Resource) -> bool:
 
 
 def _tasks(resources: Sequence[Resource]) -> tuple[Task, ...]:
-    """One task per slot: the pod."""
+    """Return one task per slot: the pod."""
     found: dict[str, None] = {}
     stack = list(reversed(resources))
     while stack:
@@ -240,14 +242,14 @@ def _tasks(resources: Sequence[Resource]) -> tuple[Task, ...]:
 
 
 def check_levels(wishes: Wishes, levels: Levels) -> None:
-    """Refuse levels that this cluster does not have, or that cannot stand one below the other.
+    """Refuse levels that this cluster does not have, or that cannot be below each other.
 
-    Asked at admission only: what was admitted stays a request when the levels change.
+    Only admission calls this. An admitted request stays valid when the levels change.
 
     Raises
     ------
     InvalidInput
-        Naming the annotation, or the place in the jobspec, and the levels there are.
+        The error names the annotation, or the place in the jobspec, and the existing levels.
     """
     names = [level.name for level in levels]
     own = () if wishes.jobspec is None else wishes.jobspec.levels
@@ -294,7 +296,7 @@ def _index(word: str, levels: Levels) -> int:
 
 
 def _level_name(word: str, levels: Levels) -> str:
-    """The level's name for an author's word; a word that is none is left for the matcher."""
+    """Return the level's name for an author's word. An unknown word is left for the matcher."""
     if word in NODE_WORDS:
         return NODE
     level = find_level(levels, word)
@@ -302,7 +304,7 @@ def _level_name(word: str, levels: Levels) -> str:
 
 
 def _narrowed(jobspec: Jobspec, own: Jobspec, levels: Levels) -> Jobspec:
-    """With the constraints of the author's jobspec beside the pod's."""
+    """Add the constraints of the author's jobspec to those of the pod."""
     where = _and(jobspec.where, own)
     return replace(
         jobspec,
@@ -323,12 +325,12 @@ def choose_priority(
 ) -> int:
     """Choose a priority: the annotation, else the pod's own, else its class's, else ``default``.
 
-    ``class_values`` maps names of PriorityClasses to their values; a class that is not (yet) among
+    ``class_values`` maps names of PriorityClasses to their values. A class that is not (yet) among
     them counts as ``default``.
     """
     if wishes.priority is not None:
         return wishes.priority
-    # Admission writes 0 on every pod without a class, so 0 is nobody's word.
+    # Admission writes 0 on every pod without a class, so 0 does not count as a choice.
     own = spec.get("priority")
     if own:
         return int(own)

@@ -1,7 +1,7 @@
-"""Spans of time as people write them: ``1d6h``, ``90s``. One parser, in one pass.
+"""Spans of time in human notation: ``1d6h``, ``90s``. One parser, in one pass.
 
 Called by ``starting`` (begin times) and ``annotations`` (durations). It reads each character once,
-so a text of any length costs as much as it is long. Pure.
+so the cost grows linearly with the length of the text. Pure.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import string
 
 DIGITS_MAX = 10
-"""Longest number in a span; ten digits hold more seconds than a deadline may have."""
+"""Longest number in a span. Ten digits hold more seconds than a deadline may have."""
 
 _SECONDS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 
 def read_span(text: str, *, may_end_bare: bool = False, is_ordered: bool = False) -> int | None:
-    """Return the sum of the parts in seconds; None where ``text`` is no span.
+    """Return the sum of the parts in seconds, or None if ``text`` is no span.
 
-    Parameters: ``may_end_bare`` lets the last number go without a unit (seconds); ``is_ordered``
-    asks for days, hours, minutes and seconds in this order, each once.
+    Parameters: ``may_end_bare`` allows the last number without a unit (seconds). ``is_ordered``
+    requires days, hours, minutes and seconds in this order, each once.
     """
     total_s, digits, last = 0, "", ""
     for character in text:

@@ -1,8 +1,8 @@
 """When a workload may start, as its author writes it: dependencies and a begin time.
 
-Called by ``annotations``. The grammar is Slurm's: ``afterok:a:b,afterany:c``; commas and blanks
-both separate, and what names no type continues the last one. Errors name field, value and the way
-out.
+Called by ``annotations``. The grammar is Slurm's: ``afterok:a:b,afterany:c``. Commas and blanks
+both separate. An item without a type continues the last one. Errors name the field, the value and
+the fix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.dependency import DependencyKind
 from fluxqueue.workload.spans import read_span
 
 DEPENDENCIES_MAX = 100
-"""Edges of one workload."""
+"""Maximum number of edges of one workload."""
 DEPENDS_ON_MAX = 40_000
 """Longest text that names them (characters). A name has 253 at most."""
 
@@ -42,24 +42,24 @@ class Dependency:
     job: str
 
     def to_json(self) -> dict[str, str]:
-        """The form of the FluxJob's ``spec.dependsOn`` and of the row."""
+        """Return the form of the FluxJob's ``spec.dependsOn`` and of the row."""
         return {"type": str(self.kind), "job": self.job}
 
 
 @dataclass(frozen=True, slots=True)
 class BeginTime:
-    """Not before: epoch seconds, or seconds after the workload's creation."""
+    """The earliest start: epoch seconds, or seconds after the workload's creation."""
 
     at_s: int | None = None
     after_s: int | None = None
 
     def resolve(self, created_at_s: int) -> int:
-        """Epoch seconds for a workload that was created at ``created_at_s``."""
+        """Return epoch seconds for a workload that was created at ``created_at_s``."""
         return self.at_s if self.at_s is not None else created_at_s + (self.after_s or 0)
 
 
 def parse_depends_on(text: str, where: str) -> tuple[Dependency, ...]:
-    """Read ``afterok:a,b afterany:c``; naming an edge twice is naming it once.
+    """Read ``afterok:a,b afterany:c``. Repeated edges count once.
 
     Raises
     ------
@@ -103,8 +103,8 @@ def parse_begin_time(text: str, where: str) -> BeginTime:
     Raises
     ------
     InvalidInput
-        It is something else, has no zone, lies more than ten years after the creation, or is a
-        time that no FluxJob and no row can hold.
+        It is something else, has no zone, is more than ten years after the creation, or is a time
+        that no FluxJob and no row can hold.
     """
     said = text.strip()
     # Each step consumes what it has read, so that no text is read twice.
@@ -129,7 +129,7 @@ def parse_begin_time(text: str, where: str) -> BeginTime:
 
 
 def _relative(span: str, text: str, where: str) -> int:
-    """Seconds from now; a number without a unit counts seconds and comes last."""
+    """Return seconds from now. A number without a unit counts seconds and comes last."""
     after_s = read_span(span, may_end_bare=True)
     if after_s is None:
         raise _no_begin_time(text, where)

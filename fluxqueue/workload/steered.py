@@ -1,8 +1,8 @@
-"""What people may change of a FluxJob: read from its spec, and what admission says to a change.
+"""What users may change of a FluxJob: read from its spec, and checked at admission.
 
-Called by the webhook, which writes down who changed what (``spec.steeredBy``), and by the
-controller, which carries it into rows. Pure. Everything else in the spec is what the workload asks
-for; to change that, its author changes the workload.
+Called by the webhook, which records the user of each change (``spec.steeredBy``), and by the
+controller, which copies the change into rows. Pure. Everything else in the spec is the request of
+the workload. To change that, its author changes the workload.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ONLY_WAITING = {
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """What was changed by hand: values by field as they are now, and who changed each last.
+    """Spec changes by users: current values by field, and the last user of each change.
 
-    A field that was changed and is now absent has no value: what its author said holds again.
+    A field that was changed and is now absent has no value: the author's value holds again.
     """
 
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Steered:
 
 
 def read_steered(fluxjob: Mapping[str, Any]) -> Steered | None:
-    """Read what was changed by hand; None where nothing ever was."""
+    """Read the spec changes by users, or return None if there never were any."""
     spec = fluxjob.get("spec") or {}
     by = spec.get(STEERED_BY)
     if not by:
@@ -49,13 +49,13 @@ def read_steered(fluxjob: Mapping[str, Any]) -> Steered | None:
 
 
 def changes_by_hand(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Check what somebody changes of a FluxJob; give the fields that he steers by.
+    """Check a user's change of a FluxJob, and return the steerable fields that it changes.
 
     Raises
     ------
     InvalidInput
-        Something is changed that is not his to change, or can do nothing in its state; names
-        field, value and way out.
+        The user must not change a field, or the change has no effect in its state. The error names
+        the field, the value and the fix.
     """
     before, after = old.get("spec") or {}, new.get("spec") or {}
     changed = [
@@ -100,5 +100,5 @@ def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
 
 
 def _as_json(value: Any) -> Any:
-    """A value as its author wrote it."""
+    """Return a value as its author wrote it."""
     return str(value).lower() if isinstance(value, bool) else value
