@@ -24,7 +24,7 @@ _READINESS_TAINTS = frozenset(
 )
 """Taints that Kubernetes adds to express ``is_up`` and ``is_schedulable``.
 
-As taints they would make a node that is cordoned for an hour count as one that never fits.
+Read as taints, they would make a node that is cordoned for an hour count as one that never fits.
 """
 
 

@@ -2,8 +2,8 @@
 
 Called by the webhook. ``Submitters.submitter`` names the user that a new workload counts for.
 ``stamp_templates`` writes that user into the templates from which the cluster's controllers make
-pods and Jobs, so that each pod carries the user without a look-up. A policy of the API server
-guards these templates (chart/files/policies.yaml). Without the policy no template is believed:
+pods and Jobs. So each pod carries the user without a look-up. A policy of the API server guards
+these templates (chart/files/policies.yaml). Without the policy no template is trusted:
 ``Submitters.controllers`` is empty then. Pure.
 """
 
@@ -34,11 +34,11 @@ _STAMP: Path = (*_ANNOTATIONS, labels.USER)
 
 @dataclass(frozen=True, slots=True)
 class StampedKind:
-    """A kind whose templates carry the submitter.
+    """A kind with templates that carry the submitter.
 
     ``templates``: paths of the objects with the ``metadata`` that pods or Jobs get. ``unused``:
-    paths of templates where a user is never believed, so no user may stand there. ``rolls_out``:
-    a change of its template replaces its pods. ``is_foreign``: its controller is no part of
+    paths of templates where a user is never trusted, so no user may stand there. ``rolls_out``: a
+    change of its template replaces its pods. ``is_foreign``: its controller is no part of
     Kubernetes, so an administrator must have named that controller's account.
     """
 
@@ -70,13 +70,13 @@ STAMPED: Mapping[tuple[str, str], StampedKind] = {
 
 @dataclass(frozen=True, slots=True)
 class Submitters:
-    """Which accounts speak for a user.
+    """Accounts that act for a user.
 
     Parameters
     ----------
-    controllers : accounts that hand on the user in a template. Empty: no template is believed.
+    controllers : accounts that copy the user from a template. Empty: no template is trusted.
     accounts : accounts of GitOps tools. What they make counts for the user that ``annotation``
-        names.
+    names.
     annotation : key of that annotation. It is ignored on what other accounts make.
     """
 

@@ -129,8 +129,7 @@ class BatchJobKind(Kind):
         )
 
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
-        """Return the result that the Job controller reported, or would have reported for these
-        pods.
+        """Return the result that the Job controller reported, or would have reported.
 
         A BatchJob may be deleted between the end of its last pod and ``Complete``. It may also be
         deleted between that end and ``SuccessCriteriaMet`` or ``FailureTarget``, which already

@@ -166,7 +166,7 @@ class Kind(ABC):
         class_values: Mapping[str, int] | None = None,
         default: int = DEFAULT_PRIORITY,
     ) -> int:
-        """Choose its priority; see ``shape.choose_priority``.
+        """Choose its priority, as ``shape.choose_priority`` does.
 
         Raises
         ------

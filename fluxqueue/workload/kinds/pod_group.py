@@ -138,7 +138,7 @@ class PodGroupKind(Kind):
         return any(pod_fact(pod).is_gated for pod in workload["members"].values())
 
     def made_by(self, workload: Object) -> str | None:
-        """Return the owner to delete, or None if only BatchJobs make its pods.
+        """Return the owner to delete, or None if its pods have no owner except BatchJobs.
 
         BatchJobs are deleted with their group. Any other owner belongs to its author.
         """

@@ -246,11 +246,11 @@ class SuspendedOwnerKind(Kind):
         )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
-        """Return its progress. Pods that succeeded and are not made again are not counted as
-        wanted.
+        """Return its progress.
 
-        It ends when its status reports the end. If its kind reports none, it ends when all pods
-        have succeeded.
+        It wants as many pods as its request has, without those that succeeded and are not made
+        again. It ends when its status reports the end. If its kind reports none, it ends when all
+        pods have succeeded.
         """
         wanted = _wanted(workload)
         return WorkloadFact(
