@@ -266,7 +266,7 @@ def reason_of(
 ) -> str:
     """Return the one-word reason of a FluxJob's state, for conditions and Events alike.
 
-    Each obstacle of a pending job has its own word, and a change of the word emits an event. The
+    Each obstacle of a pending job has its own word, and a change of the word is reported. The
     message shows how much is missing. A job that waits only for capacity is ``Queued``.
     """
     word = REASONS.get(state, str(state))

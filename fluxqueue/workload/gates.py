@@ -348,7 +348,7 @@ def ungate_patch(
     Parameters
     ----------
     to : the chosen node. If it has no hostname, a pod with affinity of its own needs
-    ``narrow_patch``.
+        ``narrow_patch``.
     jobid, nodes : written as label and annotation for users. ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
     """

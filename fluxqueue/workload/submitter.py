@@ -76,7 +76,7 @@ class Submitters:
     ----------
     controllers : accounts that copy the user from a template. Empty: no template is trusted.
     accounts : accounts of GitOps tools. What they make counts for the user that ``annotation``
-    names.
+        names.
     annotation : key of that annotation. It is ignored on what other accounts make.
     """
 

@@ -295,7 +295,7 @@ def wanted(job: Mapping[str, Any], succeeded: Iterable[int | None] = ()) -> int:
     Parameters
     ----------
     succeeded : completion index of each pod seen to have succeeded, one item for each pod. Status
-    counts them a little later.
+        counts them a little later.
     """
     spec, status = job["spec"], job.get("status") or {}
     parallelism = _number(spec, "parallelism", 1)

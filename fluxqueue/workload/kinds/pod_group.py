@@ -230,13 +230,13 @@ def assemble(
     ----------
     fluxjob : name of its FluxJob.
     created, version : when it was found, and the resourceVersion that orders groups within that
-    second.
+        second.
     made_by : the object that makes its pods. ``name`` is then the name of that object. None if the
-    pods name the group.
+        pods name the group.
     spec : ``minimum`` and ``maximum`` (pods, None as in ``groups.Membership``). If known, also
-    ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. With ``made_by`` also
-    ``complete``: no more pods are expected. And ``arriving_s``: an arrival window (seconds)
-    determines the pods that start.
+        ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. With ``made_by``
+        also ``complete``: no more pods are expected. And ``arriving_s``: an arrival window
+        (seconds) determines the pods that start.
     members : its pods by UID. May change later.
     slot_kinds : kind of slot by pod UID. May change later.
     jobs : BatchJobs that make some of its pods, by UID.
