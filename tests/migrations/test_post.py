@@ -148,7 +148,7 @@ def test_the_command_line_says_what_is_left_out(url: str) -> None:
         assert result.exit_code == 0, result.output
         return result.output
 
-    hint = f"left out: {POST} (post); this release works without."
+    hint = f"left out: {POST} (post). This release works without them."
     assert run("upgrade", "--pre").startswith(f"revision {PRE}\n{hint}")
     assert run("current").startswith(f"revision {PRE}, newest {POST}\n{hint}")
     assert run("check").startswith(f"the database and the code agree\n{hint}")

@@ -67,7 +67,7 @@ def test_what_is_taken_is_read_and_decided_and_holds_up_nobody(job: dict[str, An
     assert read == request
     matcher = _matcher()
     plain = BATCH_JOB.to_request(batch_job(parallelism=1, completions=1))
-    queue = [PendingJob("first", 1, 0, read), PendingJob("behind", 2, 0, plain)]
+    queue = [PendingJob("first", 1, 0, read), PendingJob("behind", 2, 0, plain, user="another")]
     failed: list[Any] = []
     possible, never = split_unsatisfiable(matcher, queue, {}, failed)
     decisions = run_cycle(matcher, possible, queue_policy("easy"), now=0)

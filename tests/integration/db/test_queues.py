@@ -229,12 +229,12 @@ async def test_each_queue_is_seen_to_its_own_depth(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=4, is_up=False))
     await see_queues(rows, queue("wide", priority=100), queue("narrow", queueDepth=1))
     big = request(2, cpu=4, duration_s=60, is_spread=True)
-    await rows.see(*(job(f"w{n}", "wide", big) for n in range(10)))
+    await rows.see(*(job(f"w{n}", "wide", big) for n in range(30)))
     await rows.see(*(job(f"n{n}", "narrow") for n in range(6)))
     await rows.match()
     states = await rows.states()
     assert [states[f"n{n}"] for n in range(6)] == ["Allocated"] * 4 + ["Reserved", "Pending"]
-    assert (await told(rows, "w9"))[1] == "", "too far back to be looked at"
+    assert (await told(rows, "w29"))[1] == "", "too far back to be looked at"
 
 
 async def test_priority_is_bounded_and_its_parts_are_stored(rows: Rows) -> None:
