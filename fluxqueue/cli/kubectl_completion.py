@@ -17,7 +17,7 @@ _VARIABLE = "_FLUXQUEUE_COMPLETE"
 
 
 def for_kubectl() -> None:
-    """Print the words, and that no file names are to be offered."""
+    """Print the words, and tell kubectl to offer no file names."""
     from fluxqueue.cli.main import app
 
     # The format for fish (word, tab, description) is what Cobra's protocol needs.

@@ -235,7 +235,7 @@ def decide(scene: Scene, question: Question) -> Outcome:
     ahead = ahead_of(scene, job)
     with as_last_planned(scene, job.uid):
         own = ahead.decide(job)
-    # Jobs behind it may get another start that is no later, which may free nodes for it. Only a
+    # Jobs behind it may get another reservation, no later than theirs, which frees nodes. Only a
     # whole cycle finds that, so it is tried if the promises behind are few.
     if own.verdict is Verdict.NOW or not 0 < len(_promised_behind(scene, job)) <= REPLANNED_MAX:
         return own
@@ -273,7 +273,7 @@ def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
 def _replanned(scene: Scene, job: PendingJob) -> Outcome:
     """Run a whole cycle with the request in its turn, and return its outcome.
 
-    Jobs behind it that have a reservation may get another one, which is no later.
+    Jobs behind it with a reservation may get another one with the same start or an earlier one.
     """
     queue = [one for one in scene.queue if one.uid != job.uid]
     at = bisect_left(queue, turn(job), key=turn)

@@ -164,7 +164,7 @@ def check_levels(levels: Sequence[Level], where: str) -> None:
             )
         for word in level.labels:
             _check_word(word, where)
-        # The label of a level may be its own name, which is no conflict.
+        # The label of a level may be its own name without a conflict.
         for word in (level.name, *(label for label in level.labels if label != level.name)):
             if word in seen:
                 raise InvalidSettings(

@@ -156,7 +156,7 @@ class LeaseElector:
                 await asyncio.sleep(min(self._renew_s, self._trust_left_s()))
                 await self._renew_until_trusted()
         finally:
-            # Cancellation passes here too: work that was started must be told to stop.
+            # Cancellation passes here too: work that was started must stop.
             if self._held is not None and not self.is_leader:
                 self._held = None
             logger.info("no longer leading action=lose lease=%s", self._name)

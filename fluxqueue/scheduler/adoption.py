@@ -42,7 +42,7 @@ class PlacedPod:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedSlot:
-    """A slot as it is to be stored.
+    """A slot as it must be stored.
 
     ``pod_uid`` is None if no pod holds the slot. ``index`` is the completion index that owns the
     slot, if that is known. ``kind`` is the label of its kind of slots, empty if all are equal.

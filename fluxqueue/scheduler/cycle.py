@@ -608,7 +608,7 @@ class _Walk:
             return False
         candidates = [one for one in self._preemptions.candidates if one.uid not in self._leaving]
         found = make_way(self.matcher, head, candidates, self.now)
-        # Check the limits before a victim is told to leave: it would end for nothing.
+        # Check the limits before a victim is asked to leave: it would end for nothing.
         if found is None or self._why_over(line, job, len(set(found[1].nodes))) is not None:
             return False
         making_way, claim = found

@@ -48,7 +48,7 @@ TOLERANCE_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What a waiting job is told.
+    """What the status of a waiting job shows.
 
     ``expected_start`` is in epoch seconds, None if unknown. ``kept_back`` is the kind of what the
     job waits for, None for nodes or its turn. ``position`` is its place in its queue from 1,
@@ -62,7 +62,7 @@ class Outlook:
     placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
-        """Return whether a job that was told ``told`` needs no update."""
+        """Return whether a status that shows ``told`` needs no update."""
         said = (self.reason, self.kept_back, self.position)
         if said != (told.reason, told.kept_back, told.position):
             return False

@@ -116,7 +116,7 @@ def history(
     view: ViewUrl = "",
     token: Token = "",
 ) -> None:
-    """Show what happened to a job, and who did it. Works for jobs that ended long ago, too.
+    """Show what happened to a job, and which user or part did it. It may have ended long ago.
 
     Examples:
 

@@ -2,7 +2,7 @@
 
 It runs while the user types. So it reads only as many pages as a moment allows, waits little, and
 stays silent on every error. The words typed so far select cluster and namespace. No API server
-finds names by their prefix. If there are very many, some may not be offered, and the user is told
+finds names by their prefix. If there are very many, some may not be offered, and a last word says
 that there are more.
 """
 
