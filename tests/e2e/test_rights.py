@@ -21,6 +21,7 @@ import pytest_asyncio
 
 from fluxqueue.db.life.steering import cancel, requeue
 from fluxqueue.errors import NotFound
+from fluxqueue.jobspec.bounds import BUILT
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.install import read_user
 from fluxqueue.kube.resources import (
@@ -336,13 +337,17 @@ async def until_owner(space: Space, name: str) -> None:
 
 
 async def _what_passed_by_admission_is_reported(rights: RightsWorld) -> None:
-    """A Job as stored elsewhere, with nonsense in an annotation, where there is no admission."""
+    """A Job as stored elsewhere, with more values than a request may have, without admission."""
     space = await make_space(rights.world, {"fluxqueue/managed": "false"})
-    body = job("nonsense", wishes={"duration": "soon"}, suspend=True)
+    body = job("boundless", suspend=True)
     # Whole as admission stores it, or the policies refuse it.
     body["metadata"].setdefault("labels", {})[MANAGED] = "true"
     body["metadata"]["annotations"][USER] = await read_user(space.client)
     inner = body["spec"]["template"]
+    pools = [f"pool-{n}" for n in range(2 * BUILT.parts)]
+    named = {"matchExpressions": [{"key": "pool", "operator": "In", "values": pools}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [named]}}
+    inner["spec"]["affinity"] = {"nodeAffinity": required}
     inner["spec"]["schedulingGates"] = [{"name": GATE}]
     inner.setdefault("metadata", {}).setdefault("labels", {})[MANAGED] = "true"
     await space.create(body)
