@@ -24,7 +24,7 @@ from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from fluxqueue.workload.pods import gate_index
 
 GOAL_S = 0.5
@@ -45,7 +45,7 @@ REST_S = 1.0
 Times = dict[str, float]
 
 
-class Stopwatch:
+class LatencyStopwatch:
     """When each Job reached each stage, seconds of the monotonic clock."""
 
     def __init__(self, pods: int) -> None:
@@ -59,7 +59,7 @@ class Stopwatch:
         self.times.setdefault(name, {}).setdefault(stage, time.monotonic())
         self.changed.set()
 
-    def see(self, resource: Resource, obj: dict[str, Any]) -> None:
+    def see(self, resource: ApiResource, obj: dict[str, Any]) -> None:
         """Read the stages off one observed object."""
         name = obj["metadata"]["name"]
         status = obj.get("status") or {}
@@ -88,7 +88,7 @@ class Stopwatch:
             self.reached(job, "Running")
 
 
-async def _watch(client: KubeClient, resource: Resource, stopwatch: Stopwatch) -> None:
+async def _watch(client: KubeClient, resource: ApiResource, stopwatch: LatencyStopwatch) -> None:
     version = (await client.list(resource, NAMESPACE)).resource_version
     while True:
         async for event in client.watch(resource, NAMESPACE, resource_version=version):
@@ -115,7 +115,7 @@ def _job(name: str, pods: int) -> dict[str, Any]:
 
 async def measure(client: KubeClient, *, jobs: int, pods: int) -> dict[str, list[float]]:
     """Run ``jobs`` Jobs of ``pods`` pods, one at a time; seconds since submission by stage."""
-    stopwatch = Stopwatch(pods)
+    stopwatch = LatencyStopwatch(pods)
     watches = [
         asyncio.create_task(_watch(client, resource, stopwatch))
         for resource in (JOBS, PODS, FLUXJOBS)

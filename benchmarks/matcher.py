@@ -25,7 +25,7 @@ from fluxqueue.fluxion.formats.jgf import read_jgf
 from fluxqueue.fluxion.formats.node_document import node_document
 from fluxqueue.fluxion.formats.writers import write
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
@@ -76,7 +76,7 @@ JOBS = {
 }
 
 
-class Clock:
+class Stopwatch:
     """The clock of all measurements: wall time, or processor time with ``--cpu``."""
 
     read: Callable[[], float] = staticmethod(perf_counter)
@@ -87,9 +87,9 @@ def rss_mib() -> int:
 
 
 def timed(call: Callable[[], object]) -> float:
-    started = Clock.read()
+    started = Stopwatch.read()
     call()
-    return Clock.read() - started
+    return Stopwatch.read() - started
 
 
 def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: float) -> list[str]:
@@ -98,28 +98,28 @@ def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: floa
     matches: list[float] = []
     failures: list[float] = []
     cancels: list[float] = []
-    deadline = Clock.read() + budget_s
+    deadline = Stopwatch.read() + budget_s
     number = 0
-    while Clock.read() < deadline:
+    while Stopwatch.read() < deadline:
         booked: list[int] = []
-        while Clock.read() < deadline:
+        while Stopwatch.read() < deadline:
             number += 1
-            started = Clock.read()
+            started = Stopwatch.read()
             try:
                 found = matcher.match(jobspec, number)
                 assert found is not None
                 write(found, "rv1_nosched")
             except InsufficientResources:
-                failures.append(Clock.read() - started)
+                failures.append(Stopwatch.read() - started)
                 break
-            matches.append(Clock.read() - started)
+            matches.append(Stopwatch.read() - started)
             booked.append(number)
         if not booked:
             break
         for one in booked:
-            started = Clock.read()
+            started = Stopwatch.read()
             matcher.cancel(one)
-            cancels.append(Clock.read() - started)
+            cancels.append(Stopwatch.read() - started)
     if not failures:
         failures = fail_when_full(graph, policy, jobspec)
     return [_ms(matches, 50), _ms(matches, 99), _ms(failures, 50), _ms(cancels, 50, digits=4)]
@@ -138,11 +138,11 @@ def fail_when_full(graph: ResourceGraph, policy: str, jobspec: Jobspec) -> list[
             pass
     failures: list[float] = []
     for _ in range(50):
-        started = Clock.read()
+        started = Stopwatch.read()
         try:
             matcher.match(jobspec, 0)
         except InsufficientResources:
-            failures.append(Clock.read() - started)
+            failures.append(Stopwatch.read() - started)
     return failures
 
 
@@ -227,7 +227,7 @@ def _change(
 ) -> None:
     """A change of the graph, and the match that finds it done."""
     change(what)
-    matcher.match(request, -1, verb=Verb.WITHOUT_ALLOCATING)
+    matcher.match(request, -1, verb=SearchVerb.WITHOUT_ALLOCATING)
 
 
 def bench_jgf(name: str) -> None:
@@ -254,10 +254,10 @@ def bench_bulk() -> None:
     graph = read_grug(GRUG.format(*GRAPHS["10000x64"]))
     for policy in ("first", "low", "lonode"):
         matcher = FluxionMatcher(graph, policy)
-        started = Clock.read()
+        started = Stopwatch.read()
         for number in range(10_000):
             matcher.match(JOBS["slot1-core8"], number)
-        seconds = Clock.read() - started
+        seconds = Stopwatch.read() - started
         print(f"| 10000x64 | {policy} | 10,000 one-slot matches | {seconds:.2f} s |", flush=True)
     graph = read_grug(GRUG.format(*GRAPHS["4000x64"]))
     for policy in ("first", "lonode"):
@@ -265,10 +265,10 @@ def bench_bulk() -> None:
             matcher = FluxionMatcher(graph, policy)
             for number in range(1000):
                 matcher.match(job(nodes(4, is_exclusive=True), 60.0 * (number + 1)), number)
-            started = Clock.read()
+            started = Stopwatch.read()
             for number in range(1000, 1100):
-                matcher.match(request, number, verb=Verb.ALLOCATE_ORELSE_RESERVE)
-            seconds = Clock.read() - started
+                matcher.match(request, number, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
+            seconds = Stopwatch.read() - started
             print(
                 f"| 4000x64 | {policy} | 1,000 running, 100 reservations of {title} "
                 f"| {seconds:.2f} s |",
@@ -292,7 +292,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="processor time instead of wall time")
     options = parser.parse_args()
     if options.cpu:
-        Clock.read = staticmethod(process_time)
+        Stopwatch.read = staticmethod(process_time)
     if options.step == "graph":
         bench_graph(options.graph, options.seconds, tuple(options.policies.split(",")))
     elif options.step == "load":
@@ -306,7 +306,7 @@ def main() -> None:
     elif options.step == "bulk":
         bench_bulk()
     elif options.step == "shares":
-        cycle.run(Clock.read, options.graph)
+        cycle.run(Stopwatch.read, options.graph)
     else:
         _run_all(options)
 

@@ -24,7 +24,7 @@ from benchmarks.line import Line
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU, MEMORY
@@ -109,7 +109,7 @@ class Restless(SystemClock):
         await super().sleep(0)
 
 
-class Bench:
+class QueueBench:
     """One database of its own, nodes, and a matcher."""
 
     def __init__(self, database: Database, settings: Settings) -> None:
@@ -162,7 +162,7 @@ async def decisions(url: str, depth: int, started: int) -> list[Line]:
     """Rates at one depth: submission, then decisions while ``depth`` wait behind."""
     settings = Settings(database_url=url)
     async with Database(settings, role="bench") as database:
-        bench = Bench(database, settings)
+        bench = QueueBench(database, settings)
         matcher = await bench.prepare()
         cold = await bench.warm_up()
         # The fitting ones will fill more nodes than these leave over.

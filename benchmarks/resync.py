@@ -124,7 +124,7 @@ def _answer(term: Watched) -> None:
     print(f"{term.longest_s} {peak}", flush=True)
 
 
-class Bench:
+class ResyncBench:
     """Tells lines, and runs one thing after the other."""
 
     def __init__(self, url: str, submitting: Submitting) -> None:
@@ -199,7 +199,7 @@ async def _measure(url: str, folder: Path, number: int) -> None:
                 Database(settings_for(url), role="bench") as database,
                 KubeClient(load_config(kubeconfig)) as client,
             ):
-                bench = Bench(url, Submitting(client, database))
+                bench = ResyncBench(url, Submitting(client, database))
                 await bench.idle()
                 await bench.resync("nothing differs", controller)
                 with psycopg.connect(url, autocommit=True) as connection:

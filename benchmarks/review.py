@@ -15,7 +15,7 @@ from benchmarks.cycle import CORES, RACKS, cluster, request
 from benchmarks.line import Line
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.explain.answer import Answer
-from fluxqueue.explain.review import NEWCOMER, Question, Scene, answer
+from fluxqueue.explain.review import NEWCOMER, Question, QueueSnapshot, answer
 from fluxqueue.explain.status import render_answer
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
@@ -40,7 +40,7 @@ def full_cluster() -> Matcher:
         number += 1
 
 
-def scene(policy: str) -> Scene:
+def scene(policy: str) -> QueueSnapshot:
     """After a cycle and a forecast."""
     matcher = full_cluster()
     queue = [
@@ -54,7 +54,7 @@ def scene(policy: str) -> Scene:
     ]
     decisions = run_cycle(matcher, queue, POLICIES[policy], 0)
     told = forecast(matcher, queue, decisions, POLICIES[policy], 0, depth=PLANNED)
-    return Scene(
+    return QueueSnapshot(
         matcher,
         queue,
         decisions,
@@ -66,7 +66,7 @@ def scene(policy: str) -> Scene:
     )
 
 
-def questions(made: Scene) -> Iterator[tuple[str, PendingJob]]:
+def questions(made: QueueSnapshot) -> Iterator[tuple[str, PendingJob]]:
     """What is asked."""
     yield "a newcomer of 60 slots", PendingJob("new", NEWCOMER, 0, request(2000, count=60))
     wide = request(CORES - 4000, count=3000)
@@ -76,7 +76,7 @@ def questions(made: Scene) -> Iterator[tuple[str, PendingJob]]:
     yield "what never fits", PendingJob("new", NEWCOMER, 0, request(CORES + 1000, count=2))
 
 
-def cost_s(made: Scene, job: PendingJob) -> float:
+def cost_s(made: QueueSnapshot, job: PendingJob) -> float:
     """Processor seconds of the slowest of a few answers."""
 
     def once() -> Answer:

@@ -4,7 +4,7 @@ The core (fluxjob ... scheduler) takes integer seconds as arguments and never se
 of a single call (``kube.client``, ``localpg``) use the machine's own clock. Times that processes
 agree on (terms, due times) come from the database.
 
-``Pace`` tells loops how often to work. ``Lately`` counts what has just happened.
+``BatchPacer`` tells loops how often to work. ``Lately`` counts what has just happened.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Rest(NamedTuple):
     most_s: float
 
 
-class Pace:
+class BatchPacer:
     """Pauses between batches, in proportion to the work: under load fewer, larger batches.
 
     If each batch has a fixed cost, fewer and larger batches are cheaper. A batch also causes costs

@@ -71,8 +71,8 @@ OLDEST_WAITING_S = _gauge(
     "queue",
     "state",
 )
-OWED = _gauge("fluxqueue_owed", "FluxJobs with a pending action.", "task")
-OWED_AGE_S = _gauge("fluxqueue_owed_seconds", "Age of the oldest of those.", "task")
+PENDING_ACTIONS = _gauge("fluxqueue_pending_actions", "FluxJobs with a pending action.", "task")
+OWED_AGE_S = _gauge("fluxqueue_pending_actions_seconds", "Age of the oldest of those.", "task")
 TASKS = _gauge("fluxqueue_tasks", "Tasks of procrastinate: todo (due or later), doing.", "state")
 DRIFT = _gauge("fluxqueue_drift_rows", "Broken invariants in the rows, 0 if healthy.")
 
@@ -87,7 +87,7 @@ UNWRITTEN = _counter(
     "kind",
 )
 OBJECTS_SET_ASIDE = _counter(
-    "fluxqueue_objects_set_aside_total",
+    "fluxqueue_objects_quarantined_total",
     "Objects that could not be read or written down, and were set aside (view quarantine).",
     "kind",
 )
@@ -117,7 +117,7 @@ DECISIONS = _counter(
     "outcome",
 )
 SET_ASIDE = _counter(
-    "fluxqueue_set_aside_total",
+    "fluxqueue_quarantined_total",
     "FluxJobs that could not be read or decided and are in quarantine (view quarantine).",
 )
 PREEMPTIONS = _counter(

@@ -22,7 +22,7 @@ from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
-from fluxqueue.workload.gates import have_ask, relieve_pod
+from fluxqueue.workload.gates import opt_in_patch, replace_legacy_scheduler
 from fluxqueue.workload.groups import is_possible_owner
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds import find_kind, kind_of
@@ -74,7 +74,7 @@ class AdmitSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AdmissionAnswer:
     """Hold the AdmissionReview to send back, and its verdict for logs and metrics.
 
     ``verdict`` is ``taken``, ``untouched`` or ``refused``. ``why`` is the reason.
@@ -88,7 +88,7 @@ class Answer:
 
 def admit(
     review: Mapping[str, Any], settings: AdmitSettings | None = None, *, all_ask: bool = False
-) -> Answer:
+) -> AdmissionAnswer:
     """Answer an AdmissionReview.
 
     ``all_ask``: the request comes from a namespace where pods that a controller makes are queued.
@@ -108,7 +108,7 @@ def admit(
     except InvalidInput as error:
         named = request.get("name") or ""
         described = {"group": _group_kind(request)[0], "kind": kind, "name": named}
-        return Answer(_refuse(uid, described, error), "refused", kind, str(error))
+        return AdmissionAnswer(_refuse(uid, described, error), "refused", kind, str(error))
     if _group_kind(request) == (FLUXJOB_GROUP, FLUXJOB_KIND):
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
@@ -133,8 +133,8 @@ def admit(
         review = _respond(uid, allowed=True)
         # Without this, a pod that names a predecessor's scheduler would never be placed.
         if find_kind(*_group_kind(request)) is BARE_POD and isinstance(workload, dict):
-            _add_patch(review, relieve_pod(workload))
-        return Answer(review, "untouched", kind, why)
+            _add_patch(review, replace_legacy_scheduler(workload))
+        return AdmissionAnswer(review, "untouched", kind, why)
     assert isinstance(workload, dict)
     return _hold({**workload, "kind": kind}, request, settings, asked)
 
@@ -146,7 +146,7 @@ def _take_maker(
     settings: AdmitSettings,
     *,
     all_ask: bool,
-) -> Answer:
+) -> AdmissionAnswer:
     """Answer for an object that makes pods or Jobs.
 
     The submitter comes first, then the label by which its pods opt in.
@@ -163,13 +163,15 @@ def _take_maker(
         except InvalidInput as error:
             group, kind = _group_kind(request)
             described = {"group": group, "kind": kind, "name": request.get("name") or ""}
-            return Answer(_refuse(request["uid"], described, error), "refused", kind, str(error))
+            return AdmissionAnswer(
+                _refuse(request["uid"], described, error), "refused", kind, str(error)
+            )
     if entry is not None:
         return _take_owner(entry, owner, request, settings, stamps, all_ask=all_ask)
     review = _respond(request["uid"], allowed=True)
     _add_patch(review, stamps)
     why = "what it makes is looked at" if stamps else "its submitter is known"
-    return Answer(review, "untouched", _group_kind(request)[1], why)
+    return AdmissionAnswer(review, "untouched", _group_kind(request)[1], why)
 
 
 def _check_objects(request: Mapping[str, Any], settings: AdmitSettings) -> None:
@@ -207,7 +209,7 @@ def _take_owner(
     stamps: Patch,
     *,
     all_ask: bool,
-) -> Answer:
+) -> AdmissionAnswer:
     """Answer for an object that makes pods: suspend it if it can be, else gate its pods.
 
     ``stamps``: the patch that turns the request's object into ``owner``.
@@ -231,7 +233,7 @@ def _take_owner(
         review = _respond(request["uid"], allowed=True)
         # Unmanaged objects are guarded, too: otherwise an edit could forge our annotations.
         _add_patch(review, [*stamps, *_guard(entry, owner, request)])
-        return Answer(review, "untouched", entry.kind, why)
+        return AdmissionAnswer(review, "untouched", entry.kind, why)
     workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
     if is_told:
         return _mark_told(workload, request, settings)
@@ -248,7 +250,7 @@ def _take_owner(
     if is_begun and entry.suspend:
         review = _respond(request["uid"], allowed=True)
         _add_patch(review, _guard(entry, owner, request))
-        return Answer(review, "untouched", entry.kind, "it was looked at when it was made")
+        return AdmissionAnswer(review, "untouched", entry.kind, "it was looked at when it was made")
     return _have_pods_ask(entry, owner, request, stamps)
 
 
@@ -262,7 +264,7 @@ def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKin
 
 def _mark_told(
     workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
-) -> Answer:
+) -> AdmissionAnswer:
     """Mark an object, while its maker is suspended in its place.
 
     Its pods opt in, and name the kind of slots that they need. Once the object is resumed it is no
@@ -273,7 +275,7 @@ def _mark_told(
     waits = is_suspended(entry, workload) or is_suspended(entry, old)
     if not _is_creation(request) and not waits:
         why = "it was looked at when it was made"
-        return Answer(_respond(request["uid"], allowed=True), "untouched", entry.kind, why)
+        return AdmissionAnswer(_respond(request["uid"], allowed=True), "untouched", entry.kind, why)
 
     undo = _guard(entry, workload, request)
     return _take_in(
@@ -302,17 +304,17 @@ def _guard(entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any
 
 def _have_pods_ask(
     entry: OwnerKind, owner: Mapping[str, Any], request: Mapping[str, Any], stamps: Patch
-) -> Answer:
+) -> AdmissionAnswer:
     """Have its pods opt in by the label in its templates. ``stamps``: as for ``_take_owner``."""
     review = _respond(request["uid"], allowed=True)
     # The order of a JSON patch counts: each part applies to the result of those before it.
     patch = [*stamps, *_guard(entry, owner, request)]
     for path in labels_paths(entry, owner):
-        owner, more = have_ask(owner, path)
+        owner, more = opt_in_patch(owner, path)
         patch += more
     patch += hand_on(copy.deepcopy(dict(owner)), entry.hands_on)
     _add_patch(review, patch)
-    return Answer(review, "taken", entry.kind)
+    return AdmissionAnswer(review, "taken", entry.kind)
 
 
 def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]:
@@ -326,19 +328,23 @@ def _have_it_ask(workload: Mapping[str, Any]) -> tuple[Mapping[str, Any], Patch]
     if owner is None or is_held or not is_possible_owner(owner):
         return workload, []
     template = ("spec", "template") if "template" in spec else ()
-    return have_ask(workload, (*template, "metadata", "labels"))
+    return opt_in_patch(workload, (*template, "metadata", "labels"))
 
 
-def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
+def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> AdmissionAnswer:
     """Answer for a change of a FluxJob: allow what a user may change, and record the user."""
     uid, old, new = request["uid"], request.get("oldObject"), request.get("object")
     if request.get("operation") != "UPDATE" or request.get("subResource"):
-        return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "nothing is steered")
+        return AdmissionAnswer(
+            _respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "nothing is steered"
+        )
     if not isinstance(old, dict) or not isinstance(new, dict):
         raise InvalidInput("the request has no object", where="request.object")
     # Before the check for changes: our components also write the fields that a user must not.
     if _is_ours(request, settings):
-        return Answer(_respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "it is our own")
+        return AdmissionAnswer(
+            _respond(uid, allowed=True), "untouched", FLUXJOB_KIND, "it is our own"
+        )
     try:
         changed = changes_by_hand(old, new)
     except InvalidInput as error:
@@ -347,21 +353,23 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
             "kind": FLUXJOB_KIND,
             "name": request.get("name") or "",
         }
-        return Answer(_refuse(uid, described, error), "refused", FLUXJOB_KIND, str(error))
+        return AdmissionAnswer(_refuse(uid, described, error), "refused", FLUXJOB_KIND, str(error))
     review = _respond(uid, allowed=True)
     # From the old object: otherwise a user could write a false name for an earlier change.
     said = (old.get("spec") or {}).get(STEERED_BY) or {}
     said = {**said, **dict.fromkeys(changed, _user(request))}
     if said != ((new.get("spec") or {}).get(STEERED_BY) or {}):
         _add_patch(review, [{"op": "add", "path": f"/spec/{STEERED_BY}", "value": said}])
-    return Answer(review, "taken", FLUXJOB_KIND)
+    return AdmissionAnswer(review, "taken", FLUXJOB_KIND)
 
 
-def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answer:
+def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> AdmissionAnswer:
     """Answer for a question when a job would start: record the requesting user."""
     uid, review = request["uid"], request.get("object")
     if request.get("operation") != "CREATE" or request.get("subResource"):
-        return Answer(_respond(uid, allowed=True), "untouched", REVIEW_KIND, "only creation counts")
+        return AdmissionAnswer(
+            _respond(uid, allowed=True), "untouched", REVIEW_KIND, "only creation counts"
+        )
     if not isinstance(review, dict):
         raise InvalidInput("the request has no object", where="request.object")
     meta, spec = review.get("metadata") or {}, review.get("spec") or {}
@@ -370,13 +378,13 @@ def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> Answe
     except InvalidInput as error:
         name = meta.get("name") or meta.get("generateName") or ""
         described = {"group": REVIEW_GROUP, "kind": REVIEW_KIND, "name": name}
-        return Answer(_refuse(uid, described, error), "refused", REVIEW_KIND, str(error))
+        return AdmissionAnswer(_refuse(uid, described, error), "refused", REVIEW_KIND, str(error))
     answer = _respond(uid, allowed=True)
     # Always written over what the request says: the answer depends on what this user may read.
     asker = read_asker(request.get("userInfo") or {}).to_json()
     if spec.get(ASKER) != asker:
         _add_patch(answer, [{"op": "add", "path": f"/spec/{ASKER}", "value": asker}])
-    return Answer(answer, "taken", REVIEW_KIND)
+    return AdmissionAnswer(answer, "taken", REVIEW_KIND)
 
 
 def _is_ours(request: Mapping[str, Any], settings: AdmitSettings) -> bool:
@@ -400,7 +408,7 @@ def _user(request: Mapping[str, Any]) -> str:
     return str((request.get("userInfo") or {}).get("username") or "")
 
 
-def refuse_unread(review: Any, why: str) -> Answer:
+def refuse_unread(review: Any, why: str) -> AdmissionAnswer:
     """Refuse a request that could not be evaluated, and give the reason.
 
     Raises
@@ -412,7 +420,7 @@ def refuse_unread(review: Any, why: str) -> Answer:
     group, kind = _group_kind(request)
     described = {"group": group, "kind": kind, "name": str(request.get("name") or "")}
     error = InvalidInput(why, where="object", hint="see docs/admin/security.md")
-    return Answer(_refuse(request["uid"], described, error), "refused", kind, why)
+    return AdmissionAnswer(_refuse(request["uid"], described, error), "refused", kind, why)
 
 
 def _read_request(review: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -445,7 +453,7 @@ def _hold(
     request: Mapping[str, Any],
     settings: AdmitSettings,
     before: Patch,
-) -> Answer:
+) -> AdmissionAnswer:
     """Put the workload on hold. ``before``: operations that come first in the patch."""
     kind, submitters = kind_of(workload), settings.submitters
 
@@ -476,7 +484,7 @@ def _take_in(
     request: Mapping[str, Any],
     settings: AdmitSettings,
     patch_for: Callable[[Wishes], Patch],
-) -> Answer:
+) -> AdmissionAnswer:
     """Answer with a patch, or refuse a workload that cannot be read."""
     kind, uid = kind_of(workload), request["uid"]
     try:
@@ -487,13 +495,15 @@ def _take_in(
         patch = patch_for(wishes)
     except InvalidInput as error:
         described = _describe(workload)
-        return Answer(_refuse(uid, described, error), "refused", described["kind"], str(error))
+        return AdmissionAnswer(
+            _refuse(uid, described, error), "refused", described["kind"], str(error)
+        )
     review = _respond(uid, allowed=True)
     _add_patch(review, patch)
     warnings = _warnings(workload, wishes)
     if warnings:
         review["response"]["warnings"] = warnings
-    return Answer(review, "taken", kind.named(workload))
+    return AdmissionAnswer(review, "taken", kind.named(workload))
 
 
 def _add_patch(review: dict[str, Any], patch: Patch) -> None:

@@ -29,7 +29,7 @@ Expressions = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class WebhookEndpoint:
     """Say where the webhook listens: a ``url`` (outside the cluster), or a Service's name."""
 
     url: str | None = None
@@ -60,7 +60,7 @@ class Endpoint:
 
 
 def build_configuration(
-    endpoint: Endpoint,
+    endpoint: WebhookEndpoint,
     ca_pem: bytes,
     *,
     name: str = NAME,
@@ -119,7 +119,7 @@ class _Asked:
     conditions: Sequence[Mapping[str, str]] = ()
     path: str = PATH
 
-    def render(self, endpoint: Endpoint, ca_pem: bytes, timeout_s: int) -> dict[str, Any]:
+    def render(self, endpoint: WebhookEndpoint, ca_pem: bytes, timeout_s: int) -> dict[str, Any]:
         """Return the webhook in the form of the configuration."""
         written = {
             "name": f"{self.plural}.fluxqueue.converged-computing.org",

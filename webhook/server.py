@@ -20,7 +20,7 @@ from aiohttp import web
 
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
-from webhook.admit import AdmitSettings, Answer, admit, refuse_unread
+from webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
 from webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from webhook.configuration import PATH, PATH_ALL_ASK
 from webhook.metrics import AdmissionMetrics
@@ -147,7 +147,7 @@ class WebhookServer:
         )
         return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
 
-    def _admit(self, body: bytes, *, all_ask: bool) -> tuple[Any, Answer]:
+    def _admit(self, body: bytes, *, all_ask: bool) -> tuple[Any, AdmissionAnswer]:
         """Read and answer a review, in a thread. A defect refuses this one request with a reason.
 
         Raises
@@ -197,7 +197,7 @@ def read_envelope(body: bytes) -> dict[str, Any] | None:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def too_long(body: bytes) -> tuple[Any, Answer]:
+def too_long(body: bytes) -> tuple[Any, AdmissionAnswer]:
     """Refuse a request after its admission took too long. Only its envelope is read."""
     review = orjson.loads(body)
     why = f"admission takes more than {CPU_MAX_S} s of processor time; make it smaller"

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluxqueue.cli.supervisor import Part, python
+from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
@@ -75,7 +75,7 @@ async def real_ground(
         ControlPlane(assets, options=Options(extra_args=limits)) as plane,
         KubeClient(plane.config) as client,
     ):
-        part = Part(
+        part = StackPart(
             "nodes",
             [
                 *python("localcluster", "--nodes", str(nodes)),
@@ -102,7 +102,7 @@ async def real_ground(
 async def embedded_ground(folder: Path, nodes: int) -> AsyncIterator[Ground]:
     """The embedded cluster, which is all its parts in one process."""
     kubeconfig = folder / "kubeconfig"
-    part = Part(
+    part = StackPart(
         "cluster",
         [
             *python("localcluster", "--quick", "--nodes", str(nodes)),

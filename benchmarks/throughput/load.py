@@ -11,7 +11,7 @@ from typing import Any
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS, ApiResource
 
 AT_ONCE = 32
 TIMEOUT_S = 900.0
@@ -179,7 +179,7 @@ async def empty_namespace(client: KubeClient, name: str) -> None:
             await _until_none(client, resource, name)
 
 
-async def _until_none(client: KubeClient, resource: Resource, namespace: str) -> None:
+async def _until_none(client: KubeClient, resource: ApiResource, namespace: str) -> None:
     while True:
         try:
             items, _ = await client.collect(resource, namespace, keep=lambda _: None)

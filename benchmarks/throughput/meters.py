@@ -77,7 +77,7 @@ async def requests_so_far(client: KubeClient) -> Counter[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class MeterReading:
     """What one run used: seconds of processor time by part, requests by kind (None: unknown)."""
 
     span_s: float
@@ -113,7 +113,7 @@ class Meter:
         self._requests = await requests_so_far(self._client) if self._counts else None
         self._cpu, self._began_s = cpu_by_part(self._pids), time.monotonic()
 
-    async def end(self) -> Reading:
+    async def end(self) -> MeterReading:
         """Wait until nobody works any more, and give what was used since ``begin``."""
         after = await self._until_quiet()
         span_s = time.monotonic() - self._began_s
@@ -122,7 +122,7 @@ class Meter:
         requests = None
         if after is not None and self._requests is not None:
             requests = dict(after - self._requests)
-        return Reading(span_s, used, requests)
+        return MeterReading(span_s, used, requests)
 
     async def _until_quiet(self) -> Counter[str] | None:
         if not self._counts:

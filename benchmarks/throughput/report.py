@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from benchmarks.line import Line
 from benchmarks.throughput.load import Load
-from benchmarks.throughput.meters import Reading, Statements
+from benchmarks.throughput.meters import MeterReading, Statements
 from benchmarks.throughput.scenes import Gang, Resync, SqlOfJob
 
 OURS = ("controller", "worker", "webhook", "postgres")
@@ -30,7 +30,7 @@ class Run:
     mode: str
     load: Load
     took_s: float
-    reading: Reading
+    reading: MeterReading
 
     @property
     def rate(self) -> float:
@@ -44,7 +44,7 @@ class Measured:
 
     runs: list[Run] = field(default_factory=list)
     gangs: dict[str, list[Gang]] = field(default_factory=dict)
-    idle: Reading | None = None
+    idle: MeterReading | None = None
     latency_s: Mapping[str, float] | None = None
     sql: SqlOfJob | None = None
     resync: Resync | None = None

@@ -15,7 +15,13 @@ import psycopg
 
 from benchmarks import latency
 from benchmarks.throughput import load
-from benchmarks.throughput.meters import LongestTransaction, Meter, Reading, SqlMeter, Statements
+from benchmarks.throughput.meters import (
+    LongestTransaction,
+    Meter,
+    MeterReading,
+    SqlMeter,
+    Statements,
+)
 from fluxqueue.cli.stack import Stack
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
@@ -32,7 +38,7 @@ UNPUBLISHED_REST_S = 5.0
 # --- idle ----------------------------------------------------------------------------------------
 
 
-async def idle_cpu(meter: Meter) -> Reading:
+async def idle_cpu(meter: Meter) -> MeterReading:
     """What everybody uses while nothing is to be done."""
     await meter.begin()
     await asyncio.sleep(IDLE_S)
@@ -121,7 +127,7 @@ class Gang:
     made_s: float
     let_go_s: float
     running_s: float
-    reading: Reading
+    reading: MeterReading
 
     @property
     def name(self) -> str:

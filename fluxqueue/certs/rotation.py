@@ -55,7 +55,7 @@ class Lives:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldCertificates:
     """The certificates in a Secret: the CA that signs, those trusted, and the one served."""
 
     ca: KeyPair | None = None
@@ -68,18 +68,18 @@ class Held:
         return b"".join(one.public_bytes(Encoding.PEM) for one in self.trusted)
 
 
-def read_held(data: Mapping[str, bytes]) -> Held:
+def read_held(data: Mapping[str, bytes]) -> HeldCertificates:
     """Return a Secret's decoded data. What is missing or damaged is None, and so is made again."""
     trusted = read_bundle(data.get(CA_BUNDLE, b""))
     first = trusted[0].public_bytes(Encoding.PEM) if trusted else b""
-    return Held(
+    return HeldCertificates(
         ca=_read_pair(first, data.get(CA_KEY, b"")),
         trusted=trusted,
         serving=_read_pair(data.get(CERTIFICATE, b""), data.get(KEY, b"")),
     )
 
 
-def to_data(held: Held) -> dict[str, bytes]:
+def to_data(held: HeldCertificates) -> dict[str, bytes]:
     """Return a Secret's data (not yet base64). A missing pair leaves its keys out."""
     data = {CA_BUNDLE: held.bundle_pem}
     if held.ca is not None:
@@ -98,13 +98,13 @@ def read_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def plan(
-    held: Held,
+    held: HeldCertificates,
     trusted_by_callers: Sequence[x509.Certificate],
     names: Sequence[str],
     *,
     now: datetime,
     lives: Lives,
-) -> Held:
+) -> HeldCertificates:
     """Return what the Secret should hold now, or ``held`` itself if nothing must change.
 
     The caller stores the result first, then makes ``bundle_pem`` the callers' bundle. Then it reads
@@ -129,7 +129,7 @@ def plan(
     former = _former(ca, (*held.trusted, *trusted_by_callers), now)
     if _is_overlap_over(serving, ca, now, lives.overlap):
         former = ()
-    wanted = Held(ca, (ca.certificate, *former), serving)
+    wanted = HeldCertificates(ca, (ca.certificate, *former), serving)
     return held if wanted == held else wanted
 
 

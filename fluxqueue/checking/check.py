@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from fluxqueue.checking import nodes, pods, queue, workloads
 from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import View, read_cluster
+from fluxqueue.checking.view import CheckView, read_cluster
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reading.snapshot import read_rows
@@ -21,7 +21,7 @@ PAUSE_S = 0.5
 UNSEEN_S = 300
 """One resync interval in seconds: how long the rows may lack a new object."""
 
-COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
+COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     queue.drift,
     queue.reservations,
     queue.promises,
@@ -41,7 +41,7 @@ COMPARISONS: tuple[Callable[[View], Iterator[Finding]], ...] = (
 )
 
 
-def compare(view: View) -> list[Finding]:
+def compare(view: CheckView) -> list[Finding]:
     """Return all differences of one round, in the order of ``COMPARISONS``. Pure.
 
     A comparison that fails for one object is a finding by itself. All other comparisons are made.
@@ -87,7 +87,7 @@ async def check(
         cluster = await read_cluster(client)
         rows = await read_rows(database, also=cluster.workload_uids())
         return compare(
-            View(
+            CheckView(
                 cluster,
                 rows,
                 clock.now_s(),

@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from fluxqueue.checking.findings import Finding, Severity
-from fluxqueue.checking.view import View, node_of, uid_of
+from fluxqueue.checking.view import CheckView, node_of, uid_of
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.objects import Object
-from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.node_object import foreign_pod, node_fact
 from fluxqueue.workload.resources import raw_request
 
 Amounts = dict[tuple[str, str], int]
 """(node, resource) -> base units."""
 
 
-def over_capacity(view: View) -> Iterator[Finding]:
+def over_capacity(view: CheckView) -> Iterator[Finding]:
     """Report nodes with more bound to them than they have, counting all pods.
 
     If none of the pods is managed by fluxqueue, another scheduler bound them: a warning.
@@ -43,7 +43,7 @@ def over_capacity(view: View) -> Iterator[Finding]:
             yield Finding("node over capacity", f"Node {node} {name}", detail, severity)
 
 
-def usage(view: View) -> Iterator[Finding]:
+def usage(view: CheckView) -> Iterator[Finding]:
     """Report where the rows' usage of a node differs from the cluster, or does not add up."""
     capacity, foreign, allocated = _capacity(view), _foreign(view), _allocated(view)
     seen = {(line.node, line.resource): line for line in view.rows.usage}
@@ -73,12 +73,12 @@ def _differences(subject: str, counted: Mapping[str, tuple[int, int]]) -> Iterat
             yield Finding(f"node usage: {what} differs", subject, detail)
 
 
-def _capacity(view: View) -> Amounts:
+def _capacity(view: CheckView) -> Amounts:
     facts = readable_nodes(view)
     return {(fact.name, name): amount for fact in facts for name, amount in fact.capacity.items()}
 
 
-def readable_nodes(view: View) -> list[NodeFact]:
+def readable_nodes(view: CheckView) -> list[NodeFact]:
     """The nodes of the cluster, but those that cannot be read."""
     return [fact for node in view.cluster.nodes if (fact := _fact(node)) is not None]
 
@@ -91,7 +91,7 @@ def _fact(node: Object) -> NodeFact | None:
         return None
 
 
-def _foreign(view: View) -> Amounts:
+def _foreign(view: CheckView) -> Amounts:
     used: Counter[tuple[str, str]] = Counter()
     for pod in view.bound_pods():
         found = foreign_pod(pod)
@@ -103,7 +103,7 @@ def _foreign(view: View) -> Amounts:
     return dict(used)
 
 
-def _uncovered(view: View, pod: Object, asked: ForeignPod) -> Mapping[str, int]:
+def _uncovered(view: CheckView, pod: Object, asked: ForeignPod) -> Mapping[str, int]:
     """Return what a bound pod of a managed workload takes beside its slot."""
     slot = view.slot_of_pod.get(uid_of(pod))
     if slot is not None and slot.node == asked.node:
@@ -117,7 +117,7 @@ def _uncovered(view: View, pod: Object, asked: ForeignPod) -> Mapping[str, int]:
     return {} if is_to_come else asked.resources
 
 
-def _allocated(view: View) -> Amounts:
+def _allocated(view: CheckView) -> Amounts:
     used: Counter[tuple[str, str]] = Counter()
     for slot in view.rows.slots:
         if slot.state != SlotState.RETURNED:

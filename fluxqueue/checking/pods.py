@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import (
-    View,
+    CheckView,
     is_gated,
     is_terminal,
     node_of,
@@ -19,7 +19,7 @@ from fluxqueue.objects import Object
 from fluxqueue.workload.resources import effective_request
 
 
-def ungated(view: View) -> Iterator[Finding]:
+def ungated(view: CheckView) -> Iterator[Finding]:
     """Report managed pods that are ungated without a slot, or bound to another node than it."""
     for pod in view.cluster.pods:
         if is_terminal(pod) or is_gated(pod) or not view.is_ours(pod):
@@ -32,7 +32,7 @@ def ungated(view: View) -> Iterator[Finding]:
             yield from _in_its_slot(view, pod, slot)
 
 
-def _in_its_slot(view: View, pod: Object, slot: SlotRow) -> Iterator[Finding]:
+def _in_its_slot(view: CheckView, pod: Object, slot: SlotRow) -> Iterator[Finding]:
     """Report a pod that is on another node than its slot, or larger than it."""
     subject, node = subject_of(pod, "Pod"), node_of(pod)
     if node and node != slot.node:
@@ -46,7 +46,7 @@ def _in_its_slot(view: View, pod: Object, slot: SlotRow) -> Iterator[Finding]:
             yield Finding("pod larger than its slot", subject, detail, may_pass=False)
 
 
-def holders(view: View) -> Iterator[Finding]:
+def holders(view: CheckView) -> Iterator[Finding]:
     """Report slots that are held by a pod that is gone or has ended."""
     live = {uid_of(pod) for pod in view.cluster.pods if not is_terminal(pod)}
     for slot in view.rows.slots:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding, Severity
 from fluxqueue.checking.nodes import readable_nodes
-from fluxqueue.checking.view import View
+from fluxqueue.checking.view import CheckView
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.promises import START_TOLERANCE_S
 
 
-def loops(view: View) -> Iterator[Finding]:
+def loops(view: CheckView) -> Iterator[Finding]:
     """Each loop of controller and worker has succeeded lately, or had nothing to do."""
     for row in view.rows.loops:
         if row.silent_s <= row.patience_s:
@@ -23,9 +23,9 @@ def loops(view: View) -> Iterator[Finding]:
         yield Finding("loop is late", f"loop {row.loop}", f"{detail}; {hint}", may_pass=False)
 
 
-def set_aside(view: View) -> Iterator[Finding]:
+def set_aside(view: CheckView) -> Iterator[Finding]:
     """Nothing is set aside: every object can be read, and everything pending can be carried out."""
-    for row in view.rows.set_aside:
+    for row in view.rows.quarantined_objects:
         name = "/".join(one for one in (row.namespace, row.name) if one)
         yield Finding("object set aside", f"{row.kind} {name}", row.reason, Severity.WARNING)
     for one in view.rows.fluxjobs:
@@ -33,13 +33,13 @@ def set_aside(view: View) -> Iterator[Finding]:
             yield Finding("input not usable", one.subject, one.trouble, Severity.WARNING)
 
 
-def drift(view: View) -> Iterator[Finding]:
+def drift(view: CheckView) -> Iterator[Finding]:
     """Report what SQL finds by itself. All rows are of one instant, so it does not pass."""
     for row in view.rows.drift:
         yield Finding(row.invariant, row.subject, row.detail, may_pass=False)
 
 
-def reservations(view: View) -> Iterator[Finding]:
+def reservations(view: CheckView) -> Iterator[Finding]:
     """Report reservations without a waiting job, and planned starts that have passed."""
     for row in view.rows.fluxjobs:
         if (row.state == FluxJobState.RESERVED) != row.has_reservation:
@@ -55,7 +55,7 @@ def reservations(view: View) -> Iterator[Finding]:
             yield Finding("reservation not kept", row_.subject, detail)
 
 
-def promises(view: View) -> Iterator[Finding]:
+def promises(view: CheckView) -> Iterator[Finding]:
     """Report first promised starts that are late without an excuse.
 
     While the job still waits, the excuse may follow. If it has started late without one, the
@@ -75,19 +75,19 @@ def promises(view: View) -> Iterator[Finding]:
         yield Finding("promise not kept", row.subject, detail, may_pass=not has_started)
 
 
-def _has_overrun(view: View) -> bool:
+def _has_overrun(view: CheckView) -> bool:
     ends = (allocation.until_s for allocation in view.rows.allocations)
     return any(until_s is not None and until_s < view.rows.now_s for until_s in ends)
 
 
-def _has_lost_node(view: View) -> bool:
+def _has_lost_node(view: CheckView) -> bool:
     facts = readable_nodes(view)
     known = {line.node for line in view.rows.usage}
     is_missing = bool(known - {fact.name for fact in facts})
     return is_missing or not all(fact.is_up and fact.is_schedulable for fact in facts)
 
 
-def late_effects(view: View) -> Iterator[Finding]:
+def late_effects(view: CheckView) -> Iterator[Finding]:
     """Report effects that are overdue or keep failing, as warnings: nothing is broken yet."""
     for effect in view.rows.late:
         row = view.row_of.get(effect.uid)

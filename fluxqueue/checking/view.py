@@ -28,7 +28,7 @@ from fluxqueue.workload.pods import controller_owner, gate_index
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class CheckedCluster:
     """Objects as listed, each list at its own resource version."""
 
     jobs: tuple[Object, ...] = ()
@@ -45,7 +45,7 @@ class Cluster:
         return uids | {fluxjob["spec"]["workload"]["uid"] for fluxjob in self.fluxjobs}
 
 
-async def read_cluster(client: KubeClient) -> Cluster:
+async def read_cluster(client: KubeClient) -> CheckedCluster:
     """List Jobs, Pods, Nodes, FluxJobs and the owners that these name, in all namespaces.
 
     Raises
@@ -57,7 +57,7 @@ async def read_cluster(client: KubeClient) -> Cluster:
         *(client.list(resource) for resource in (JOBS, PODS, NODES, FLUXJOBS))
     )
     jobs, pods, nodes, fluxjobs = (tuple(result.items) for result in listed)
-    return Cluster(jobs, pods, nodes, fluxjobs, tuple(await _read_owners(client, fluxjobs)))
+    return CheckedCluster(jobs, pods, nodes, fluxjobs, tuple(await _read_owners(client, fluxjobs)))
 
 
 async def _read_owners(client: KubeClient, fluxjobs: Iterable[Object]) -> list[Object]:
@@ -71,7 +71,7 @@ async def _read_owners(client: KubeClient, fluxjobs: Iterable[Object]) -> list[O
 
 
 @dataclass(slots=True)
-class View:
+class CheckView:
     """Rows and cluster, with the indexes that the comparisons share.
 
     ``unseen_s``: objects younger than this many seconds may be unknown to the rows.
@@ -79,7 +79,7 @@ class View:
     Job that create pods.
     """
 
-    cluster: Cluster
+    cluster: CheckedCluster
     rows: Rows
     now_s: int
     unseen_s: int

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import View, is_gated, subject_of, uid_of
+from fluxqueue.checking.view import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import GONE, WorkloadFact
@@ -19,7 +19,7 @@ RELEASE_S = 30
 """Seconds after which an allocated Job that is still suspended counts as not released."""
 
 
-def rows_of_workloads(view: View) -> Iterator[Finding]:
+def rows_of_workloads(view: CheckView) -> Iterator[Finding]:
     """Report managed Jobs and bare Pods that are older than one resync and have no row."""
     for uid, workload in view.workloads.items():
         meta = workload["metadata"]
@@ -34,7 +34,7 @@ def rows_of_workloads(view: View) -> Iterator[Finding]:
             yield Finding("managed workload without a row", _name(workload), detail)
 
 
-def stranded(view: View) -> Iterator[Finding]:
+def stranded(view: CheckView) -> Iterator[Finding]:
     """Report held workloads with an ended row, because nothing would ever start them."""
     for uid, workload in view.workloads.items():
         row = view.row_of.get(uid)
@@ -51,7 +51,7 @@ def stranded(view: View) -> Iterator[Finding]:
         yield Finding("waiting workload whose row has ended", row.subject, detail)
 
 
-def workloads_of_rows(view: View) -> Iterator[Finding]:
+def workloads_of_rows(view: CheckView) -> Iterator[Finding]:
     """Report unfinished rows that have neither an object nor pods that still terminate."""
     for row in view.rows.fluxjobs:
         is_over = FluxJobState(row.state).is_final
@@ -60,7 +60,7 @@ def workloads_of_rows(view: View) -> Iterator[Finding]:
         yield Finding("row of a workload that is gone", row.subject, f"job {row.jobid} {row.state}")
 
 
-def allocations(view: View) -> Iterator[Finding]:
+def allocations(view: CheckView) -> Iterator[Finding]:
     """Report allocations and slots that outlive the need of their workload."""
     for allocation in view.rows.allocations:
         row = view.row_of.get(allocation.uid)
@@ -76,7 +76,7 @@ def allocations(view: View) -> Iterator[Finding]:
 
 
 def _spare_slots(
-    view: View, allocation: AllocationRow, subject: str, fact: WorkloadFact, live: list[Object]
+    view: CheckView, allocation: AllocationRow, subject: str, fact: WorkloadFact, live: list[Object]
 ) -> Iterator[Finding]:
     held = len(view.slots_of.get(allocation.uid, ()))
     useful = max(0 if fact.is_over else fact.wanted, len(live))
@@ -85,7 +85,7 @@ def _spare_slots(
         yield Finding("slots that are not needed", subject, detail)
 
 
-def releases(view: View) -> Iterator[Finding]:
+def releases(view: CheckView) -> Iterator[Finding]:
     """Report workloads that have an allocation and are still suspended or gated."""
     for row in view.rows.fluxjobs:
         workload = view.workloads.get(row.uid)
@@ -104,7 +104,7 @@ def releases(view: View) -> Iterator[Finding]:
             yield Finding("allocated workload not released", row.subject, detail)
 
 
-def fluxjobs(view: View) -> Iterator[Finding]:
+def fluxjobs(view: CheckView) -> Iterator[Finding]:
     """Report workloads without exactly one FluxJob, and FluxJobs that differ from their row."""
     by_workload: dict[str, list[Object]] = defaultdict(list)
     for fluxjob in view.cluster.fluxjobs:
@@ -132,7 +132,7 @@ def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
         yield Finding("FluxJob disagrees with its row", subject_of(fluxjob, "FluxJob"), detail)
 
 
-def _fact(view: View, uid: str) -> WorkloadFact:
+def _fact(view: CheckView, uid: str) -> WorkloadFact:
     workload = view.workloads.get(uid)
     return GONE if workload is None else kind_of(workload).fact(workload)
 

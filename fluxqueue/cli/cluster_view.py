@@ -20,7 +20,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import NODE_TOPOLOGIES, NODES, PODS
 from fluxqueue.workload.kinds import workload_uid
-from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.node_object import foreign_pod, node_fact
 
 BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 """Field selector of pods that may use capacity of a node."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fluxqueue.cli.stack import Stack
     from fluxqueue.db.database import Database
     from fluxqueue.demo.screen import Screen
-    from fluxqueue.demo.verdict import Outcome
+    from fluxqueue.demo.verdict import DemoOutcome
     from fluxqueue.kube.client import KubeClient
 
 DEFAULT_SEED = 2026
@@ -97,7 +97,9 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
     return not problems
 
 
-async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[list[str], Outcome]:
+async def _scenes(
+    stack: Stack, jobs: int, seed: int, screen: Screen
+) -> tuple[list[str], DemoOutcome]:
     """Play all scenes. Return the problems, and the last outcome with the leaks of all."""
     from fluxqueue.clock import SystemClock
     from fluxqueue.db.database import Database
@@ -110,7 +112,7 @@ async def _scenes(stack: Stack, jobs: int, seed: int, screen: Screen) -> tuple[l
 
     clock = SystemClock()
     problems: list[str] = []
-    outcomes: list[Outcome] = []
+    outcomes: list[DemoOutcome] = []
     async with (
         Database(Settings(database_url=stack.database_url), role="demo") as database,
         KubeClient(load_kubeconfig(str(stack.kubeconfig)), timeout_s=60.0) as client,

@@ -69,7 +69,7 @@ def install(
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from webhook.configuration import Endpoint, build_configuration
+    from webhook.configuration import WebhookEndpoint, build_configuration
 
     if not url and ca is None:
         return None
@@ -88,7 +88,7 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
         )
     pem = _read(ca, "--webhook-ca")
     return build_configuration(
-        Endpoint(url=url),
+        WebhookEndpoint(url=url),
         pem,
         own_namespace=settings.own_namespace,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),

@@ -36,7 +36,7 @@ ADMINISTRATORS = "The system itself, for its administrator"
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class CommandVerb:
     """A command and its place: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
 
     where: str
@@ -57,44 +57,44 @@ class Verb:
 
 
 VERBS = {
-    "jobs": Verb("user.jobs:jobs", USERS),
-    "nodes": Verb("user.places:nodes", USERS),
-    "tree": Verb("user.places:tree", USERS),
-    "queues": Verb("user.places:queues", USERS),
-    "top": Verb("user.top:top", USERS),
-    "submit": Verb("user.submit:submit", USERS),
-    "wait": Verb("user.waiting:wait", USERS),
-    "explain": Verb("user.explain:explain", USERS),
-    "history": Verb("user.books:history", USERS),
-    "acct": Verb("user.books:acct", USERS),
-    "hold": Verb("user.steer:hold", USERS),
-    "release": Verb("user.steer:release", USERS),
-    "requeue": Verb("user.steer:requeue", USERS),
-    "priority": Verb("user.steer:priority", USERS),
-    "move": Verb("user.steer:move", USERS),
-    "cancel": Verb("user.steer:cancel", USERS),
-    "drain": Verb("user.steer:drain", USERS),
-    "undrain": Verb("user.steer:undrain", USERS),
-    "version": Verb("user.version:version", USERS),
-    "up": Verb("up:up"),
-    "check": Verb("check:check"),
-    "install": Verb("install:install"),
-    "demo": Verb("demo:demo"),
-    "sim": Verb("sim:sim"),
-    "controller": Verb("processes:controller"),
-    "worker": Verb("processes:worker"),
-    "view": Verb("processes:view"),
-    "graph": Verb("graph:graph"),
-    "certs": Verb("certs:certs"),
-    "uninstall": Verb("uninstall:uninstall"),
-    "resource-query": Verb(
+    "jobs": CommandVerb("user.jobs:jobs", USERS),
+    "nodes": CommandVerb("user.places:nodes", USERS),
+    "tree": CommandVerb("user.places:tree", USERS),
+    "queues": CommandVerb("user.places:queues", USERS),
+    "top": CommandVerb("user.top:top", USERS),
+    "submit": CommandVerb("user.submit:submit", USERS),
+    "wait": CommandVerb("user.waiting:wait", USERS),
+    "explain": CommandVerb("user.explain:explain", USERS),
+    "history": CommandVerb("user.books:history", USERS),
+    "acct": CommandVerb("user.books:acct", USERS),
+    "hold": CommandVerb("user.steer:hold", USERS),
+    "release": CommandVerb("user.steer:release", USERS),
+    "requeue": CommandVerb("user.steer:requeue", USERS),
+    "priority": CommandVerb("user.steer:priority", USERS),
+    "move": CommandVerb("user.steer:move", USERS),
+    "cancel": CommandVerb("user.steer:cancel", USERS),
+    "drain": CommandVerb("user.steer:drain", USERS),
+    "undrain": CommandVerb("user.steer:undrain", USERS),
+    "version": CommandVerb("user.version:version", USERS),
+    "up": CommandVerb("up:up"),
+    "check": CommandVerb("check:check"),
+    "install": CommandVerb("install:install"),
+    "demo": CommandVerb("demo:demo"),
+    "sim": CommandVerb("sim:sim"),
+    "controller": CommandVerb("processes:controller"),
+    "worker": CommandVerb("processes:worker"),
+    "view": CommandVerb("processes:view"),
+    "graph": CommandVerb("graph:graph"),
+    "certs": CommandVerb("certs:certs"),
+    "uninstall": CommandVerb("uninstall:uninstall"),
+    "resource-query": CommandVerb(
         "graph:resource_query",
         settings={
             "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
             "add_help_option": False,
         },
     ),
-    "db": Verb("db:app"),
+    "db": CommandVerb("db:app"),
 }
 """All commands in the order of the help."""
 
@@ -130,7 +130,7 @@ class _Loading(MutableMapping[str, Any]):
         return name in VERBS
 
 
-class Verbs(typer.core.TyperGroup):
+class CommandGroup(typer.core.TyperGroup):
     """The command group. Running one command does not wait for the imports of the others."""
 
     def __init__(self, **settings: Any) -> None:
@@ -143,7 +143,7 @@ class Verbs(typer.core.TyperGroup):
 
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A durable, queue-based job controller for Kubernetes with a Flux graph matcher.",

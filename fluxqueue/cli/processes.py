@@ -24,7 +24,7 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
 if TYPE_CHECKING:
-    from fluxqueue.db.reader import Reader
+    from fluxqueue.db.reader import DatabaseReader
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
@@ -164,7 +164,7 @@ async def _run_worker(settings: Settings, identity: str) -> None:
 
 async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) -> None:
     from fluxqueue.db.cluster_identity import check_reader
-    from fluxqueue.db.reader import Reader
+    from fluxqueue.db.reader import DatabaseReader
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
     from fluxqueue.view.server import ViewServer
@@ -174,7 +174,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
         _make_certificate(config.cert_dir, names)
         await _wait_for_schema(settings, endpoint)
         async with (
-            Reader(settings, role="view") as reader,
+            DatabaseReader(settings, role="view") as reader,
             _client(kube_config, settings) as client,
             ViewServer(config, reader, client, SystemClock()) as server,
         ):
@@ -198,7 +198,7 @@ def _make_certificate(folder: Path, names: list[str]) -> None:
         ensure(folder, names, now=datetime.now(tz=UTC))
 
 
-def _watch_doors(endpoint: Endpoint, database: Reader, client: KubeClient) -> None:
+def _watch_doors(endpoint: Endpoint, database: DatabaseReader, client: KubeClient) -> None:
     """From now on, ready means that database and API server answer."""
     from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable
 

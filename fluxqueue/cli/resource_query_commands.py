@@ -25,7 +25,7 @@ from fluxqueue.fluxion.formats.jgf import JgfDocument, parse_jgf
 from fluxqueue.fluxion.formats.rv1 import Rv1, parse_rv1
 from fluxqueue.fluxion.formats.writers import write
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.tell.vertices import why_not
 from fluxqueue.jobspec import Jobspec, document, idset, parse_jobspec
@@ -87,22 +87,22 @@ class Session:
     def match(self, words: list[str]) -> None:
         if len(words) != 3:
             _malformed(words)
-        elif words[1] not in set(Verb):
-            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(Verb)})")
+        elif words[1] not in set(SearchVerb):
+            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(SearchVerb)})")
         else:
-            self._match_one(Verb(words[1]), words[2])
+            self._match_one(SearchVerb(words[1]), words[2])
 
     def multi_match(self, words: list[str]) -> None:
         if len(words) <= 3:
             _malformed(words)
-        elif words[1] not in set(Verb):
-            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(Verb)})")
+        elif words[1] not in set(SearchVerb):
+            _complain(f"unknown subcmd {words[1]!r} (one of {', '.join(SearchVerb)})")
         else:
             for name in words[2:]:
-                if not self._match_one(Verb(words[1]), name):
+                if not self._match_one(SearchVerb(words[1]), name):
                     break
 
-    def _match_one(self, verb: Verb, name: str) -> bool:
+    def _match_one(self, verb: SearchVerb, name: str) -> bool:
         try:
             text = read_file(name, document.MAX_BYTES)
         except InvalidInput as refusal:
@@ -125,7 +125,7 @@ class Session:
         elif verb.commits:
             self.next_job += 1
         self.out.write(result)
-        if verb is Verb.SATISFIABILITY:
+        if verb is SearchVerb.SATISFIABILITY:
             self._show_satisfiability(failure, elapsed)
         elif found is None:
             self._show_failure(job, failure, elapsed)
@@ -379,7 +379,7 @@ class Command:
 
 
 _TABLE = (
-    Command("match", "m", Session.match, f"match {{{'|'.join(Verb)}}} jobspec"),
+    Command("match", "m", Session.match, f"match {{{'|'.join(SearchVerb)}}} jobspec"),
     Command("multi-match", "M", Session.multi_match, "multi-match subcmd jobspec1 jobspec2 ..."),
     Command("update", "u", Session.update,
             "book a given R: update {allocate|reserve} {jgf|jgf_shorthand|rv1exec} file jobid "

@@ -16,7 +16,7 @@ from fluxqueue.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
     from fluxqueue.policy.queue_rules import PreemptionRules
-    from fluxqueue.simulation.engine import Record
+    from fluxqueue.simulation.engine import RunRecord
     from fluxqueue.simulation.gantt import Panel
     from fluxqueue.simulation.jobs import SimulatedJob
 
@@ -71,16 +71,16 @@ def sim(
     """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
-    from fluxqueue.simulation.engine import simulate
-    from fluxqueue.simulation.gantt import Panel, check_format, draw
-    from fluxqueue.simulation.jobs import uniform_cluster
-    from fluxqueue.simulation.metrics import figures, render_table
-    from fluxqueue.simulation.workloads import (
+    from fluxqueue.simulation.arrivals import (
         WorkloadShape,
         node_faults,
         synthetic,
         with_urgent,
     )
+    from fluxqueue.simulation.engine import simulate
+    from fluxqueue.simulation.figures import figures, render_table
+    from fluxqueue.simulation.gantt import Panel, check_format, draw
+    from fluxqueue.simulation.jobs import uniform_cluster
 
     rules = _preemption(min_runtime, grace) if preemption else None
     parse_policy(match_policy)  # refuse a wrong name before the workload is drawn
@@ -164,7 +164,7 @@ def _tell_preempted(panels: Sequence[Panel]) -> None:
         )
 
 
-def _tell_left_out(records: Sequence[Record]) -> None:
+def _tell_left_out(records: Sequence[RunRecord]) -> None:
     impossible = [str(one.job.number) for one in records if one.is_impossible]
     if impossible:
         named = ", ".join(impossible[:5]) + (", ..." if len(impossible) > 5 else "")

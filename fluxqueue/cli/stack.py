@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from fluxqueue.cli.stack_options import StackOptions
-from fluxqueue.cli.supervisor import Part, python
+from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
 from fluxqueue.errors import (
@@ -40,7 +40,7 @@ from fluxqueue.kube.install import (
     remove_webhook,
     tell_view,
 )
-from fluxqueue.localpg.server import LocalPostgres
+from fluxqueue.localpg.postgres import LocalPostgres
 from fluxqueue.settings import Settings
 from fluxqueue.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
@@ -59,7 +59,7 @@ class Stack:
 
     def __init__(self, options: StackOptions) -> None:
         self.options = options
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, StackPart] = {}
         self.postgres: LocalPostgres | None = None
         self.view_url = ""
         self._logs = options.data_dir / "logs"
@@ -205,7 +205,7 @@ class Stack:
     async def _start_webhook(self) -> None:
         from fluxqueue.certs import ensure
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
-        from webhook.configuration import Endpoint, build_configuration
+        from webhook.configuration import WebhookEndpoint, build_configuration
 
         settings = self._settings(self.options.environ)
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
@@ -234,7 +234,7 @@ class Stack:
         authority = files.ca.read_bytes()
         await part.wait_ready(lambda: _answers_as(authority, port))
         configuration = build_configuration(
-            Endpoint(url=f"https://{host}:{port}"),
+            WebhookEndpoint(url=f"https://{host}:{port}"),
             authority,
             owner_kinds=owner_kinds,
             submitters=submitters,
@@ -314,7 +314,7 @@ class Stack:
         own = self.options.kubeconfigs.get(kind)
         return {**environ, **({"KUBECONFIG": str(own.absolute())} if own is not None else {})}
 
-    def _queue_part(self, kind: str, number: int, of: int, environ: dict[str, str]) -> Part:
+    def _queue_part(self, kind: str, number: int, of: int, environ: dict[str, str]) -> StackPart:
         """Return a controller or worker. A single controller needs no number in its name."""
         name = kind if of == 1 else f"{kind}-{number}"
         # A process with a fixed name takes its Lease back at once after a crash.
@@ -339,8 +339,8 @@ class Stack:
         command: list[str],
         *arguments: str,
         environ: dict[str, str] | None = None,
-    ) -> Part:
-        part = Part(
+    ) -> StackPart:
+        part = StackPart(
             name=name,
             command=[*command, *arguments],
             log=self._logs / f"{name}.log",

@@ -5,7 +5,7 @@ are in ``cli.user``. They work on the database alone, and the workers apply the 
 cluster.
 
 Exit code 0 if all names are now as requested, 1 if a command was refused for one of them, 2 for bad
-input. The work is in ``db.life.steering`` and ``db.accounting``.
+input. The work is in ``db.store.steering`` and ``db.accounting``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.db.database import Database
-    from fluxqueue.db.life.steering import Outcome
+    from fluxqueue.db.store.steering import SteeringOutcome
 
 Row = dict[str, Any]
 
@@ -61,7 +61,7 @@ def hold(
     database_url: Url = "",
 ) -> None:
     """Keep waiting workloads from starting until they are released."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     _steer(steering.hold, names, namespace, actor, output, database_url)
 
@@ -74,7 +74,7 @@ def release(
     database_url: Url = "",
 ) -> None:
     """Return held workloads to their places in the queue."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     _steer(steering.release, names, namespace, actor, output, database_url)
 
@@ -87,7 +87,7 @@ def cancel(
     database_url: Url = "",
 ) -> None:
     """Delete workloads, waiting or running."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     _steer(steering.cancel, names, namespace, actor, output, database_url)
 
@@ -100,7 +100,7 @@ def requeue(
     database_url: Url = "",
 ) -> None:
     """End the pods of running Jobs and return these to their old place in the queue."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     _steer(steering.requeue, names, namespace, actor, output, database_url)
 
@@ -117,14 +117,16 @@ def priority(
     database_url: Url = "",
 ) -> None:
     """Set the priority of workloads: `priority NAME... N`, or --set N, or --clear."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     if value is None and not clear and len(names) > 1:
         names, value = names[:-1], _number(names[-1])
     if (value is None) != clear:
         raise InvalidInput("needs a number or --clear", where="priority", hint="priority train 10")
 
-    async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
+    async def verb(
+        database: Database, where: str, refs: Sequence[str], who: str
+    ) -> list[SteeringOutcome]:
         return await steering.set_priority(database, where, refs, who, priority=value)
 
     _steer(verb, names, namespace, actor, output, database_url)
@@ -145,7 +147,7 @@ def move(
     database_url: Url = "",
 ) -> None:
     """Move waiting workloads to another queue: `move NAME... QUEUE`, or --to QUEUE."""
-    from fluxqueue.db.life import steering
+    from fluxqueue.db.store import steering
 
     if not queue and len(names) > 1:
         names, queue = names[:-1], names[-1]
@@ -154,7 +156,9 @@ def move(
             "needs the name of a queue", where="--to", hint="fluxqueue db move train batch"
         )
 
-    async def verb(database: Database, where: str, refs: Sequence[str], who: str) -> list[Outcome]:
+    async def verb(
+        database: Database, where: str, refs: Sequence[str], who: str
+    ) -> list[SteeringOutcome]:
         return await steering.move(database, where, refs, who, queue=queue)
 
     _steer(verb, names, namespace, actor, output, database_url)
@@ -251,7 +255,7 @@ def _time(text: str, where: str) -> datetime | None:
 
 
 def _steer(
-    verb: Callable[[Database, str, Sequence[str], str], Awaitable[list[Outcome]]],
+    verb: Callable[[Database, str, Sequence[str], str], Awaitable[list[SteeringOutcome]]],
     names: Sequence[str],
     namespace: str,
     actor: str,

@@ -32,7 +32,7 @@ class PartFailed(FluxQueueError):
 
 
 @dataclass(slots=True)
-class Part:
+class StackPart:
     """One child process that is kept running until ``stop``.
 
     Parameters

@@ -35,7 +35,7 @@ NOW, LATER, NEVER = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class WhatIfAnswer:
     """The outcome as an exit status, and in words."""
 
     status: int
@@ -78,26 +78,26 @@ def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
     return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec), given.held)
 
 
-def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> Answer:
+def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> WhatIfAnswer:
     """Answer now, later or never. ``now`` is in epoch seconds."""
     try:
         placement = matcher.match_now(jobspec, now)
     except InsufficientResources:
         pass
     else:
-        return Answer(NOW, f"now: {describe(jobspec)}, on {_nodes(placement.nodes)}")
+        return WhatIfAnswer(NOW, f"now: {describe(jobspec)}, on {_nodes(placement.nodes)}")
     if not matcher.is_satisfiable(jobspec):
-        return Answer(NEVER, f"never: {why_never(matcher.by_shares, jobspec)}")
+        return WhatIfAnswer(NEVER, f"never: {why_never(matcher.by_shares, jobspec)}")
     try:
         later = matcher.match_later(jobspec, now)
     except InsufficientResources as busy:
-        return Answer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
+        return WhatIfAnswer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
     when = "at an unknown time"
     if later.starts_at < UNKNOWN_END:
         when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
     short = why_not_now(matcher.by_shares, jobspec)
     text = f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}"
-    return Answer(LATER, text if short is None else f"{text}; {short}")
+    return WhatIfAnswer(LATER, text if short is None else f"{text}; {short}")
 
 
 def _nodes(names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 from cryptography import x509
 
 from fluxqueue import metrics
-from fluxqueue.certs.rotation import Held, Lives, plan, read_bundle, read_held, to_data
+from fluxqueue.certs.rotation import HeldCertificates, Lives, plan, read_bundle, read_held, to_data
 from fluxqueue.clock import Clock
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
@@ -164,7 +164,7 @@ class CertificateKeeper:
             )
         return {key: _decode(value) for key, value in data.items()}
 
-    async def _store(self, secret: Object | None, wanted: Held) -> None:
+    async def _store(self, secret: Object | None, wanted: HeldCertificates) -> None:
         names = self._names
         meta = dict((secret or {}).get("metadata") or {"name": names.secret})
         meta["labels"] = {**(meta.get("labels") or {}), labels.CERTIFICATES: labels.SELF_MADE}
@@ -231,7 +231,7 @@ def _trusted_by_all(configuration: Mapping[str, Any]) -> list[x509.Certificate]:
     return [one for one in first if all(one in other for other in others)]
 
 
-def _show(held: Held) -> None:
+def _show(held: HeldCertificates) -> None:
     for kind, pair in (("ca", held.ca), ("serving", held.serving)):
         if pair is not None:
             expiry = pair.certificate.not_valid_after_utc.timestamp()

@@ -26,11 +26,11 @@ PATIENCE_S = 600.0
 
 _LIVE = tuple(state for state in FluxJobState if state not in FINAL)
 _WAITING = tuple(state for state in FluxJobState if state.is_waiting)
-_EFFECTS = (TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH)
+_EFFECTS = (TaskName.RELEASE, TaskName.RECONCILE, TaskName.STATUS)
 _ALL = (
     metrics.FLUXJOBS,
     metrics.OLDEST_WAITING_S,
-    metrics.OWED,
+    metrics.PENDING_ACTIONS,
     metrics.OWED_AGE_S,
     metrics.TASKS,
 )
@@ -65,8 +65,8 @@ def show(found: QueueGauges) -> None:
         for state in _WAITING:
             oldest_s = found.oldest_s.get((queue, state), 0.0)
             metrics.OLDEST_WAITING_S.labels(queue, str(state)).set(oldest_s)
-    for task in {*found.owed, *map(str, _EFFECTS)}:
-        metrics.OWED.labels(task).set(found.owed.get(task, 0))
+    for task in {*found.pending_actions, *map(str, _EFFECTS)}:
+        metrics.PENDING_ACTIONS.labels(task).set(found.pending_actions.get(task, 0))
         metrics.OWED_AGE_S.labels(task).set(found.overdue_s.get(task, 0.0))
     for word, number in found.tasks.items():
         metrics.TASKS.labels(word).set(number)

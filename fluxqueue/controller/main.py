@@ -20,9 +20,9 @@ from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.controller.gauges import show_for_ever
-from fluxqueue.controller.observing.comparing import LOOP as RESYNC
+from fluxqueue.controller.observing.flusher import LOOP as OBSERVE
 from fluxqueue.controller.observing.observer import Observer
-from fluxqueue.controller.observing.writing import LOOP as OBSERVE
+from fluxqueue.controller.observing.resync_schedule import LOOP as RESYNC
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.controller.reviews import LOOP as REVIEWS
 from fluxqueue.controller.reviews import ReviewWatch

@@ -2,7 +2,7 @@
 
 kopf's handlers (``operator``) report to it. A loop of the leading controller does the work, so that
 an unavailable database delays no event. A spec is compared with the one that was applied last
-(``db.life.steering.heed``). So seeing it twice, or late, changes nothing.
+(``db.store.steering.apply_spec_changes``). So seeing it twice, or late, changes nothing.
 
 Admission records the user of a spec change. A deletion does not show its user. Only the audit log
 of the API server does.
@@ -19,8 +19,13 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.steering import FluxJobOf, Outcome, cancel_deleted, heed
 from fluxqueue.db.liveness import Liveness
+from fluxqueue.db.store.steering import (
+    FluxJobOf,
+    SteeringOutcome,
+    apply_spec_changes,
+    cancel_deleted,
+)
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -31,7 +36,7 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, Resource
+from fluxqueue.kube.resources import CRDS, FLUXJOBS, ApiResource
 from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of_fluxjob
@@ -78,7 +83,7 @@ class SteeringWatch:
         self._liveness = liveness or Liveness(clock, LOOP)
         self._client, self._clock, self._begin = client, clock, begin
         self._stands, self._workload, self._on_lost = stands, find, on_lost
-        self._heeded: dict[str, tuple[int, Steered]] = {}
+        self._applied: dict[str, tuple[int, Steered]] = {}
         self._failed: dict[str, Any] = {}
         """The generation of a spec that could not be applied, by UID."""
         self._steered: dict[str, Object] = {}
@@ -96,7 +101,7 @@ class SteeringWatch:
             spec = _read(fluxjob)
         except Exception:  # noqa: BLE001  the error is reported when the change is applied
             spec = None
-        if spec != _AS_MADE and self._heeded.get(uid) != spec:
+        if spec != _AS_MADE and self._applied.get(uid) != spec:
             self._steered[uid] = fluxjob
             self._more.set()
 
@@ -107,7 +112,7 @@ class SteeringWatch:
     def see_deleted(self, fluxjob: Object) -> None:
         """Handle a deleted FluxJob. If its workload continues, the user cancelled it."""
         uid, workload = fluxjob["metadata"]["uid"], fluxjob["spec"]["workload"]["uid"]
-        self._heeded.pop(uid, None)
+        self._applied.pop(uid, None)
         self._failed.pop(uid, None)
         self._steered.pop(uid, None)
         # Our own deletion, or the FluxJob went together with its workload: no user cancelled it.
@@ -125,7 +130,7 @@ class SteeringWatch:
             self._more.clear()
             self._liveness.begin(LOOP)
             for uid, fluxjob in list(self._steered.items()):
-                if await self._attempt(fluxjob, self._heed(uid, fluxjob)):
+                if await self._attempt(fluxjob, self._apply_spec_change(uid, fluxjob)):
                     self._done(self._steered, uid, fluxjob)
             for uid, fluxjob in list(self._deleted.items()):
                 if await self._attempt(fluxjob, self._cancel(fluxjob)):
@@ -157,19 +162,23 @@ class SteeringWatch:
             metrics.OBJECTS_SET_ASIDE.labels("fluxjob").inc()
             meta = fluxjob["metadata"]
             self._failed[meta["uid"]] = meta.get("generation")
-            await self._refuse(fluxjob, Outcome("spec", False, f"cannot be read: {as_text(error)}"))
+            await self._refuse(
+                fluxjob, SteeringOutcome("spec", False, f"cannot be read: {as_text(error)}")
+            )
             return True
         self._liveness.succeed(LOOP)
         return is_done
 
-    async def _heed(self, uid: str, fluxjob: Object) -> bool:
+    async def _apply_spec_change(self, uid: str, fluxjob: Object) -> bool:
         generation, steered = _read(fluxjob)
         workload = fluxjob["spec"]["workload"]["uid"]
         async with self._begin() as tx:
-            outcomes = await heed(tx, _of(fluxjob), steered.values, steered.by, generation)
+            outcomes = await apply_spec_changes(
+                tx, _of(fluxjob), steered.values, steered.by, generation
+            )
         if outcomes is None:
             return not self._stands(workload)  # its row does not exist yet
-        self._heeded[uid] = generation, steered
+        self._applied[uid] = generation, steered
         for one in outcomes:
             extra = {"action": "steer", "uid": workload, "field": one.reference}
             logger.info(one.message, extra=extra)
@@ -177,7 +186,7 @@ class SteeringWatch:
                 await self._refuse(fluxjob, one)
         return True
 
-    async def _refuse(self, fluxjob: Object, outcome: Outcome) -> None:
+    async def _refuse(self, fluxjob: Object, outcome: SteeringOutcome) -> None:
         """Emit an Event on the FluxJob: what was not done, and why. Admission could not know it."""
         version = fluxjob["metadata"].get("resourceVersion")
         event = build_event(
@@ -233,12 +242,12 @@ class SteeringWatch:
         return definition is not None and str(definition["creationTimestamp"]) < created
 
     async def _exists(
-        self, resource: Resource, namespace: str, name: str, uid: str | None = None
+        self, resource: ApiResource, namespace: str, name: str, uid: str | None = None
     ) -> bool:
         meta = await self._find(resource, namespace, name)
         return meta is not None and uid in {None, meta["uid"]}
 
-    async def _find(self, resource: Resource, namespace: str | None, name: str) -> Object | None:
+    async def _find(self, resource: ApiResource, namespace: str | None, name: str) -> Object | None:
         """Return the metadata of an object that exists and is not being deleted, or None."""
         try:
             meta: Object = (await self._client.get(resource, namespace, name))["metadata"]

@@ -15,7 +15,7 @@ from typing import Self
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import CONTROLLER, check_term, confirm, doubt, seize
-from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.settings import Settings
 

@@ -34,7 +34,7 @@ from fluxqueue.kube.resources import (
     MUTATING_WEBHOOKS,
     PODS,
     SECRETS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
@@ -277,7 +277,7 @@ def _is_gated_pod(pod: Object) -> bool:
 
 async def _patch_all(
     client: KubeClient,
-    resource: Resource,
+    resource: ApiResource,
     objects: Sequence[Object],
     patch_of: Callable[[Object], Patch],
     report: UninstallReport,

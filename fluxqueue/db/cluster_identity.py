@@ -13,7 +13,7 @@ from fluxqueue.errors import WrongCluster
 
 if TYPE_CHECKING:
     from fluxqueue.db.database import Database, Transaction
-    from fluxqueue.db.reader import Reader, Reading
+    from fluxqueue.db.reader import DatabaseReader, DatabaseReading
 
 MOVE = (
     "give each cluster a database of its own, or move this one on purpose:"
@@ -43,7 +43,7 @@ async def bind(database: Database, uid: str, server: str) -> None:
     database.cluster_uid = uid
 
 
-async def check(tx: Reading, uid: str | None) -> None:
+async def check(tx: DatabaseReading, uid: str | None) -> None:
     """Make sure that the rows are about the cluster ``uid``; None where no cluster is involved.
 
     Raises: ``WrongCluster``, naming both.
@@ -60,7 +60,7 @@ async def check(tx: Reading, uid: str | None) -> None:
         )
 
 
-async def read(tx: Reading) -> dict[str, Any] | None:
+async def read(tx: DatabaseReading) -> dict[str, Any] | None:
     """Return the cluster that the rows are about: uid, server, bound_at.
 
     Returns None before the first start.
@@ -68,7 +68,7 @@ async def read(tx: Reading) -> dict[str, Any] | None:
     return await tx.fetch_one("SELECT uid, server, bound_at FROM cluster")
 
 
-async def check_reader(reader: Reader, uid: str) -> None:
+async def check_reader(reader: DatabaseReader, uid: str) -> None:
     """Do the same as ``check``, for a process that only reads."""
     async with reader.begin() as reading:
         await check(reading, uid)

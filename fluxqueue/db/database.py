@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from fluxqueue.db.engine import create_engine, translated_errors
-from fluxqueue.db.reader import Reader, Reading, statement
+from fluxqueue.db.reader import DatabaseReader, DatabaseReading, statement
 from fluxqueue.db.task_queue import TaskName, make_app
 from fluxqueue.settings import Settings
 
 
-class Transaction(Reading):
+class Transaction(DatabaseReading):
     """An open transaction that may write."""
 
     async def execute(self, sql: str, **values: Any) -> int:
@@ -33,7 +33,7 @@ class Transaction(Reading):
     async def defer(self, task: TaskName, uids: Collection[str]) -> None:
         """Defer ``task`` for workloads with rows that this transaction has not locked.
 
-        A transaction that writes a row puts the pending effect into the row (``settle_at`` and
+        A transaction that writes a row puts the pending effect into the row (``reconcile_at`` and
         similar columns), and the row's trigger defers the task.
         """
         if uids:
@@ -48,7 +48,7 @@ class Transaction(Reading):
         await self.execute("SELECT fluxqueue_wake_matcher()")
 
 
-class Database(Reader):
+class Database(DatabaseReader):
     """One process's access to the queue database.
 
     Parameters

@@ -31,7 +31,7 @@ def statement(words: str) -> TextClause:
     return text(words)
 
 
-class Reading:
+class DatabaseReading:
     """An open transaction that is read from: statements as text with named parameters."""
 
     def __init__(self, connection: Connection) -> None:
@@ -50,7 +50,7 @@ class Reading:
         return None if row is None else dict(row)
 
 
-class Reader:
+class DatabaseReader:
     """One process's access to the queue database, to look at it.
 
     Parameters
@@ -98,7 +98,7 @@ class Reader:
             ) from error
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Reading]:
+    async def begin(self) -> AsyncIterator[DatabaseReading]:
         """Open a transaction: all that is read in it is of one moment or later.
 
         Raises
@@ -108,7 +108,7 @@ class Reader:
         """
         with translated_errors():
             async with self.engine.begin() as connection:
-                yield Reading(connection)
+                yield DatabaseReading(connection)
 
     async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
         """Run one statement that is a transaction by itself, and give its rows.
@@ -121,4 +121,4 @@ class Reader:
         with translated_errors():
             async with self.engine.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await Reading(connection).fetch(sql, **values)
+                return await DatabaseReading(connection).fetch(sql, **values)

@@ -19,7 +19,7 @@ indexes. A condition on ``ended_at`` means the same, but reads every row that wa
 - ``graph_changes``: changes that no cycle has read yet, consumed by the next one
 - ``leadership``: which process may match, and which may observe, under which term
 - ``history``: which actor did what to which FluxJob, and when
-- ``set_aside``: objects that the controller cannot read or write down
+- ``quarantined_objects``: objects that the controller cannot read or write down
 - ``loops``: when each loop of fluxqueue last succeeded
 - ``cluster``: the cluster that all rows are about
 - ``schema_floor``: the oldest code that still works on this schema
@@ -104,7 +104,7 @@ fluxjobs = Table(
         "flux_version", Text, comment="resourceVersion that it had when we wrote it last, if known"
     ),
     Column(
-        "published",
+        "written_version",
         BigInteger,
         nullable=False,
         server_default="0",
@@ -115,9 +115,11 @@ fluxjobs = Table(
         BigInteger,
         nullable=False,
         server_default="1",
-        comment="generation of the FluxJob's spec that was heeded last",
+        comment="generation of the FluxJob's spec that was applied last",
     ),
-    Column("published_at", DateTime(timezone=True), comment="when that was written, or put off"),
+    Column(
+        "status_written_at", DateTime(timezone=True), comment="when that was written, or put off"
+    ),
     Column("told", Text, comment="reason of the last Event"),
     Column(
         "told_version",
@@ -134,19 +136,19 @@ fluxjobs = Table(
         comment="what else is to be told by Events, with the next status",
     ),
     Column(
-        "publish_at",
+        "status_due_at",
         DateTime(timezone=True),
-        comment="owed: its status is to be written, from then on",
+        comment="pending_actions: its status is to be written, from then on",
     ),
     Column(
         "release_at",
         DateTime(timezone=True),
-        comment="owed: its workload object is to be made what the row says",
+        comment="pending_actions: its workload object is to be made what the row says",
     ),
     Column(
-        "settle_at",
+        "reconcile_at",
         DateTime(timezone=True),
-        comment="owed: a look at its pods, slots or begin time, from then on",
+        comment="pending_actions: a look at its pods, slots or begin time, from then on",
     ),
     Column(
         "said",
@@ -167,10 +169,10 @@ fluxjobs = Table(
         JSONB,
         nullable=False,
         server_default=text("'{}'::jsonb"),
-        comment="why what is owed is refused, by task",
+        comment="why what is pending_actions is refused, by task",
     ),
     Column("troubled_at", DateTime(timezone=True), comment="since when it has faults, or stalls"),
-    Column("last_error", Text, comment="why what is owed has failed last"),
+    Column("last_error", Text, comment="why what is pending_actions has failed last"),
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
     Column("set_queue", Text, comment="where an operator moved it; wins over the author's"),
@@ -180,10 +182,10 @@ fluxjobs = Table(
     Column("priority_parts", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("state", Text, nullable=False, server_default=FluxJobState.PENDING),
     Column("reason", Text, nullable=False, server_default=""),
-    Column("kept_back", Text, comment="kind of what keeps it from its turn; null: only room"),
+    Column("wait_reason", Text, comment="kind of what keeps it from its turn; null: only room"),
     Column("position", Integer, comment="place in its queue, roughly, as far as it was planned"),
     Column("held_by", Text, comment="author, or the user who held it"),
-    Column("set_aside_by", Text, comment="version of the software that could not decide it"),
+    Column("quarantined_by", Text, comment="version of the software that could not decide it"),
     Column("request", JSONB, nullable=False),
     Column("size", Integer, nullable=False),
     Column("duration_s", Integer),
@@ -191,7 +193,7 @@ fluxjobs = Table(
     Column("begin_at", DateTime(timezone=True), comment="not to start before"),
     Column("set_begin_at", DateTime(timezone=True), comment="set by hand; wins over the author's"),
     Column(
-        "steered", JSONB, comment="what its FluxJob's spec said by hand when it was last heeded"
+        "steered", JSONB, comment="what its FluxJob's spec said by hand when it was last applied"
     ),
     Column("depends_on", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("blocked_by", Text, comment="why no cycle considers it yet; null: one does"),
@@ -219,7 +221,11 @@ fluxjobs = Table(
     Column("vacate_by", Text, comment="who wants its pods gone and it back in the queue"),
     Column("cancel_by", Text, comment="who wants its workload deleted"),
     Column("requeues", Integer, nullable=False, server_default="0"),
-    Column("let_go_at", BigInteger, comment="generation of the BatchJob that our release made"),
+    Column(
+        "released_generation",
+        BigInteger,
+        comment="generation of the BatchJob that our release made",
+    ),
     Column(
         "idle_in", BigInteger, comment="generation in which it was seen suspended, without pods"
     ),
@@ -324,7 +330,7 @@ Index(
     "ix_fluxjobs_owed",
     fluxjobs.c.uid,
     postgresql_where=text(
-        "publish_at IS NOT NULL OR release_at IS NOT NULL OR settle_at IS NOT NULL"
+        "status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL"
     ),
 )
 Index("ix_fluxjobs_namespace_name", fluxjobs.c.namespace, fluxjobs.c.name)
@@ -640,8 +646,8 @@ Index("ix_accounting_ended_at", accounting.c.ended_at)
 Index("ix_accounting_jobid", accounting.c.jobid)
 Index("ix_accounting_namespace_name", accounting.c.namespace, accounting.c.name)
 
-set_aside = Table(
-    "set_aside",
+quarantined_objects = Table(
+    "quarantined_objects",
     metadata,
     Column("kind", Text, primary_key=True, comment="workload, node, queue, foreign, ..."),
     Column("key", Text, primary_key=True, comment="its UID, or its name"),

@@ -73,8 +73,8 @@ class TaskName(StrEnum):
     SCHEDULE = "schedule"
     REVIEW = "review"
     RELEASE = "release"
-    SETTLE = "settle"
-    PUBLISH = "publish"
+    RECONCILE = "reconcile"
+    STATUS = "status"
     SWEEP = "sweep"
     MAINTAIN = "maintain"
 
@@ -94,11 +94,11 @@ _QUEUES = {
     TaskName.SCHEDULE: "schedule",
     TaskName.REVIEW: "review",
     TaskName.RELEASE: EFFECTS,
-    TaskName.SETTLE: EFFECTS,
+    TaskName.RECONCILE: EFFECTS,
 }
 
 
-class Backoff(BaseRetryStrategy):
+class TaskBackoff(BaseRetryStrategy):
     """Retry for ever, more and more slowly. Each task ends when nothing is pending any more."""
 
     def get_retry_decision(self, *, exception: BaseException, job: Task) -> RetryDecision:

@@ -26,7 +26,7 @@ TABLES: Mapping[str, str] = {
     "fair_shares": "Decayed use by queue and user, and the points it is worth",
     "dependencies": "Edges of depends_on, each with the workload its name stands for",
     "accounting": "One row per run: when, where, how much, and how it ended",
-    "set_aside": "Objects that the controller cannot read or write down, and why",
+    "quarantined_objects": "Objects that the controller cannot read or write down, and why",
     "loops": "When each loop of controller and worker last succeeded",
     "schema_floor": "The oldest code that still works on this schema",
 }
@@ -111,7 +111,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "id": "in the order of writing",
         "key": "which one has changed",
     },
-    "set_aside": {
+    "quarantined_objects": {
         "namespace": "namespace of the object; empty where it has none",
         "name": "its name",
         "reason": "why it cannot be used",

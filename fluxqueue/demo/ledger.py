@@ -52,7 +52,7 @@ class Account:
 
 
 @dataclass(slots=True)
-class Ledger:
+class DemoLedger:
     """Accounts by namespace, and the highest use of every node in millicores."""
 
     accounts: defaultdict[str, Account] = field(default_factory=lambda: defaultdict(Account))

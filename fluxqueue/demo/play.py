@@ -15,7 +15,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.reading.figures import FluxJobLine, fluxjob_lines, node_lines, run_figures
 from fluxqueue.demo.manifests import Scene, Submission
 from fluxqueue.demo.screen import SMALL_SCENE, Frame, Screen
-from fluxqueue.demo.verdict import Outcome, judge
+from fluxqueue.demo.verdict import DemoOutcome, judge
 from fluxqueue.demo.watching import Watching
 from fluxqueue.errors import Conflict, DatabaseUnavailable, InvalidSettings
 from fluxqueue.fluxjob.states import FINAL
@@ -43,7 +43,7 @@ class Play:
         self._watching, self._screen = watching, screen
         self._submitted_at_s: dict[str, float] = {}
 
-    async def run(self, scene: Scene) -> Outcome:
+    async def run(self, scene: Scene) -> DemoOutcome:
         """Play one scene to its end or its time-out, and judge it.
 
         Raises
@@ -114,7 +114,7 @@ class Play:
         ]
         return Frame(elapsed_s, lines, nodes, account.together, len(account.pods))
 
-    async def _judge(self, scene: Scene) -> Outcome:
+    async def _judge(self, scene: Scene) -> DemoOutcome:
         """Return the outcome. Wait a moment first, because the watches lag behind the rows."""
         until_s = self._clock.monotonic_s() + SETTLE_S
         while True:

@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fluxqueue.db.reading.figures import FluxJobLine, NodeLine
+from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures
 from fluxqueue.fluxjob.hostlist import compress
 
 ROWS_MIN = 4
@@ -51,7 +51,7 @@ class Frame:
 
     elapsed_s: float
     lines: Sequence[FluxJobLine]
-    nodes: Sequence[NodeLine]
+    nodes: Sequence[NodeFigures]
     pods_running: int
     pods_seen: int
 
@@ -193,7 +193,7 @@ def _rank(line: FluxJobLine) -> tuple[int, int]:
     return rank, -line.jobid if has_ended else line.jobid
 
 
-def _bar(node: NodeLine) -> RenderableType:
+def _bar(node: NodeFigures) -> RenderableType:
     row = Table.grid(padding=(0, 1))
     row.add_row(
         f"{node.node:<8}",

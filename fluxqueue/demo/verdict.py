@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fluxqueue.db.reading.figures import FluxJobLine, NodeLine, RunFigures
-from fluxqueue.demo.ledger import Account, Ledger
+from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures, RunFigures
+from fluxqueue.demo.ledger import Account, DemoLedger
 from fluxqueue.demo.manifests import Scene
 
 SAID_AT_ONCE_S = 5.0
@@ -14,7 +14,7 @@ SAID_AT_ONCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """A scene at its end. ``leaked`` counts slots. ``problems`` is empty if all went well."""
 
     jobs: int
@@ -38,10 +38,10 @@ def judge(
     scene: Scene,
     figures: RunFigures,
     lines: Sequence[FluxJobLine],
-    nodes: Sequence[NodeLine],
-    ledger: Ledger,
+    nodes: Sequence[NodeFigures],
+    ledger: DemoLedger,
     told_after_s: Mapping[str, float],
-) -> Outcome:
+) -> DemoOutcome:
     """Compare the rows and the watched pods with what the scene must be.
 
     Parameters
@@ -62,7 +62,7 @@ def judge(
         problems.append(
             f"{figures.leaked_slots} slots leaked, {still_allocated_m / 1000:g} cores not returned"
         )
-    return Outcome(
+    return DemoOutcome(
         jobs=figures.jobs,
         pods=len(account.pods),
         makespan_s=figures.makespan_s,
@@ -105,7 +105,7 @@ def _together(scene: Scene, account: Account) -> list[str]:
     return problems
 
 
-def _nodes(nodes: Sequence[NodeLine], ledger: Ledger) -> list[str]:
+def _nodes(nodes: Sequence[NodeFigures], ledger: DemoLedger) -> list[str]:
     capacity = {node.node: node.capacity_m for node in nodes}
     return [
         f"{name} was seen with {peak_m / 1000:g} cores in use of {capacity.get(name, 0) / 1000:g}"

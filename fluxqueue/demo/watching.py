@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from fluxqueue.clock import Clock
-from fluxqueue.demo.ledger import Ledger
+from fluxqueue.demo.ledger import DemoLedger
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import FLUXJOBS, PODS
@@ -22,7 +22,7 @@ class Watching:
     """Watches all pods and FluxJobs while the ``async with`` block lasts."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
-        self.ledger = Ledger()
+        self.ledger = DemoLedger()
         self.said_at_s: dict[tuple[str, str, str], float] = {}
         """(namespace, workload's name, state) -> monotonic time when it was first seen."""
         self._clock = clock

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fluxqueue.fluxjob.kept_back import KeptBack
+from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.scheduler.cycle import PendingJob
 
 
-class Verdict(StrEnum):
+class PlacementVerdict(StrEnum):
     """The three answers."""
 
     NOW = "Now"
@@ -40,9 +40,9 @@ class Reason(StrEnum):
     BUSY = "NodesBusy"
     PROMISED_TO_OTHERS = "PromisedToOthers"
     BEHIND = "BehindInQueue"
-    OVER_LIMIT = KeptBack.OVER_LIMIT.value
-    STOPPED = KeptBack.STOPPED.value
-    NODES_UNUSABLE = KeptBack.UNUSABLE.value
+    OVER_LIMIT = WaitReason.OVER_LIMIT.value
+    STOPPED = WaitReason.STOPPED.value
+    NODES_UNUSABLE = WaitReason.UNUSABLE.value
     HELD = "Held"
     DEPENDENCY = "Dependency"
     BEGIN_TIME = "BeginTime"
@@ -100,7 +100,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True)
-class LevelCount:
+class LevelAnswer:
     """How many places of a level can hold ``contents``. ``wanted`` of them are needed.
 
     There are ``places`` places. ``could`` of them are large enough on the empty cluster, and
@@ -142,13 +142,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlacementOutcome:
     """When and where the request starts.
 
     ``nodes`` are the nodes of its slots. ``starts_at`` None: unknown.
     """
 
-    verdict: Verdict
+    verdict: PlacementVerdict
     reason: Reason
     message: str
     starts_at: int | None = None
@@ -166,7 +166,7 @@ class Variant:
     """
 
     change: Change
-    outcome: Outcome
+    outcome: PlacementOutcome
     job: PendingJob
 
 
@@ -185,10 +185,10 @@ class Answer:
     """Everything that a review answers."""
 
     request: str
-    outcome: Outcome
+    outcome: PlacementOutcome
     place: Place | None = None
     kinds: tuple[Counted, ...] = ()
-    levels: tuple[LevelCount, ...] = ()
+    levels: tuple[LevelAnswer, ...] = ()
     variants: tuple[Variant, ...] = ()
     nodes_total: int = 0
     nodes_usable: int = field(default=0)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from fluxqueue.explain.answer import Check, Counted, LevelCount, Units
+from fluxqueue.explain.answer import Check, Counted, LevelAnswer, Units
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import PODS, describe_amount
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL
@@ -31,7 +31,7 @@ def count_kinds(table: ByShares, request: Jobspec, now: int) -> tuple[Counted, .
     return tuple(_count(table, ask, times, leaf, now) for times, leaf in ask.leaves())
 
 
-def count_levels(table: ByShares, request: Jobspec) -> tuple[LevelCount, ...]:
+def count_levels(table: ByShares, request: Jobspec) -> tuple[LevelAnswer, ...]:
     """Count the places of each level that ``request`` names, the lowest level first."""
     ask = table.ask(request)
     found = []
@@ -39,7 +39,7 @@ def count_levels(table: ByShares, request: Jobspec) -> tuple[LevelCount, ...]:
         could, there = table.places_with(ask, group)
         can, _ = table.places_with(ask, group, now=True)
         words = contents(group.below)
-        found.append(LevelCount(level_word(group.level), words, group.count, there, could, can))
+        found.append(LevelAnswer(level_word(group.level), words, group.count, there, could, can))
     return tuple(found)
 
 

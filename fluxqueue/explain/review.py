@@ -23,12 +23,12 @@ from fluxqueue.explain.answer import (
     Certainty,
     Change,
     Counted,
-    LevelCount,
-    Outcome,
+    LevelAnswer,
     Place,
+    PlacementOutcome,
+    PlacementVerdict,
     Reason,
     Variant,
-    Verdict,
 )
 from fluxqueue.explain.counting import count_kinds, count_levels
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
@@ -61,7 +61,7 @@ BLOCKERS_MAX = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class QueueSnapshot:
     """The queue as the last cycle left it.
 
     Parameters
@@ -135,7 +135,7 @@ class Question:
     priorities: Mapping[str, int] = field(default_factory=dict)
 
 
-def answer(scene: Scene, question: Question, work: Work | None = None) -> Answer:
+def answer(scene: QueueSnapshot, question: Question, work: Work | None = None) -> Answer:
     """Return when and where the request starts, what blocks it, and what would help.
 
     Variants beyond the budget ``work`` are left out.
@@ -149,24 +149,24 @@ def answer(scene: Scene, question: Question, work: Work | None = None) -> Answer
         return _answer(scene, question)
 
 
-def _answer(scene: Scene, question: Question) -> Answer:
+def _answer(scene: QueueSnapshot, question: Question) -> Answer:
     from fluxqueue.explain.variants import find_variants
 
     request = question.job.request
     kinds, levels = _counts(scene, request)
     outcome = decide(scene, question)
     variants: tuple[Variant, ...] = ()
-    if question.keeper is not None and outcome.verdict is not Verdict.NEVER:
+    if question.keeper is not None and outcome.verdict is not PlacementVerdict.NEVER:
         variants = (Variant(question.keeper.without, outcome, question.job),)
-        outcome = _kept_back(question.keeper, outcome)
-    elif outcome.verdict is not Verdict.NOW:
+        outcome = _wait_reason(question.keeper, outcome)
+    elif outcome.verdict is not PlacementVerdict.NOW:
         variants = find_variants(scene, question, outcome)
     masks = scene.matcher.ledger.masks
     return Answer(
         request=describe(request),
         outcome=outcome,
         place=None
-        if outcome.verdict is Verdict.NEVER
+        if outcome.verdict is PlacementVerdict.NEVER
         else question.place or place(scene, question),
         kinds=kinds,
         levels=levels,
@@ -176,12 +176,14 @@ def _answer(scene: Scene, question: Question) -> Answer:
     )
 
 
-def _counts(scene: Scene, request: Jobspec) -> tuple[tuple[Counted, ...], tuple[LevelCount, ...]]:
+def _counts(
+    scene: QueueSnapshot, request: Jobspec
+) -> tuple[tuple[Counted, ...], tuple[LevelAnswer, ...]]:
     table = scene.matcher.by_shares
     return count_kinds(table, request, scene.now), count_levels(table, request)
 
 
-def _kept_back(keeper: Keeper, without: Outcome) -> Outcome:
+def _wait_reason(keeper: Keeper, without: PlacementOutcome) -> PlacementOutcome:
     """Return the outcome of a request that ``keeper`` holds back.
 
     It starts when that ends, and no earlier than it could without it.
@@ -189,14 +191,18 @@ def _kept_back(keeper: Keeper, without: Outcome) -> Outcome:
     start, certainty = None, None
     if keeper.not_before is not None:
         start, certainty = keeper.not_before, Certainty.AT_BEST
-        if without.verdict is Verdict.LATER:
+        if without.verdict is PlacementVerdict.LATER:
             start = None if without.starts_at is None else max(start, without.starts_at)
-    return Outcome(
-        Verdict.LATER, keeper.reason, keeper.message, start, None if start is None else certainty
+    return PlacementOutcome(
+        PlacementVerdict.LATER,
+        keeper.reason,
+        keeper.message,
+        start,
+        None if start is None else certainty,
     )
 
 
-def place(scene: Scene, question: Question) -> Place:
+def place(scene: QueueSnapshot, question: Question) -> Place:
     """Return its turn in its queue, as far as the queue of the scene goes."""
     job = question.job
     others = [one for one in scene.queue if one.queue == job.queue and one.uid != job.uid]
@@ -209,7 +215,7 @@ def turn(job: PendingJob) -> tuple[int, int]:
     return -job.priority, job.jobid
 
 
-def decide(scene: Scene, question: Question) -> Outcome:
+def decide(scene: QueueSnapshot, question: Question) -> PlacementOutcome:
     """Return what the next cycle would decide about the request."""
     job, matcher = question.job, scene.matcher
     # A scene without named queues has no queue that could refuse it.
@@ -221,28 +227,31 @@ def decide(scene: Scene, question: Question) -> Outcome:
         is_new=not question.is_accepted,
     )
     if refusal:
-        return Outcome(Verdict.NEVER, Reason.REFUSED_BY_QUEUE, str(refusal))
+        return PlacementOutcome(PlacementVerdict.NEVER, Reason.REFUSED_BY_QUEUE, str(refusal))
     if not matcher.is_satisfiable(job.request):
         why = why_never(matcher.by_shares, job.request)
-        return Outcome(Verdict.NEVER, Reason.UNSATISFIABLE, why)
+        return PlacementOutcome(PlacementVerdict.NEVER, Reason.UNSATISFIABLE, why)
     # A cycle examines the first jobs of a queue only, so it would not decide about this one.
     depth, before = scene.depth(job.queue), (question.place or place(scene, question)).position - 1
     if before >= depth:
         message = (
             f"{before} jobs are ahead in queue {job.queue}, and only the first {depth} are planned"
         )
-        return Outcome(Verdict.LATER, Reason.BEHIND, message)
+        return PlacementOutcome(PlacementVerdict.LATER, Reason.BEHIND, message)
     ahead = ahead_of(scene, job)
     with as_last_planned(scene, job.uid):
         own = ahead.decide(job)
     # Jobs behind it may get another reservation, no later than theirs, which frees nodes. Only a
     # whole cycle finds that, so it is tried if the promises behind are few.
-    if own.verdict is Verdict.NOW or not 0 < len(_promised_behind(scene, job)) <= REPLANNED_MAX:
+    if (
+        own.verdict is PlacementVerdict.NOW
+        or not 0 < len(_promised_behind(scene, job)) <= REPLANNED_MAX
+    ):
         return own
     return _replanned(scene, job)
 
 
-def _promised_behind(scene: Scene, job: PendingJob) -> list[PendingJob]:
+def _promised_behind(scene: QueueSnapshot, job: PendingJob) -> list[PendingJob]:
     """Return the jobs behind ``job`` that have a reservation."""
     return [
         one for one, _ in scene.decisions.reserved if one.uid != job.uid and turn(one) > turn(job)
@@ -250,7 +259,7 @@ def _promised_behind(scene: Scene, job: PendingJob) -> list[PendingJob]:
 
 
 @contextmanager
-def as_last_planned(scene: Scene, uid: str) -> Iterator[None]:
+def as_last_planned(scene: QueueSnapshot, uid: str) -> Iterator[None]:
     """Use the plan of the last cycle inside, without what it gave to ``uid``."""
     with scene.matcher.trying():
         for job, placement in (*scene.decisions.reserved, *scene.decisions.unpromised):
@@ -259,7 +268,7 @@ def as_last_planned(scene: Scene, uid: str) -> Iterator[None]:
         yield
 
 
-def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
+def ahead_of(scene: QueueSnapshot, job: PendingJob) -> JobsAhead:
     """Return the jobs ahead of a request, with the plans that the last cycle made for them."""
     before = [one for one in scene.queue if one.uid != job.uid and turn(one) < turn(job)]
     given = {
@@ -267,10 +276,10 @@ def ahead_of(scene: Scene, job: PendingJob) -> Ahead:
         for one, where in (*scene.decisions.reserved, *scene.decisions.unpromised)
         if one.uid != job.uid
     }
-    return Ahead(scene, before, given)
+    return JobsAhead(scene, before, given)
 
 
-def _replanned(scene: Scene, job: PendingJob) -> Outcome:
+def _replanned(scene: QueueSnapshot, job: PendingJob) -> PlacementOutcome:
     """Run a whole cycle with the request in its turn, and return its outcome.
 
     Jobs behind it with a reservation may get another one with the same start or an earlier one.
@@ -290,18 +299,22 @@ def _replanned(scene: Scene, job: PendingJob) -> Outcome:
         )
         try:
             plans = {one.uid: where for one, where in (*decisions.reserved, *decisions.unpromised)}
-            return Ahead(scene, queue[:at], plans).read(job, decisions)
+            return JobsAhead(scene, queue[:at], plans).read(job, decisions)
         finally:
             for started, _ in decisions.allocated:
                 scene.matcher.cancel(started.uid)
 
 
-def fits_now(now: int, nodes: tuple[str, ...]) -> Outcome:
+def fits_now(now: int, nodes: tuple[str, ...]) -> PlacementOutcome:
     """Return the outcome of a request that starts at once on ``nodes``."""
-    return Outcome(Verdict.NOW, Reason.FITS, "fits now", starts_at=now, nodes=nodes)
+    return PlacementOutcome(
+        PlacementVerdict.NOW, Reason.FITS, "fits now", starts_at=now, nodes=nodes
+    )
 
 
-def _with_way_made(job: PendingJob, decisions: Decisions, outcome: Outcome) -> Outcome:
+def _with_way_made(
+    job: PendingJob, decisions: Decisions, outcome: PlacementOutcome
+) -> PlacementOutcome:
     """Add to the message how many victims would be preempted for ``job``.
 
     The blockers name the victims, for users that may read them.
@@ -315,13 +328,13 @@ def _with_way_made(job: PendingJob, decisions: Decisions, outcome: Outcome) -> O
 
 
 @dataclass(slots=True)
-class Ahead:
+class JobsAhead:
     """The jobs ahead of a request, and what was planned for them.
 
     ``given`` are the reservations of a cycle by UID, which are in the plan already.
     """
 
-    scene: Scene
+    scene: QueueSnapshot
     jobs: Sequence[PendingJob]
     given: Mapping[str, Placement]
     _plans: dict[str, Placement] = field(default_factory=dict)
@@ -346,7 +359,7 @@ class Ahead:
                     self._plans[job.uid] = known
             yield
 
-    def decide(self, job: PendingJob) -> Outcome:
+    def decide(self, job: PendingJob) -> PlacementOutcome:
         """Return what the walk that planned for these jobs would have decided about ``job``."""
         decisions = self._next(job, may_reserve=True)
         try:
@@ -382,7 +395,7 @@ class Ahead:
             preemptions=scene.preemptions if may_reserve else NO_PREEMPTIONS,
         )
 
-    def read(self, job: PendingJob, decisions: Decisions) -> Outcome:
+    def read(self, job: PendingJob, decisions: Decisions) -> PlacementOutcome:
         """Return the outcome of ``job`` in ``decisions``, or plan it behind the jobs ahead."""
         for one, where in decisions.allocated:
             if one.uid == job.uid:
@@ -390,7 +403,9 @@ class Ahead:
         if job.uid in decisions.barred:
             why = next(why for one, why in decisions.waiting if one.uid == job.uid)
             is_stopped = not self.scene.rules(job.queue).is_started
-            return Outcome(Verdict.LATER, Reason.STOPPED if is_stopped else Reason.OVER_LIMIT, why)
+            return PlacementOutcome(
+                PlacementVerdict.LATER, Reason.STOPPED if is_stopped else Reason.OVER_LIMIT, why
+            )
         for plans, certainty in (
             (decisions.reserved, Certainty.PROMISED),
             (decisions.unpromised, Certainty.ESTIMATED),
@@ -416,7 +431,7 @@ class Ahead:
     def _of(self, job: PendingJob) -> Placement | None:
         return self.given.get(job.uid) or self._plans.get(job.uid)
 
-    def later(self, job: PendingJob) -> Outcome:
+    def later(self, job: PendingJob) -> PlacementOutcome:
         """Return the earliest start that the plan leaves."""
         matcher, scene = self.scene.matcher, self.scene
         floor = self.floor(job.queue)
@@ -434,11 +449,11 @@ class Ahead:
         """Return whether ``job`` can delay the request. A barred job cannot."""
         return job.uid not in self.scene.decisions.barred
 
-    def _no_plan(self, job: PendingJob, unknown: str) -> Outcome:
+    def _no_plan(self, job: PendingJob, unknown: str) -> PlacementOutcome:
         table = self.scene.matcher.by_shares
         why = why_no_plan(table, job.request, names_others=False)
         if why is not None:
-            return Outcome(Verdict.LATER, Reason.NODES_UNUSABLE, why)
+            return PlacementOutcome(PlacementVerdict.LATER, Reason.NODES_UNUSABLE, why)
         endless = [
             Blocker(one.uid, False, len(set(where.nodes)), None)
             for one in self.jobs
@@ -446,15 +461,15 @@ class Ahead:
         ]
         short = self._short(job)
         message = f"{short}; {unknown}" if short else unknown
-        return Outcome(
-            Verdict.LATER,
+        return PlacementOutcome(
+            PlacementVerdict.LATER,
             Reason.BEHIND,
             message,
             blockers=tuple(endless[:BLOCKERS_MAX]),
             further_blockers=max(0, len(endless) - BLOCKERS_MAX),
         )
 
-    def waits(self, job: PendingJob, where: Placement, certainty: Certainty) -> Outcome:
+    def waits(self, job: PendingJob, where: Placement, certainty: Certainty) -> PlacementOutcome:
         """Return the outcome of a request that waits for the nodes of ``where``, with blockers."""
         blockers = [*self._holders(where), *self._before(where)]
         short = self._short(job)
@@ -470,8 +485,8 @@ class Ahead:
             message += "; the jobs that it waits for have no known end"
         else:
             starts_at, sure = where.starts_at, certainty
-        return Outcome(
-            Verdict.LATER,
+        return PlacementOutcome(
+            PlacementVerdict.LATER,
             reason,
             message,
             starts_at,

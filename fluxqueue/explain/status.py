@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fluxqueue.explain.answer import Answer, Blocker, Counted, LevelCount, Outcome, Variant
+from fluxqueue.explain.answer import (
+    Answer,
+    Blocker,
+    Counted,
+    LevelAnswer,
+    PlacementOutcome,
+    Variant,
+)
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import describe
 
@@ -71,7 +78,7 @@ def render_refusal(reason: str, message: str, now: int, **more: Any) -> dict[str
     return {"answeredAt": _time(now), "reason": reason, "message": message[:TEXT_MAX], **more}
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: PlacementOutcome) -> dict[str, Any]:
     found: dict[str, Any] = {
         "verdict": outcome.verdict.value,
         "reason": outcome.reason.value,
@@ -109,7 +116,7 @@ def _counted(one: Counted) -> dict[str, Any]:
     }
 
 
-def _level(one: LevelCount) -> dict[str, Any]:
+def _level(one: LevelAnswer) -> dict[str, Any]:
     return {
         "level": one.level,
         "contents": one.contents,

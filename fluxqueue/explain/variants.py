@@ -16,11 +16,18 @@ from itertools import islice
 import numpy as np
 
 from fluxqueue.errors import InsufficientResources, TooComplex
-from fluxqueue.explain.answer import Certainty, Change, Outcome, Reason, Variant, Verdict
+from fluxqueue.explain.answer import (
+    Certainty,
+    Change,
+    PlacementOutcome,
+    PlacementVerdict,
+    Reason,
+    Variant,
+)
 from fluxqueue.explain.review import (
-    Ahead,
+    JobsAhead,
     Question,
-    Scene,
+    QueueSnapshot,
     ahead_of,
     as_last_planned,
     fits_now,
@@ -71,9 +78,11 @@ class _Candidate:
     is_of_now: bool = False
 
 
-def find_variants(scene: Scene, question: Question, own: Outcome) -> tuple[Variant, ...]:
+def find_variants(
+    scene: QueueSnapshot, question: Question, own: PlacementOutcome
+) -> tuple[Variant, ...]:
     """Return the nearest changes that start earlier than ``own``, the earliest first."""
-    search = _Search(scene, question, own)
+    search = _VariantSearch(scene, question, own)
     found: list[Variant] = []
     # If the budget of work is spent, the variants found so far are still returned.
     with as_last_planned(scene, question.job.uid), suppress(TooComplex):
@@ -84,12 +93,12 @@ def find_variants(scene: Scene, question: Question, own: Outcome) -> tuple[Varia
 
 
 def _order(one: Variant) -> tuple[bool, int]:
-    is_now = one.outcome.verdict is Verdict.NOW
+    is_now = one.outcome.verdict is PlacementVerdict.NOW
     return not is_now, one.outcome.starts_at or FOREVER
 
 
-def _is_earlier(outcome: Outcome, own: Outcome) -> bool:
-    if own.verdict is Verdict.NEVER or outcome.verdict is Verdict.NOW:
+def _is_earlier(outcome: PlacementOutcome, own: PlacementOutcome) -> bool:
+    if own.verdict is PlacementVerdict.NEVER or outcome.verdict is PlacementVerdict.NOW:
         return True
     if outcome.starts_at is None:
         return False
@@ -97,13 +106,13 @@ def _is_earlier(outcome: Outcome, own: Outcome) -> bool:
 
 
 @dataclass(slots=True)
-class _Search:
+class _VariantSearch:
     """A search for variants in the plan of the last cycle, without the request itself."""
 
-    scene: Scene
+    scene: QueueSnapshot
     question: Question
-    own: Outcome
-    _aheads: dict[tuple[int, int], Ahead] = field(default_factory=dict)
+    own: PlacementOutcome
+    _aheads: dict[tuple[int, int], JobsAhead] = field(default_factory=dict)
 
     def variants(self) -> Iterator[Variant]:
         """Yield the variants with a known start, one after the other."""
@@ -145,7 +154,7 @@ class _Search:
             return False
         return True
 
-    def _ahead(self, job: PendingJob) -> Ahead:
+    def _ahead(self, job: PendingJob) -> JobsAhead:
         known = self._aheads.get(turn(job))
         if known is None:
             known = self._aheads[turn(job)] = ahead_of(self.scene, job)
@@ -172,7 +181,7 @@ class _Search:
         If none does and the request never fits, return the largest that can ever fit, with False.
         """
         judges: list[Callable[[Jobspec], bool]] = [self._room]
-        if self.own.verdict is Verdict.NEVER:
+        if self.own.verdict is PlacementVerdict.NEVER:
             judges.append(self.scene.matcher.is_satisfiable)
         for is_good in judges:
             low, high = 0, len(options)
@@ -293,7 +302,7 @@ class _Search:
 _OF_QUEUES = frozenset({Reason.OVER_LIMIT, Reason.STOPPED, Reason.REFUSED_BY_QUEUE, Reason.BEHIND})
 
 
-def _as_estimate(later: Outcome) -> Outcome:
+def _as_estimate(later: PlacementOutcome) -> PlacementOutcome:
     """Lower a promise to an estimate: nothing is promised to a variant."""
     is_at_best = later.certainty in {None, Certainty.AT_BEST}
     return later if is_at_best else replace(later, certainty=Certainty.ESTIMATED)

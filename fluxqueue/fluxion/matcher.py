@@ -26,15 +26,15 @@ from fluxqueue.fluxion.ledger.vertices import VertexLedger
 from fluxqueue.fluxion.match.by_graph import ByGraph
 from fluxqueue.fluxion.match.by_vertices import ByVertices
 from fluxqueue.fluxion.match.given import GivenJgf, GivenRv1
-from fluxqueue.fluxion.match.search import GRAPH_END, Verb
+from fluxqueue.fluxion.match.search import GRAPH_END, SearchVerb
 from fluxqueue.fluxion.model.pruning import DEFAULT
-from fluxqueue.graph.match.matcher import Verbs
+from fluxqueue.graph.match.matcher import MatcherVerbs
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec.model import Jobspec
 
 
-class FluxionMatcher(Verbs):
+class FluxionMatcher(MatcherVerbs):
     """A graph of vertices, which jobs get whole, its bookings and a default policy.
 
     Parameters
@@ -90,7 +90,7 @@ class FluxionMatcher(Verbs):
         job: int,
         *,
         now: int = 0,
-        verb: Verb = Verb.ALLOCATE,
+        verb: SearchVerb = SearchVerb.ALLOCATE,
         policy: str | None = None,
     ) -> ResourceSet | None:
         """Find resources for ``jobspec`` and book them for ``job`` as ``verb`` says.

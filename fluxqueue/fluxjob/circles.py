@@ -1,6 +1,6 @@
 """Circles of dependencies: a job that waits for itself by way of others never starts. Pure.
 
-``db.life.dependencies`` calls it. It is separate from ``dependency``, because the webhook imports
+``db.store.dependencies`` calls it. It is separate from ``dependency``, because the webhook imports
 that module and must not load networkx. Networkx is a seventh of what a controller imports, so it is
 loaded at the first use.
 """

@@ -1,7 +1,7 @@
 """Dependencies of a job: edges to other jobs, and what the states of those mean. Pure.
 
 ``outcome`` is the rule for one edge. ``judge`` combines the edges of one job and returns in words
-what it waits for. ``db.life.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the
+what it waits for. ``db.store.dependencies`` calls both. ``db/sql/31_dependencies.sql`` repeats the
 rule for one edge, and a test compares the two. The words are those of Slurm and Flux: ``afterok``,
 ``afternotok``, ``afterany``, ``after``.
 """
@@ -27,7 +27,7 @@ class DependencyKind(StrEnum):
     AFTER = "after"
 
 
-class Outcome(StrEnum):
+class DependencyOutcome(StrEnum):
     """The result of an edge for the present state of its target."""
 
     UNKNOWN = "unknown"
@@ -60,7 +60,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DependencyVerdict:
     """The result of all edges of a job.
 
     ``reason`` is empty if the job waits for nothing. ``is_never``: an edge can never be satisfied.
@@ -70,19 +70,19 @@ class Verdict:
     is_never: bool = False
 
 
-def outcome(edge: Edge) -> Outcome:
+def outcome(edge: Edge) -> DependencyOutcome:
     """Return the outcome of one edge for the present state of its target."""
     target = edge.target
     if edge.is_satisfied:
-        return Outcome.SATISFIED
+        return DependencyOutcome.SATISFIED
     if target is None:
-        return Outcome.UNKNOWN
+        return DependencyOutcome.UNKNOWN
     if edge.kind is DependencyKind.AFTER and (
         target.has_started or target.state is FluxJobState.RUNNING
     ):
-        return Outcome.SATISFIED
+        return DependencyOutcome.SATISFIED
     if not target.state.is_final:
-        return Outcome.WAITING
+        return DependencyOutcome.WAITING
     is_ok = target.state is FluxJobState.COMPLETED
     satisfied_by = {
         DependencyKind.AFTERANY: True,
@@ -90,10 +90,10 @@ def outcome(edge: Edge) -> Outcome:
         DependencyKind.AFTERNOTOK: not is_ok,
         DependencyKind.AFTER: False,  # it ended and never ran
     }
-    return Outcome.SATISFIED if satisfied_by[edge.kind] else Outcome.NEVER
+    return DependencyOutcome.SATISFIED if satisfied_by[edge.kind] else DependencyOutcome.NEVER
 
 
-def judge(edges: Sequence[Edge], circle: Sequence[str] = ()) -> Verdict:
+def judge(edges: Sequence[Edge], circle: Sequence[str] = ()) -> DependencyVerdict:
     """Combine all edges of one job: every edge must be satisfied.
 
     Parameters
@@ -102,18 +102,22 @@ def judge(edges: Sequence[Edge], circle: Sequence[str] = ()) -> Verdict:
         circle.
     """
     outcomes = [(edge, outcome(edge)) for edge in edges]
-    never = [edge for edge, one in outcomes if one is Outcome.NEVER]
+    never = [edge for edge, one in outcomes if one is DependencyOutcome.NEVER]
     if never:
-        return Verdict(_never(never), is_never=True)
+        return DependencyVerdict(_never(never), is_never=True)
     if circle:
-        return Verdict(
+        return DependencyVerdict(
             f"waits for itself: {' -> '.join(circle)}; change fluxqueue/depends-on of one of"
             " them, or cancel it",
             is_never=True,
         )
-    left = [_wait(edge) for edge, one in outcomes if one in {Outcome.UNKNOWN, Outcome.WAITING}]
+    left = [
+        _wait(edge)
+        for edge, one in outcomes
+        if one in {DependencyOutcome.UNKNOWN, DependencyOutcome.WAITING}
+    ]
     more = f" and {len(left) - NAMED_MAX} more" if len(left) > NAMED_MAX else ""
-    return Verdict(f"depends on {'; on '.join(left[:NAMED_MAX])}{more}" if left else "")
+    return DependencyVerdict(f"depends on {'; on '.join(left[:NAMED_MAX])}{more}" if left else "")
 
 
 def _wait(edge: Edge) -> str:

@@ -1,7 +1,8 @@
 """How a released workload is followed: which pod holds which slot, and when slots return.
 
-The worker's ``settle`` task calls the pure function ``follow`` with the facts of the rows. It looks
-at present facts only, never at events. So repeats and any order of observations give the same end.
+The worker's ``reconcile`` task calls the pure function ``follow`` with the facts of the rows. It
+looks at present facts only, never at events. So repeats and any order of observations give the same
+end.
 
 A slot is *held* by one pod from its assignment until that pod is terminal or gone. A pod that is
 being deleted still holds its slot, because its containers still run.

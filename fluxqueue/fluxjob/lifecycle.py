@@ -1,7 +1,7 @@
 """How a FluxJob's row follows from what was seen of its workload, and from the end of its pods.
 
-``on_seen`` is called by ``db/life/observations.py`` for each locked row, ``on_requeued`` by
-``db/life/settling.py`` when the last pod has gone. They decide the state, the hold, and which
+``on_seen`` is called by ``db/store/observations.py`` for each locked row, ``on_requeued`` by
+``db/store/reconciling.py`` when the last pod has gone. They decide the state, the hold, and which
 effects the row asks for. The database repeats the transition table as a guard
 (``db/sql/33_transitions.sql``) and lets an incomplete group gather (``32_gathering.sql``). What
 follows for slots and pods is decided in ``fluxjob/follow.py``. Pure: no clock, no database.
@@ -49,7 +49,7 @@ class StoredRow:
     held_by: str | None = None
     author_hold: str | None = None
     vacate_by: str | None = None
-    let_go_at: int | None = None
+    released_generation: int | None = None
     result: str | None = None
     pinned_to: str | None = None
     is_cancelled: bool = False
@@ -62,8 +62,8 @@ class StoredRow:
 class RowChange:
     """What the row says afterwards, and the effects that it asks for.
 
-    ``must_settle``: look at its slots and pods. ``must_release``: make the workload's object what
-    the row says. ``is_set_aside_over``: it leaves quarantine.
+    ``must_reconcile``: look at its slots and pods. ``must_release``: make the workload's object
+    what the row says. ``leaves_quarantine``: it leaves quarantine.
     """
 
     state: FluxJobState
@@ -71,14 +71,14 @@ class RowChange:
     held_by: str | None
     author_hold: str | None
     vacate_by: str | None
-    let_go_at: int | None
+    released_generation: int | None
     result: str | None
     pinned_to: str | None
     is_deleting: bool
     is_examined: bool
-    must_settle: bool
+    must_reconcile: bool
     must_release: bool
-    is_set_aside_over: bool
+    leaves_quarantine: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,15 +107,15 @@ def on_first_seen(seen: WorkloadSeen) -> RowChange:
         held_by=seen.held_by,
         author_hold=hold,
         vacate_by=None,
-        let_go_at=None,
+        released_generation=None,
         result=seen.result,
         pinned_to=seen.pinned_to,
         is_deleting=seen.is_deleting,
         is_examined=False,
-        must_settle=_is_over(seen),
+        must_reconcile=_is_over(seen),
         # Its author unsuspended it. It is suspended again until its turn comes.
         must_release=seen.is_suspendable and not seen.is_suspended and not _is_over(seen),
-        is_set_aside_over=False,
+        leaves_quarantine=False,
     )
 
 
@@ -139,18 +139,20 @@ def on_seen(
         held_by=_held_by(row, found),
         author_hold=found.hold,
         vacate_by=_vacate_by(row, found),
-        let_go_at=_let_go_at(row, seen, found),
+        released_generation=_let_go_at(row, seen, found),
         # A workload that is being deleted loses its pods, which may have told how it ended.
         result=seen.result or (row.result if seen.is_deleting else None),
         # An observation from before the release knows nothing of the node that the release wrote.
-        pinned_to=seen.pinned_to if seen.generation >= (row.let_go_at or 0) else row.pinned_to,
+        pinned_to=seen.pinned_to
+        if seen.generation >= (row.released_generation or 0)
+        else row.pinned_to,
         is_deleting=seen.is_deleting or row.is_cancelled,
         is_examined=row.is_examined and _keeps_its_turn(row, found),
-        must_settle=(needs_look and is_released)
+        must_reconcile=(needs_look and is_released)
         or (_is_over(seen) and not row.state.is_final)
         or found.is_changed,
         must_release=_must_release(row, seen, found),
-        is_set_aside_over=found.leaves_quarantine,
+        leaves_quarantine=found.leaves_quarantine,
     )
 
 
@@ -200,7 +202,7 @@ def _is_operators(held_by: str | None) -> bool:
 
 def _is_after_release(row: StoredRow, seen: WorkloadSeen) -> bool:
     """Whether the object was changed after its release: by its author, or suspended again by us."""
-    return row.let_go_at is not None and seen.generation > row.let_go_at
+    return row.released_generation is not None and seen.generation > row.released_generation
 
 
 def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings:
@@ -285,11 +287,11 @@ def _let_go_at(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | No
     """Return the generation with which its pods were released."""
     is_first = (
         row.state in _RELEASED
-        and row.let_go_at is None
+        and row.released_generation is None
         and row.vacate_by is None
         and not seen.is_suspended
     )
-    return seen.generation if found.is_resumed or is_first else row.let_go_at
+    return seen.generation if found.is_resumed or is_first else row.released_generation
 
 
 def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:

@@ -1,6 +1,6 @@
 """A node as the matcher sees it, and the pods on it that fluxqueue does not manage.
 
-``workload.nodes`` makes these values from Node and Pod objects. The tables ``nodes`` and
+``workload.node_object`` makes these values from Node and Pod objects. The tables ``nodes`` and
 ``foreign_usage`` store them, and ``graph`` compiles them into arrays.
 """
 
@@ -28,13 +28,13 @@ class Destination:
     """The node that a pod is ungated to, and how to tell it from all others.
 
     ``hostname`` is the value of its label ``kubernetes.io/hostname``, None if it has none. It may
-    differ from the name. ``is_told_by_label``: the value is its name, no other node has it, and the
-    nodes are so few that kube-scheduler may look at each.
+    differ from the name. ``is_labelled_index``: the value is its name, no other node has it, and
+    the nodes are so few that kube-scheduler may look at each.
     """
 
     name: str
     hostname: str | None
-    is_told_by_label: bool = False
+    is_labelled_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)

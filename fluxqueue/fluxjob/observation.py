@@ -1,7 +1,8 @@
 """What the controller saw of one workload: the facts from which its row follows.
 
-Made by ``controller/observing/seen.py``, decided on by ``fluxjob/lifecycle.py`` and written by
-``db/life/observations.py``. An observation is a whole present state and never an event. Pure.
+Made by ``controller/observing/read_workload.py``, decided on by ``fluxjob/lifecycle.py`` and
+written by ``db/store/observations.py``. An observation is a whole present state and never an event.
+Pure.
 """
 
 from __future__ import annotations

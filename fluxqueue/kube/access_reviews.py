@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, Resource
+from fluxqueue.kube.resources import ACCESS_REVIEWS, TOKEN_REVIEWS, ApiResource
 from fluxqueue.workload.placement_review import Asker, read_asker
 
 
@@ -32,7 +32,7 @@ async def may(
     client: KubeClient,
     asker: Asker,
     verb: str,
-    resource: Resource,
+    resource: ApiResource,
     namespace: str = "",
     name: str = "",
 ) -> bool:
@@ -59,5 +59,5 @@ async def may(
     return bool((told.get("status") or {}).get("allowed"))
 
 
-def _review(resource: Resource, spec: Mapping[str, Any]) -> dict[str, Any]:
+def _review(resource: ApiResource, spec: Mapping[str, Any]) -> dict[str, Any]:
     return {"apiVersion": resource.api_version, "kind": resource.kind, "spec": dict(spec)}

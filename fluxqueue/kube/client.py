@@ -30,7 +30,7 @@ from fluxqueue.kube.answer_times import AnswerTimes
 from fluxqueue.kube.answers import RETRY_AFTER_MAX_S, as_error, decode, retry_after_s, status_error
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.kube.transport import HttpTransport, Reply, Transport, TransportError
 
 ATTEMPTS_MAX = 4
@@ -167,7 +167,7 @@ class KubeClient:
 
     async def get(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         name: str,
         *,
@@ -177,14 +177,14 @@ class KubeClient:
         return await self.request("GET", resource.path(namespace, name, subresource))
 
     async def get_metadata(
-        self, resource: Resource, namespace: str | None, name: str
+        self, resource: ApiResource, namespace: str | None, name: str
     ) -> dict[str, Any]:
         """Return the metadata of one object: the API server sends nothing else. Raises NotFound."""
         return await self.request("GET", resource.path(namespace, name), metadata_only=True)
 
     async def list(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None = None,
         *,
         label_selector: str = "",
@@ -204,7 +204,7 @@ class KubeClient:
 
     async def collect(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None = None,
         *,
         keep: Callable[[dict[str, Any]], Kept],
@@ -233,7 +233,7 @@ class KubeClient:
 
     async def _pages(
         self,
-        resource: Resource,
+        resource: ApiResource,
         path: str,
         query: dict[str, str],
         limit: int,
@@ -249,7 +249,7 @@ class KubeClient:
 
     async def pages(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None = None,
         *,
         field_selector: str = "",
@@ -268,7 +268,7 @@ class KubeClient:
                 yield page
 
     async def _read_pages(
-        self, resource: Resource, path: str, query: dict[str, str], limit: int
+        self, resource: ApiResource, path: str, query: dict[str, str], limit: int
     ) -> AsyncGenerator[ListResult, None]:
         page_query = dict(query)
         if limit:
@@ -288,7 +288,7 @@ class KubeClient:
 
     async def watch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None = None,
         *,
         resource_version: str,
@@ -336,7 +336,7 @@ class KubeClient:
 
     async def create(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         body: Mapping[str, Any],
         *,
@@ -363,7 +363,7 @@ class KubeClient:
 
     async def replace(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         name: str,
         body: Mapping[str, Any],
@@ -385,7 +385,7 @@ class KubeClient:
 
     async def patch(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         name: str,
         body: Any,
@@ -425,7 +425,7 @@ class KubeClient:
 
     async def delete(
         self,
-        resource: Resource,
+        resource: ApiResource,
         namespace: str | None,
         name: str,
         *,

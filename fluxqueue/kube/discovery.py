@@ -10,10 +10,10 @@ from typing import Any
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 
 
-async def find_served(client: KubeClient, kinds: Set[tuple[str, str]]) -> list[Resource]:
+async def find_served(client: KubeClient, kinds: Set[tuple[str, str]]) -> list[ApiResource]:
     """Return those of ``kinds`` (API group, kind) that are served, in the best version each.
 
     Raises
@@ -33,7 +33,9 @@ async def find_served(client: KubeClient, kinds: Set[tuple[str, str]]) -> list[R
                 if one["kind"] in wanted and "/" not in one["name"]:
                     wanted.discard(one["kind"])
                     is_namespaced = bool(one["namespaced"])
-                    found.append(Resource(group, version, one["name"], one["kind"], is_namespaced))
+                    found.append(
+                        ApiResource(group, version, one["name"], one["kind"], is_namespaced)
+                    )
     return found
 
 

@@ -22,7 +22,7 @@ from contextlib import aclosing
 from fluxqueue.errors import ApiError, ApiUnavailable, Gone
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, WatchEvent
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.objects import Object
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 ChangeHandler = Callable[[Object | None, Object | None], None]
 Transform = Callable[[Object], Object]
-TroubleHandler = Callable[[Resource, Object, Exception | None], None]
+TroubleHandler = Callable[[ApiResource, Object, Exception | None], None]
 """Told of an object that could not be reduced or handled, and why. None: it could be again."""
 
 RETRY_BASE_S = 0.2
@@ -92,7 +92,7 @@ class Informer:
     def __init__(
         self,
         client: KubeClient,
-        resource: Resource,
+        resource: ApiResource,
         *,
         namespace: str | None = None,
         label_selector: str = "",

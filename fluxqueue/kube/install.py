@@ -27,7 +27,7 @@ from fluxqueue.kube.resources import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PLACEMENT_REVIEWS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.workload.labels import SELF_MADE, VIEW
 
@@ -151,7 +151,7 @@ async def forget_view(client: KubeClient) -> bool:
 
 async def put(
     client: KubeClient,
-    resource: Resource,
+    resource: ApiResource,
     body: Mapping[str, Any],
     *,
     namespace: str | None = None,

@@ -1,7 +1,7 @@
 """Names and URL paths of the API resources that fluxqueue uses.
 
 Pure data for all code that talks to the cluster. A resource that is missing here can be constructed
-in place: ``Resource("example.org", "v1", "widgets", "Widget", True)``.
+in place: ``ApiResource("example.org", "v1", "widgets", "Widget", True)``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 
 @dataclass(frozen=True, slots=True)
-class Resource:
+class ApiResource:
     """One API resource. ``group`` is empty for the core group."""
 
     group: str
@@ -57,70 +57,72 @@ class Resource:
         return "/".join(parts)
 
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
-NODES = Resource("", "v1", "nodes", "Node", False)
-PODS = Resource("", "v1", "pods", "Pod", True)
-EVENTS = Resource("", "v1", "events", "Event", True)
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap", True)
-SECRETS = Resource("", "v1", "secrets", "Secret", True)
-SERVICES = Resource("", "v1", "services", "Service", True)
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", True)
+NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", False)
+NODES = ApiResource("", "v1", "nodes", "Node", False)
+PODS = ApiResource("", "v1", "pods", "Pod", True)
+EVENTS = ApiResource("", "v1", "events", "Event", True)
+CONFIGMAPS = ApiResource("", "v1", "configmaps", "ConfigMap", True)
+SECRETS = ApiResource("", "v1", "secrets", "Secret", True)
+SERVICES = ApiResource("", "v1", "services", "Service", True)
+SERVICE_ACCOUNTS = ApiResource("", "v1", "serviceaccounts", "ServiceAccount", True)
 
-JOBS = Resource("batch", "v1", "jobs", "Job", True)
-CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob", True)
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True)
-REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True)
-STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet", True)
-DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True)
-CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
+JOBS = ApiResource("batch", "v1", "jobs", "Job", True)
+CRON_JOBS = ApiResource("batch", "v1", "cronjobs", "CronJob", True)
+DEPLOYMENTS = ApiResource("apps", "v1", "deployments", "Deployment", True)
+REPLICASETS = ApiResource("apps", "v1", "replicasets", "ReplicaSet", True)
+STATEFULSETS = ApiResource("apps", "v1", "statefulsets", "StatefulSet", True)
+DAEMONSETS = ApiResource("apps", "v1", "daemonsets", "DaemonSet", True)
+CONTROLLER_REVISIONS = ApiResource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
 
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", True)
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
-NEW_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", True)
+PRIORITY_CLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+NEW_EVENTS = ApiResource("events.k8s.io", "v1", "events", "Event", True)
 NODE_TOPOLOGIES = tuple(
-    Resource(
+    ApiResource(
         "topology.node.k8s.io", version, "noderesourcetopologies", "NodeResourceTopology", False
     )
     for version in ("v1alpha2", "v1alpha1")
 )
 """The NUMA zones of nodes, the best version first. Few clusters serve any."""
-CRDS = Resource(
+CRDS = ApiResource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
-MUTATING_WEBHOOKS = Resource(
+MUTATING_WEBHOOKS = ApiResource(
     "admissionregistration.k8s.io",
     "v1",
     "mutatingwebhookconfigurations",
     "MutatingWebhookConfiguration",
     False,
 )
-ADMISSION_POLICIES = Resource(
+ADMISSION_POLICIES = ApiResource(
     "admissionregistration.k8s.io",
     "v1",
     "validatingadmissionpolicies",
     "ValidatingAdmissionPolicy",
     False,
 )
-ADMISSION_POLICY_BINDINGS = Resource(
+ADMISSION_POLICY_BINDINGS = ApiResource(
     "admissionregistration.k8s.io",
     "v1",
     "validatingadmissionpolicybindings",
     "ValidatingAdmissionPolicyBinding",
     False,
 )
-CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
-CLUSTER_ROLE_BINDINGS = Resource(
+CLUSTER_ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
+CLUSTER_ROLE_BINDINGS = ApiResource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False
 )
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
+ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "roles", "Role", True)
+ROLE_BINDINGS = ApiResource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True)
 
-FLUXJOBS = Resource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "FluxJob", True)
-FLUXQUEUES = Resource("jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False)
-PLACEMENT_REVIEWS = Resource(
+FLUXJOBS = ApiResource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "FluxJob", True)
+FLUXQUEUES = ApiResource(
+    "jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False
+)
+PLACEMENT_REVIEWS = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "placementreviews", "PlacementReview", True
 )
-ACCESS_REVIEWS = Resource(
+ACCESS_REVIEWS = ApiResource(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False
 )
-TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)
+TOKEN_REVIEWS = ApiResource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False)

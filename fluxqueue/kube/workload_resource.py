@@ -6,12 +6,12 @@ from ``resources``, because users' commands import that without the table of kin
 
 from __future__ import annotations
 
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.workload.kinds import kind_named
 from fluxqueue.workload.references import Reference
 
 
-def resource_of(kind: str, owner: Reference | None = None) -> Resource:
+def resource_of(kind: str, owner: Reference | None = None) -> ApiResource:
     """Return the resource of a kind of workloads, as rows name it.
 
     Parameters
@@ -25,6 +25,6 @@ def resource_of(kind: str, owner: Reference | None = None) -> Resource:
     """
     if owner is not None and owner.suspend:
         group, _, version = owner.api_version.rpartition("/")
-        return Resource(group, version, owner.resource, owner.kind, True)
+        return ApiResource(group, version, owner.resource, owner.kind, True)
     found = kind_named(kind)
-    return Resource(found.group, found.version, found.plural, found.name, True)
+    return ApiResource(found.group, found.version, found.plural, found.name, True)

@@ -8,6 +8,6 @@ it may import only ``errors`` and ``settings``, and it needs no database driver.
 from __future__ import annotations
 
 from fluxqueue.localpg.binaries import PostgresBinaries, find_binaries
-from fluxqueue.localpg.server import LocalPostgres
+from fluxqueue.localpg.postgres import LocalPostgres
 
 __all__ = ["LocalPostgres", "PostgresBinaries", "find_binaries"]

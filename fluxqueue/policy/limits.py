@@ -1,7 +1,7 @@
 """What a named queue accepts, and how much of it may run at the same time.
 
-The worker calls ``why_refused`` when it examines a FluxJob. The cycle calls ``Use`` while it walks
-the queue. Pure. The two outcomes are different: *refused* jobs are held until a user or
+The worker calls ``why_refused`` when it examines a FluxJob. The cycle calls ``LimitUse`` while it
+walks the queue. Pure. The two outcomes are different: *refused* jobs are held until a user or
 administrator changes something. Jobs *over a limit* wait, block no others, and start when enough
 has ended.
 """
@@ -97,7 +97,7 @@ def _over_per_job(queue: str, limits: Limits, request: Jobspec) -> str | None:
 
 
 @dataclass(slots=True)
-class Use:
+class LimitUse:
     """What holds resources now, by queue and by (queue, user). It grows while a cycle decides.
 
     A FluxJob with a reservation counts too. Otherwise a job that starts before it could use up the
@@ -108,7 +108,7 @@ class Use:
     by_user: dict[tuple[str, str], Amounts] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, by_user: Mapping[tuple[str, str], Amounts]) -> Use:
+    def of(cls, by_user: Mapping[tuple[str, str], Amounts]) -> LimitUse:
         """Sum up amounts that were counted by (queue, user)."""
         found = cls()
         for (queue, user), amounts in by_user.items():

@@ -1,6 +1,6 @@
 """The rules of one named queue, read from the spec of a FluxQueue.
 
-``db.life.queues`` makes them from rows for the cycle. The controller makes them to check a spec
+``db.store.queues`` makes them from rows for the cycle. The controller makes them to check a spec
 before it is stored. Pure. docs/admin/queues.md explains the fields to administrators. The spec must
 fit the definition in ``chart/crds/fluxqueues.yaml``.
 """

@@ -1,6 +1,6 @@
 """Adoption: the rows that a workload needs, from its objects and its published record.
 
-``db.life.rebuild`` calls it if rows are missing or older than the cluster. Facts win over records:
+``db.store.rebuild`` calls it if rows are missing or older than the cluster. Facts win over records:
 a running pod holds a slot on its node, whatever the record says.
 
 It is pure, and never moves, stops or restarts a pod.
@@ -16,7 +16,7 @@ from types import MappingProxyType
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
-from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.scheduler.resource_set import GivenSlots
 
 Amounts = Mapping[str, int]
@@ -62,7 +62,7 @@ def target_state(
     is_deleting: bool,
     is_held: bool,
     pods: Sequence[PlacedPod],
-    record: Record | None,
+    record: DecisionRecord | None,
 ) -> FluxJobState:
     """Return the state of a workload, from its objects first and its record second.
 
@@ -103,7 +103,7 @@ class PinnedStart:
     starts_at_s: int | None
 
 
-def with_start(record: Record, start: PinnedStart) -> Record:
+def with_start(record: DecisionRecord, start: PinnedStart) -> DecisionRecord:
     """Return ``record`` with a start that its status does not show yet.
 
     A record that has a grant or a final state is returned unchanged. The grant equals the request,
@@ -130,7 +130,7 @@ def with_start(record: Record, start: PinnedStart) -> Record:
 
 
 def place(
-    record: Record | None,
+    record: DecisionRecord | None,
     pods: Sequence[PlacedPod],
     last_nodes: Mapping[int, str] = MappingProxyType({}),
 ) -> list[AdoptedSlot]:

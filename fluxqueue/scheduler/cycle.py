@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.kept_back import KeptBack
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
@@ -25,7 +25,7 @@ from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
-from fluxqueue.policy.limits import NOTHING, Amounts, Use
+from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
@@ -71,13 +71,13 @@ class Decisions:
     on.
 
     ``barred`` are the UIDs of jobs that wait for something other than resources, such as a limit or
-    a stopped queue. ``kept_back`` maps a UID to the kind of what the job waits for. It has no entry
-    for a job that waits for nodes or for its turn.
+    a stopped queue. ``wait_reason`` maps a UID to the kind of what the job waits for. It has no
+    entry for a job that waits for nodes or for its turn.
 
     ``making_way`` maps the UID of a reserved job to the victims that leave for it. ``preempted``
     lists those preemptions that this cycle has decided.
 
-    ``set_aside`` jobs could not be decided: the request is too complex, or a defect was met.
+    ``quarantined`` jobs could not be decided: the request is too complex, or a defect was met.
     Nothing is allocated to them.
     """
 
@@ -87,10 +87,10 @@ class Decisions:
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
     unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     barred: set[str] = field(default_factory=set)
-    kept_back: dict[str, KeptBack] = field(default_factory=dict)
+    wait_reason: dict[str, WaitReason] = field(default_factory=dict)
     making_way: dict[str, MakingWay] = field(default_factory=dict)
     preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
-    set_aside: list[Failed] = field(default_factory=list)
+    quarantined: list[Failed] = field(default_factory=list)
 
 
 def split_unsatisfiable(
@@ -276,7 +276,7 @@ def _walk(
             # A job that cannot be decided must not hold up the others.
             if matcher.work is not None and matcher.work.left < 0:
                 raise  # the budget of the whole cycle is spent, so this job is not to blame
-            walk.set_aside(job, error)
+            walk.quarantine(job, error)
     return walk.decisions
 
 
@@ -305,7 +305,7 @@ def _put_off(
     return {} if is_kept else kept
 
 
-class _Line:
+class _QueueLine:
     """One queue during a walk: its rules, its blocked head, the number of promises given."""
 
     __slots__ = ("blocker", "depth", "has_limits", "is_backfilling", "promised", "rules")
@@ -347,17 +347,17 @@ class _Walk:
         self._ends: dict[str, int] = {}
         self.decisions = Decisions()
         self._queues = queues
-        self._use = Use.of(queues.use)
-        self._lines: dict[str, _Line] = {}
+        self._use = LimitUse.of(queues.use)
+        self._lines: dict[str, _QueueLine] = {}
         # Free resources only shrink during a walk: a request that did not fit never fits later.
         self._hopeless: dict[Ask, str] = {}
-        self._unplannable: dict[Ask, tuple[str, KeptBack | None]] = {}
+        self._unplannable: dict[Ask, tuple[str, WaitReason | None]] = {}
 
-    def _line(self, name: str) -> _Line:
+    def _line(self, name: str) -> _QueueLine:
         line = self._lines.get(name)
         if line is None:
             rules = self._queues.rules.get(name) or QueueRules(name)
-            line = self._lines[name] = _Line(
+            line = self._lines[name] = _QueueLine(
                 rules, rules.policy(self.policy), has_company=self._queues.are_several
             )
         return line
@@ -428,10 +428,10 @@ class _Walk:
         if line.blocker is job:
             line.blocker = None
 
-    def set_aside(self, job: PendingJob, error: Exception) -> None:
+    def quarantine(self, job: PendingJob, error: Exception) -> None:
         """Set ``job`` aside: it could not be decided, gets nothing and blocks no other job."""
         self._withdraw(job)
-        self.decisions.set_aside.append((job, error))
+        self.decisions.quarantined.append((job, error))
 
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or record why it waits."""
@@ -444,11 +444,11 @@ class _Walk:
             self._unplannable.clear()
         self._decide(self._line(job.queue), job, held)
 
-    def _decide(self, line: _Line, job: PendingJob, held: Placement | None) -> None:
+    def _decide(self, line: _QueueLine, job: PendingJob, held: Placement | None) -> None:
         """Decide about one job. The order of the steps is the order of the reasons users see."""
         # 1. A stopped queue starts nothing.
         if not line.rules.is_started:
-            self._bar(job, f"queue {job.queue} is stopped", KeptBack.STOPPED)
+            self._bar(job, f"queue {job.queue} is stopped", WaitReason.STOPPED)
             return
         # 2. Without backfill nothing passes the blocked head, unless a start was promised to it.
         if line.blocker is not None and not line.is_backfilling and held is None:
@@ -497,13 +497,13 @@ class _Walk:
             return False
         return job.uid not in self._claimed or is_open(self.matcher.ledger, held, self.now)
 
-    def _why_over(self, line: _Line, job: PendingJob, nodes: int) -> str | None:
+    def _why_over(self, line: _QueueLine, job: PendingJob, nodes: int) -> str | None:
         """Return the limit that ``job`` exceeds on ``nodes`` nodes (0: the fewest), or None."""
         if not line.has_limits:
             return None
         return self._use.why_over(line.rules, job.user, amounts_of(job, nodes))
 
-    def _start(self, line: _Line, job: PendingJob, placement: Placement) -> None:
+    def _start(self, line: _QueueLine, job: PendingJob, placement: Placement) -> None:
         """Allocate ``placement``, unless the job is over a limit with it."""
         # Check again: only the placement tells how many nodes the job takes.
         over = self._why_over(line, job, len(set(placement.nodes)))
@@ -514,12 +514,14 @@ class _Walk:
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
 
-    def _count(self, line: _Line, job: PendingJob, placement: Placement) -> None:
+    def _count(self, line: _QueueLine, job: PendingJob, placement: Placement) -> None:
         """Add ``placement`` to the use of the queue, which limits the jobs behind it."""
         if line.has_limits:
             self._use.add(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
 
-    def _reserve(self, line: _Line, job: PendingJob, reason: str, held: Placement | None) -> None:
+    def _reserve(
+        self, line: _QueueLine, job: PendingJob, reason: str, held: Placement | None
+    ) -> None:
         """Reserve the earliest start, by preemption if that is earlier, or record why it waits."""
         placement, without = self._earliest(job, reason, held)
         # Only the head may preempt: jobs behind it could otherwise pass it on freed nodes.
@@ -555,7 +557,7 @@ class _Walk:
 
     def _earliest(
         self, job: PendingJob, reason: str, held: Placement | None
-    ) -> tuple[Placement | None, tuple[str, KeptBack | None]]:
+    ) -> tuple[Placement | None, tuple[str, WaitReason | None]]:
         """Return the earliest start behind all that is planned, or why none is known.
 
         Returns
@@ -572,7 +574,7 @@ class _Walk:
         except InsufficientResources as unknown:
             if held is None:
                 why = why_no_plan(self.matcher.by_shares, job.request)
-                without = f"{reason}; {why or unknown.reason}", KeptBack.UNUSABLE if why else None
+                without = f"{reason}; {why or unknown.reason}", WaitReason.UNUSABLE if why else None
                 self._unplannable[ask] = without
                 return None, without
             # Its promise is still possible: ``hold`` has found its nodes free.
@@ -587,7 +589,7 @@ class _Walk:
             placement = held
         return placement, ("", None)
 
-    def _preempt(self, line: _Line, job: PendingJob, placement: Placement | None) -> bool:
+    def _preempt(self, line: _QueueLine, job: PendingJob, placement: Placement | None) -> bool:
         """Preempt running jobs for ``job`` if that helps. Return whether it has a claim now.
 
         It helps if the job then starts earlier than planned.
@@ -624,7 +626,9 @@ class _Walk:
         self._claim(line, job, making_way, claim)
         return True
 
-    def _claim(self, line: _Line, job: PendingJob, making_way: MakingWay, claim: Placement) -> None:
+    def _claim(
+        self, line: _QueueLine, job: PendingJob, making_way: MakingWay, claim: Placement
+    ) -> None:
         """Reserve what the victims leave, so that no other job gets it."""
         over = self._why_over(line, job, len(set(claim.nodes)))
         if over is not None:
@@ -636,16 +640,18 @@ class _Walk:
         self.decisions.reserved.append((job, claim))
         self.decisions.making_way[job.uid] = making_way
 
-    def _bar(self, job: PendingJob, reason: str, kept_back: KeptBack = KeptBack.OVER_LIMIT) -> None:
+    def _bar(
+        self, job: PendingJob, reason: str, wait_reason: WaitReason = WaitReason.OVER_LIMIT
+    ) -> None:
         """Record that ``job`` waits for something other than resources."""
         self.decisions.barred.add(job.uid)
-        self._wait(job, reason, kept_back)
+        self._wait(job, reason, wait_reason)
 
-    def _wait(self, job: PendingJob, reason: str, kept_back: KeptBack | None = None) -> None:
+    def _wait(self, job: PendingJob, reason: str, wait_reason: WaitReason | None = None) -> None:
         """Record why ``job`` waits, and of what kind that is."""
         self.decisions.waiting.append((job, reason))
-        if kept_back is not None:
-            self.decisions.kept_back[job.uid] = kept_back
+        if wait_reason is not None:
+            self.decisions.wait_reason[job.uid] = wait_reason
 
 
 def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.kept_back import KeptBack
+from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
@@ -50,21 +50,21 @@ TOLERANCE_SHARE = 0.1
 class Outlook:
     """What the status of a waiting job shows.
 
-    ``expected_start`` is in epoch seconds, None if unknown. ``kept_back`` is the kind of what the
+    ``expected_start`` is in epoch seconds, None if unknown. ``wait_reason`` is the kind of what the
     job waits for, None for nodes or its turn. ``position`` is its place in its queue from 1,
     rounded behind the first places. ``placement`` is what was planned for it, if anything was.
     """
 
     expected_start: int | None
     reason: str
-    kept_back: KeptBack | None = None
+    wait_reason: WaitReason | None = None
     position: int | None = None
     placement: Placement | None = field(default=None, compare=False, repr=False)
 
     def is_as_good_as(self, told: Outlook, now: int) -> bool:
         """Return whether a status that shows ``told`` needs no update."""
-        said = (self.reason, self.kept_back, self.position)
-        if said != (told.reason, told.kept_back, told.position):
+        said = (self.reason, self.wait_reason, self.position)
+        if said != (told.reason, told.wait_reason, told.position):
             return False
         if self.expected_start is None or told.expected_start is None:
             return self.expected_start == told.expected_start
@@ -111,7 +111,7 @@ def forecast(
 
 
 @dataclass(slots=True)
-class _Line:
+class _ForecastLine:
     """The progress of the forecast in one queue."""
 
     is_backfilling: bool
@@ -140,7 +140,7 @@ class _Plan:
     may_go_on: Callable[[], bool]
     _allowances: Allowances = field(default_factory=Allowances)
     _is_over: bool = False
-    _lines: dict[str, _Line] = field(default_factory=dict)
+    _lines: dict[str, _ForecastLine] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
     _given: dict[str, Placement] = field(default_factory=dict)
     _hopeless: dict[Jobspec, str] = field(default_factory=dict)
@@ -178,14 +178,14 @@ class _Plan:
             yield job, replace(found, position=_rounded(line.place) + 1)
             line.place += 1
 
-    def _line(self, name: str) -> _Line:
+    def _line(self, name: str) -> _ForecastLine:
         line = self._lines.get(name)
         if line is None:
             rules = self.queues.rules.get(name) or QueueRules(name)
-            line = self._lines[name] = _Line(rules.policy(self.policy).is_backfilling)
+            line = self._lines[name] = _ForecastLine(rules.policy(self.policy).is_backfilling)
         return line
 
-    def _step(self, line: _Line, job: PendingJob, *, is_promised: bool) -> Outlook:
+    def _step(self, line: _ForecastLine, job: PendingJob, *, is_promised: bool) -> Outlook:
         """Plan one job behind all that is planned, and return its outlook."""
         placement = self._given.get(job.uid)
         if placement is None:
@@ -199,7 +199,7 @@ class _Plan:
                 line.floor = line.floor if line.is_backfilling else UNKNOWN_END
                 words = self._prefix(line, job) + unknown.reason
                 is_unusable = job.request in self._unusable
-                return Outlook(None, words, KeptBack.UNUSABLE if is_unusable else None)
+                return Outlook(None, words, WaitReason.UNUSABLE if is_unusable else None)
             self.matcher.reserve(placement, self.now)
         reason = self._reason(line, job, placement)
         if job.uid not in self._given:
@@ -211,7 +211,7 @@ class _Plan:
         words = f"has a reservation; {reason}" if is_promised else reason
         return Outlook(start, words, placement=placement)
 
-    def _place(self, line: _Line, job: PendingJob) -> Placement:
+    def _place(self, line: _ForecastLine, job: PendingJob) -> Placement:
         """Return the earliest start behind all that is planned.
 
         Raises
@@ -243,7 +243,7 @@ class _Plan:
 
     # --- reasons ---------------------------------------------------------------------------------
 
-    def _reason(self, line: _Line, job: PendingJob, placement: Placement) -> str:
+    def _reason(self, line: _ForecastLine, job: PendingJob, placement: Placement) -> str:
         if line.first is not None and line.place > 0:
             return self._behind(line, job)
         if line.place >= EXPLAINED:
@@ -254,7 +254,7 @@ class _Plan:
         short = why_not_now(self.matcher.by_shares, job.request)
         return reason if short is None else f"{short}; {reason}"
 
-    def _what_for(self, line: _Line, job: PendingJob, placement: Placement) -> str:
+    def _what_for(self, line: _ForecastLine, job: PendingJob, placement: Placement) -> str:
         way = in_the_way(self.matcher.by_shares, placement)
         if placement.starts_at >= UNKNOWN_END:
             return self._why_unknown(line, job, placement, way.holders)
@@ -275,7 +275,7 @@ class _Plan:
         return f"waits for {where} held by {describe_holders(way.holders, self.now, self.jobids)}"
 
     def _why_unknown(
-        self, line: _Line, job: PendingJob, placement: Placement, holders: Sequence[Holder]
+        self, line: _ForecastLine, job: PendingJob, placement: Placement, holders: Sequence[Holder]
     ) -> str:
         where = describe_nodes(self.matcher.by_shares, placement.nodes, self._level(job))
         endless = [name_of(one.key, self.jobids) for one in holders if one.until >= FOREVER]
@@ -288,12 +288,12 @@ class _Plan:
         """Return the level of the cluster that the request is bound to, or None."""
         return only_level(self.matcher.ask(job.request))
 
-    def _behind(self, line: _Line, job: PendingJob) -> str:
+    def _behind(self, line: _ForecastLine, job: PendingJob) -> str:
         if line.first is not None:
             return f"waits behind job {line.first.jobid} ({self._policy_name(job)})"
         return self._prefix(line, job).removesuffix("; ") or "waits for its turn"
 
-    def _prefix(self, line: _Line, job: PendingJob) -> str:
+    def _prefix(self, line: _ForecastLine, job: PendingJob) -> str:
         if not line.place:
             return ""
         jobs = "1 job" if line.place == 1 else f"{_roughly(line.place)} jobs"

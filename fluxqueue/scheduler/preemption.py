@@ -32,7 +32,7 @@ PER_CYCLE_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     """A running job that may be requeued. ``started_at``: epoch seconds."""
 
     uid: str
@@ -87,7 +87,7 @@ class Preemptions:
     claims : Where these preemptors start, by UID.
     """
 
-    candidates: Sequence[Candidate] = ()
+    candidates: Sequence[PreemptionCandidate] = ()
     standings: Mapping[str, int] = field(default_factory=dict)
     under_way: Mapping[str, MakingWay] = field(default_factory=dict)
     claims: Mapping[str, Placement] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Head:
 
 
 def make_way(
-    matcher: Matcher, head: Head, candidates: Sequence[Candidate], now: int
+    matcher: Matcher, head: Head, candidates: Sequence[PreemptionCandidate], now: int
 ) -> tuple[MakingWay, Placement] | None:
     """Find the fewest and youngest victims for ``head``, and where it starts without them.
 
@@ -207,7 +207,7 @@ def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) ->
         return placement if is_open(matcher.ledger, placement, now) else None
 
 
-def _may_make_way(head: Head, one: Candidate, now: int) -> bool:
+def _may_make_way(head: Head, one: PreemptionCandidate, now: int) -> bool:
     """Return whether the head may preempt it, by standing, queue and minimum run time."""
     return (
         one.standing < head.standing

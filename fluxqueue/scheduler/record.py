@@ -1,6 +1,6 @@
-"""``Record``: the decision that the status of a FluxJob shows, read back with care.
+"""``DecisionRecord``: the decision that the status of a FluxJob shows, read back with care.
 
-The controller reads it when rows are missing or older than the cluster (``db.life.rebuild``). RBAC
+The controller reads it when rows are missing or older than the cluster (``db.store.rebuild``). RBAC
 lets only our parts write the status, but it is still untrusted input. A field that we cannot have
 written is dropped and named in ``troubles``. The caller then relies on the pods alone.
 """
@@ -43,7 +43,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class DecisionRecord:
     """A decision as the status shows it. Times are epoch seconds, None if not given.
 
     ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set. ``requeue_by`` and
@@ -71,7 +71,7 @@ class Record:
     troubles: tuple[str, ...] = ()
 
 
-def read_record(fluxjob: Mapping[str, Any]) -> Record:
+def read_record(fluxjob: Mapping[str, Any]) -> DecisionRecord:
     """Read a FluxJob object. No content of its status can make this fail."""
     status = fluxjob.get("status")
     status = status if isinstance(status, dict) else {}
@@ -90,7 +90,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> Record:
             return None
 
     meta = fluxjob["metadata"]
-    return Record(
+    return DecisionRecord(
         flux_uid=str(meta["uid"]),
         submitted_at_s=_time(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
         state=field("state", status, FluxJobState),

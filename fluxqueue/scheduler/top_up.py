@@ -20,7 +20,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import only
-from fluxqueue.policy.limits import Amounts, Use, why_too_large
+from fluxqueue.policy.limits import Amounts, LimitUse, why_too_large
 from fluxqueue.scheduler.cycle import Queues
 
 
@@ -64,7 +64,7 @@ def top_up(
     """
     queues, given = queues or Queues(), Given()
     for lack in lacks:
-        use = Use.of(queues.use)
+        use = LimitUse.of(queues.use)
         placed: list[Placement] = []
         nodes = list(lack.nodes)
         full: set[str] = set()
@@ -98,7 +98,7 @@ def top_up(
 
 
 def _why_over(
-    use: Use,
+    use: LimitUse,
     queues: Queues,
     lack: Lack,
     placed: Sequence[Placement],

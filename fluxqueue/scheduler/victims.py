@@ -50,11 +50,11 @@ def fewest(count: int, enough: Enough, reliefs: Sequence[Relief]) -> tuple[int, 
         return None
     if enough(range(count)) is None:
         return None
-    return _Search(enough, reliefs, count).run()
+    return _VictimSearch(enough, reliefs, count).run()
 
 
 @dataclass(slots=True)
-class _Search:
+class _VictimSearch:
     enough: Enough
     reliefs: Sequence[Relief]
     count: int

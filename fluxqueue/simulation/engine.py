@@ -3,8 +3,8 @@
 ``Engine.step`` moves to the next instant, so tests can check everything in between. ``simulate``
 runs to the end. The cycle is the production cycle. A lost node takes its slots away, and the rest
 of the job continues. ``top_up`` places lost slots again, and these begin their work again. A job
-that has lost all its slots becomes pending again, as in ``db.life.settling``. Victims of preemption
-leave when their time has come, as in ``db.life.preemption``.
+that has lost all its slots becomes pending again, as in ``db.store.reconciling``. Victims of
+preemption leave when their time has come, as in ``db.store.preemption``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fluxqueue.scheduler.cycle import (
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
-    Candidate,
     MakingWay,
+    PreemptionCandidate,
     Preemptions,
     hold_claims,
 )
@@ -59,7 +59,7 @@ class Event(NamedTuple):
 
 
 @dataclass(slots=True)
-class Record:
+class RunRecord:
     """What happened to one job. Times are seconds of virtual time, None if it did not happen."""
 
     job: SimulatedJob
@@ -92,7 +92,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningJob:
     placement: Placement
     since: int
     lacks: int = 0
@@ -127,11 +127,11 @@ class Engine:
             self.matcher.set_node(fact, {})
         self.jobs = list(jobs)
         self.faults = list(faults)
-        self.records = [Record(job) for job in self.jobs]
+        self.records = [RunRecord(job) for job in self.jobs]
         self.by_uid = {record.job.uid: record for record in self.records}
         self._indexes = {job.uid: index for index, job in enumerate(self.jobs)}
         self.pending: list[tuple[int, int, PendingJob]] = []
-        self.running: dict[str, _Running] = {}
+        self.running: dict[str, _RunningJob] = {}
         self.decisions = Decisions()
         self.now = 0
         self.cycles = 0
@@ -180,7 +180,7 @@ class Engine:
 
     # --- events ----------------------------------------------------------------------------------
 
-    def _submit(self, record: Record) -> None:
+    def _submit(self, record: RunRecord) -> None:
         job = record.job
         pending = PendingJob(job.uid, job.number, job.priority, job.request, user=job.user)
         _, never = split_unsatisfiable(self.matcher, [pending])
@@ -189,7 +189,7 @@ class Engine:
         else:
             insort(self.pending, (-job.priority, job.number, pending))
 
-    def _end(self, record: Record, version: int) -> None:
+    def _end(self, record: RunRecord, version: int) -> None:
         uid = record.job.uid
         running = self.running.get(uid)
         if running is None or running.version != version:
@@ -209,7 +209,7 @@ class Engine:
             if event.node in running.placement.nodes:
                 self._lose_slots(self.by_uid[uid], running, event.node)
 
-    def _lose_slots(self, record: Record, running: _Running, node: str) -> None:
+    def _lose_slots(self, record: RunRecord, running: _RunningJob, node: str) -> None:
         self._close_span(record, running)
         left = tuple(slot for slot in running.placement.slots if slot.node != node)
         running.version += 1
@@ -225,7 +225,7 @@ class Engine:
             return
         self._start_anew(record)
 
-    def _start_anew(self, record: Record) -> None:
+    def _start_anew(self, record: RunRecord) -> None:
         uid = record.job.uid
         del self.running[uid]
         self.leaving.pop(uid, None)
@@ -243,7 +243,7 @@ class Engine:
             record.requeues += 1
             self._start_anew(record)
 
-    def _close_span(self, record: Record, running: _Running) -> None:
+    def _close_span(self, record: RunRecord, running: _RunningJob) -> None:
         if running.since < self.now:
             record.spans.append((running.since, self.now, running.placement))
         running.since = self.now
@@ -301,7 +301,9 @@ class Engine:
         to_leave = self._to_leave()
         return Preemptions(
             candidates=[
-                Candidate(uid, record.job.number, DEFAULT_QUEUE, record.job.priority, started_s)
+                PreemptionCandidate(
+                    uid, record.job.number, DEFAULT_QUEUE, record.job.priority, started_s
+                )
                 for uid in self.running
                 for record in [self.by_uid[uid]]
                 for started_s in [record.started_s]
@@ -354,7 +356,7 @@ class Engine:
                 self._run(record, running)
         return [self.by_uid[lack.uid].job.number for lack, _ in given]
 
-    def _run(self, record: Record, running: _Running) -> None:
+    def _run(self, record: RunRecord, running: _RunningJob) -> None:
         """Let its last slots begin their work now. They run as long as the job was to run."""
         index = self._indexes[record.job.uid]
         heapq.heappush(
@@ -365,7 +367,7 @@ class Engine:
         started = {job.uid for job, _ in self.decisions.allocated}
         if not started:
             return
-        waiting_before: list[Record] = []
+        waiting_before: list[RunRecord] = []
         for job in queue:
             record = self.by_uid[job.uid]
             if job.uid not in started:
@@ -380,7 +382,7 @@ class Engine:
             record.started_s, record.placement = self.now, placement
             record.promise = self._promises.kept.get(job.uid)
             self._promises.forget(job.uid)
-            running = _Running(placement, self.now, version=record.restarts << 20)
+            running = _RunningJob(placement, self.now, version=record.restarts << 20)
             self.running[job.uid] = running
             self._run(record, running)
 
@@ -393,7 +395,7 @@ def simulate(
     faults: Iterable[NodeEvent] = (),
     preemption: PreemptionRules | None = None,
     match_policy: str = MATCH_POLICY,
-) -> list[Record]:
+) -> list[RunRecord]:
     """Run until no event is left. Return one record per job, in the order given."""
     engine = Engine(
         nodes, jobs, policy, faults=faults, preemption=preemption, match_policy=match_policy

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.simulation.engine import Record
+from fluxqueue.simulation.engine import RunRecord
+from fluxqueue.simulation.figures import Figures, clock
 from fluxqueue.simulation.jobs import NodeEvent
-from fluxqueue.simulation.metrics import Figures, clock
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,16 +45,16 @@ class Panel:
     """One policy's run to draw."""
 
     figures: Figures
-    records: Sequence[Record]
+    records: Sequence[RunRecord]
     nodes: Sequence[NodeFact]
     faults: Sequence[NodeEvent] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class GanttBlock:
     """A rectangle: job, time span (seconds), and rows from the top (a node is one row high)."""
 
-    record: Record
+    record: RunRecord
     since: int
     until: int
     top: float
@@ -124,7 +124,7 @@ def _end_h(panel: Panel) -> float:
 # --- blocks ------------------------------------------------------------------------------------
 
 
-def blocks(panel: Panel) -> Iterator[Block]:
+def blocks(panel: Panel) -> Iterator[GanttBlock]:
     """Yield all rectangles of a schedule. On each node a job takes the lowest free lanes."""
     rows = {fact.name: row for row, fact in enumerate(panel.nodes)}
     cores = {fact.name: max(1, fact.capacity.get(CPU, 0) // 1000) for fact in panel.nodes}
@@ -156,7 +156,7 @@ def blocks(panel: Panel) -> Iterator[Block]:
                 lanes[lane] = until
             pieces += [(rows[node] + low / len(lanes), n / len(lanes)) for low, n in _runs(free)]
         for top, height in _joined(pieces):
-            yield Block(panel.records[index], since, until, top, height)
+            yield GanttBlock(panel.records[index], since, until, top, height)
 
 
 def _runs(lanes: Iterable[int]) -> Iterator[tuple[int, int]]:
@@ -188,7 +188,7 @@ def _joined(pieces: list[tuple[float, float]]) -> Iterator[tuple[float, float]]:
 # --- drawing -----------------------------------------------------------------------------------
 
 
-def _colour(record: Record) -> tuple[float, float, float]:
+def _colour(record: RunRecord) -> tuple[float, float, float]:
     """Return a shade of its class. Neighbours in time differ by the golden ratio."""
     shade = (record.job.number * 0.618034) % 1
     hue = BACKFILLED_HUE if record.is_backfilled else IN_TURN_HUE
@@ -227,7 +227,7 @@ def _draw_schedule(axes: Axes, panel: Panel, end_h: float) -> None:
     axes.set_title(_title(panel.figures), fontsize=10, loc="left")
 
 
-def _label_blocks(axes: Axes, drawn: Sequence[Block], end_h: float) -> None:
+def _label_blocks(axes: Axes, drawn: Sequence[GanttBlock], end_h: float) -> None:
     """Draw job numbers where they fit."""
     for block in drawn:
         number, width_h = str(block.record.job.number), (block.until - block.since) / 3600

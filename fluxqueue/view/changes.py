@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading.changes import STEP, Follower, last_line, lines_after
 from fluxqueue.errors import DatabaseUnavailable
 
@@ -40,7 +40,7 @@ class TooManyFollowers(Exception):
 class Feed:
     """The history as it is written. Batches are lists of lines, and None is the end."""
 
-    def __init__(self, reader: Reader, clock: Clock, *, every_s: float = EVERY_S) -> None:
+    def __init__(self, reader: DatabaseReader, clock: Clock, *, every_s: float = EVERY_S) -> None:
         self._reader, self._clock, self._every_s = reader, clock, every_s
         self._followers: set[asyncio.Queue[Lines | None]] = set()
         self._streams: Counter[str] = Counter()

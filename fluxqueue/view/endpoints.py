@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading import accounting, fluxjobs
 from fluxqueue.db.reading.nodes import node_page
 from fluxqueue.fluxjob.states import FluxJobState
@@ -21,8 +21,8 @@ from fluxqueue.view.answers import Item
 from fluxqueue.view.parameters import (
     CONTINUED,
     LIMITED,
-    Asked,
     Parameter,
+    ViewQuery,
     key_of,
     moment,
     word,
@@ -42,7 +42,7 @@ class Needs(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ViewEndpoint:
     """A list.
 
     ``read`` returns rows. ``key`` returns the values of a row after which the next page begins.
@@ -52,8 +52,8 @@ class Endpoint:
     summary: str
     item: Item
     parameters: Sequence[Parameter]
-    read: Callable[[Reader, Asked, int], Awaitable[Sequence[Row]]]
-    key: Callable[[Asked, Row], Sequence[Any]]
+    read: Callable[[DatabaseReader, ViewQuery, int], Awaitable[Sequence[Row]]]
+    key: Callable[[ViewQuery, Row], Sequence[Any]]
     needs: Needs = Needs.FLUXJOBS
 
 
@@ -71,55 +71,55 @@ OF_JOB = word("job", "Name of a workload or FluxJob, or a jobid", is_required=Tr
 PAGED = (LIMITED, CONTINUED)
 
 
-def _narrow(asked: Asked) -> fluxjobs.Narrow:
+def _narrow(asked: ViewQuery) -> fluxjobs.Narrow:
     return fluxjobs.Narrow(
         asked.namespaces, asked.get("queue"), asked.get("user"), asked.get("state")
     )
 
 
-def _period(asked: Asked) -> accounting.Period:
+def _period(asked: ViewQuery) -> accounting.Period:
     since, until = asked.get("since"), asked.get("until")
     return accounting.Period(since, until, asked.namespaces, asked.get("user"), asked.get("queue"))
 
 
-async def _queue(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _queue(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     key = key_of(asked, int, int, int, int)
     after = fluxjobs.Turn(*key) if key else None
     return await fluxjobs.living(reader, _narrow(asked), limit=limit, after=after)
 
 
-async def _jobs(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _jobs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     (before,) = key_of(asked, int) or (None,)
     return await fluxjobs.newest(
         reader, _narrow(asked), name=asked.get("name"), limit=limit, before=before
     )
 
 
-async def _forecast(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _forecast(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     after = key_of(asked, datetime, int)
     return await fluxjobs.starts(reader, _narrow(asked), limit=limit, after=after)
 
 
-async def _nodes(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _nodes(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     (after,) = key_of(asked, str) or (None,)
     return await node_page(reader, limit=limit, after=after)
 
 
-async def _history(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _history(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     (after,) = key_of(asked, int) or (0,)
     return await accounting.history(
         reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
     )
 
 
-async def _runs_of(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _runs_of(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     (after,) = key_of(asked, int) or (0,)
     return await accounting.runs(
         reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
     )
 
 
-async def _runs(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _runs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     before = key_of(asked, datetime, int)
     return await accounting.latest_runs(
         reader,
@@ -130,7 +130,7 @@ async def _runs(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
     )
 
 
-async def _accounting(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]:
+async def _accounting(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
     (offset,) = key_of(asked, int) or (0,)
     by = asked.get("by")
     found = await accounting.use(reader, _period(asked), by=by, limit=limit, offset=max(0, offset))
@@ -138,7 +138,7 @@ async def _accounting(reader: Reader, asked: Asked, limit: int) -> Sequence[Row]
 
 
 ENDPOINTS = (
-    Endpoint(
+    ViewEndpoint(
         "/queue",
         "Jobs that have not ended: running jobs, then waiting jobs by turn",
         answers.QUEUED,
@@ -146,7 +146,7 @@ ENDPOINTS = (
         _queue,
         lambda _, row: (row["rank"], row["priority"], row["jobid"], row["position"] or 0),
     ),
-    Endpoint(
+    ViewEndpoint(
         "/jobs",
         "All stored FluxJobs, the newest first",
         answers.JOB,
@@ -154,7 +154,7 @@ ENDPOINTS = (
         _jobs,
         lambda _, row: (row["jobid"],),
     ),
-    Endpoint(
+    ViewEndpoint(
         "/forecast",
         "Waiting jobs with their expected start, the earliest first",
         answers.START,
@@ -162,7 +162,7 @@ ENDPOINTS = (
         _forecast,
         lambda _, row: (row["expected_start"].isoformat(), row["jobid"]),
     ),
-    Endpoint(
+    ViewEndpoint(
         "/nodes",
         "Nodes with their use",
         answers.NODE,
@@ -171,7 +171,7 @@ ENDPOINTS = (
         lambda _, row: (row["name"],),
         Needs.NODES,
     ),
-    Endpoint(
+    ViewEndpoint(
         "/history",
         "The history of a workload with the actors, oldest first",
         answers.LINE,
@@ -180,7 +180,7 @@ ENDPOINTS = (
         lambda _, row: (row["id"],),
         Needs.ONE_NAMESPACE,
     ),
-    Endpoint(
+    ViewEndpoint(
         "/history/runs",
         "The ended runs of a workload, oldest first",
         answers.RUN,
@@ -189,7 +189,7 @@ ENDPOINTS = (
         lambda _, row: (row["id"],),
         Needs.ONE_NAMESPACE,
     ),
-    Endpoint(
+    ViewEndpoint(
         "/accounting",
         "Sums of ended runs: number, core-hours, GPU-hours, mean wait",
         answers.SUM,
@@ -197,7 +197,7 @@ ENDPOINTS = (
         _accounting,
         lambda _, row: (row["_offset"],),
     ),
-    Endpoint(
+    ViewEndpoint(
         "/accounting/runs",
         "Single ended runs, the latest end first",
         answers.RUN,

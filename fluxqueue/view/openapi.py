@@ -8,7 +8,7 @@ from typing import Any
 from fluxqueue import __version__
 from fluxqueue.view import answers
 from fluxqueue.view.answers import ITEMS, Item
-from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Endpoint, Needs
+from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.parameters import Parameter
 
 ABOUT = """\
@@ -76,7 +76,7 @@ def document() -> dict[str, Any]:
     }
 
 
-def _list(one: Endpoint) -> dict[str, Any]:
+def _list(one: ViewEndpoint) -> dict[str, Any]:
     return _operation(
         one.path.strip("/").replace("/", "-"),
         f"{one.summary}. Needs the right to {one.needs}",

@@ -130,7 +130,7 @@ def _read_word(value: str, where: str, _: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ViewQuery:
     """What a request asks for. The page begins behind the key ``after``."""
 
     values: Mapping[str, Any]
@@ -148,7 +148,7 @@ class Asked:
         return self.values.get(name)
 
 
-def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -> Asked:
+def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -> ViewQuery:
     """Read the parameters of a request.
 
     Raises
@@ -176,7 +176,7 @@ def parse(query: Mapping[str, str], known: Sequence[Parameter], now: datetime) -
             raise InvalidInput("is missing", where=one.name, hint=one.text)
         else:
             values[one.name] = one.default
-    return Asked(values, values.get("limit") or LIMIT, values.get("continue"))
+    return ViewQuery(values, values.get("limit") or LIMIT, values.get("continue"))
 
 
 # --- where a page begins -------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def _can_be_asked_for(part: Any) -> bool:
     return part is None or (isinstance(part, int) and abs(part) < 2**63)
 
 
-def key_of(asked: Asked, *kinds: type) -> tuple[Any, ...] | None:
+def key_of(asked: ViewQuery, *kinds: type) -> tuple[Any, ...] | None:
     """Return the parts of a page key as ``kinds`` (int, str, datetime), None on the first page.
 
     Raises

@@ -18,7 +18,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.kube import access_reviews
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import FLUXJOBS, NODES, Resource
+from fluxqueue.kube.resources import FLUXJOBS, NODES, ApiResource
 from fluxqueue.workload.placement_review import Asker
 
 KEEP_S = 15.0
@@ -71,7 +71,7 @@ class Doorkeeper:
         asker = await self._people.get(digest, lambda: access_reviews.who_is(self._client, token))
         return Caller(self, asker) if asker is not None else None
 
-    async def may(self, asker: Asker, resource: Resource, namespace: str) -> bool:
+    async def may(self, asker: Asker, resource: ApiResource, namespace: str) -> bool:
         """Return whether ``asker`` may list objects. An empty ``namespace`` means all."""
         who = orjson.dumps(asker.to_json(), option=orjson.OPT_SORT_KEYS)
         return await self._rights.get(

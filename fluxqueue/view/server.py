@@ -26,7 +26,7 @@ from aiohttp_sse import EventSourceResponse, sse_response
 from fluxqueue import metrics
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.clock import Clock
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading import fluxjobs
 from fluxqueue.errors import (
     ApiError,
@@ -37,9 +37,9 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.view import answers, endpoints
 from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
-from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Endpoint, Needs
+from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.openapi import document
-from fluxqueue.view.parameters import Asked, parse, write_token
+from fluxqueue.view.parameters import ViewQuery, parse, write_token
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class ViewServer:
     """
 
     def __init__(
-        self, config: ViewConfig, reader: Reader, client: KubeClient, clock: Clock
+        self, config: ViewConfig, reader: DatabaseReader, client: KubeClient, clock: Clock
     ) -> None:
         self._config, self._reader, self._clock = config, reader, clock
         self._listener = Listener(
@@ -186,7 +186,7 @@ class ViewServer:
     async def _openapi(self, request: web.Request) -> web.Response:
         return _cached(request, self._document, "public, max-age=300")
 
-    def _lister(self, one: Endpoint) -> Handler:
+    def _lister(self, one: ViewEndpoint) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             asked = await self._narrowed(request[_CALLER], one.needs, self._parse(request, one))
             rows = await _again(lambda: one.read(self._reader, asked, asked.limit + 1))
@@ -198,13 +198,13 @@ class ViewServer:
 
         return answer
 
-    def _parse(self, request: web.Request, one: Endpoint) -> Asked:
+    def _parse(self, request: web.Request, one: ViewEndpoint) -> ViewQuery:
         return parse(request.query, one.parameters, self._now())
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now_s(), tz=UTC)
 
-    async def _narrowed(self, caller: Caller, needs: Needs, asked: Asked) -> Asked:
+    async def _narrowed(self, caller: Caller, needs: Needs, asked: ViewQuery) -> ViewQuery:
         """Return the request with the namespaces that its caller may see."""
         if needs is Needs.NODES:
             await caller.require_nodes()
@@ -270,7 +270,7 @@ class ViewServer:
         self,
         request: web.Request,
         response: EventSourceResponse,
-        asked: Asked,
+        asked: ViewQuery,
         queue: asyncio.Queue[Lines | None],
         behind: Lines,
     ) -> None:
@@ -292,7 +292,7 @@ class ViewServer:
             )
 
     async def _send(
-        self, request: web.Request, response: EventSourceResponse, asked: Asked, lines: Lines
+        self, request: web.Request, response: EventSourceResponse, asked: ViewQuery, lines: Lines
     ) -> None:
         caller = request[_CALLER]
         namespaces = asked.get("namespace") or {row["namespace"] for row in lines}

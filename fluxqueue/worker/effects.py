@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fluxqueue import metrics
-from fluxqueue.db.life.owed import note_failures
+from fluxqueue.db.store.pending_actions import note_failures
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, EffectsFailed, FluxQueueError, LostLeadership, Transient
 from fluxqueue.worker.context import WorkerContext

@@ -9,12 +9,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.waiting import (
+from fluxqueue.db.store.queue_snapshot import (
     Applicant,
     Locked,
+    QueueHead,
     QueueUser,
     Unreadable,
-    View,
     appraise,
     hold,
     in_queues,
@@ -28,7 +28,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
-from fluxqueue.policy.limits import Amounts, Use, why_refused
+from fluxqueue.policy.limits import Amounts, LimitUse, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, split_unsatisfiable
@@ -116,15 +116,15 @@ async def reconsider_queues(
 
 
 async def past_full_users(
-    tx: Transaction, view: View, rules: Mapping[str, QueueRules], queues: Queues
-) -> View:
+    tx: Transaction, view: QueueHead, rules: Mapping[str, QueueRules], queues: Queues
+) -> QueueHead:
     """Look past users for whom no job can start, so that their jobs do not hide others.
 
     There may be thousands of such jobs. The decision uses what runs before the cycle, which only
     grows during it.
     """
     bounded = {name for name, one in rules.items() if not one.per_user.is_empty}
-    use = Use.of(queues.use)
+    use = LimitUse.of(queues.use)
     for _ in range(ROUNDS_MAX if bounded else 0):
         # An unreadable job is quarantined later, when it is locked.
         head = await queue_head(tx, view, rules, Unreadable())
@@ -140,7 +140,7 @@ async def past_full_users(
 def _full_users(
     head: Collection[PendingJob],
     rules: Mapping[str, QueueRules],
-    use: Use,
+    use: LimitUse,
     *,
     default_depth: int,
 ) -> set[QueueUser]:
@@ -160,7 +160,7 @@ def _full_users(
     }
 
 
-def why_full(job: PendingJob, rules: Mapping[str, QueueRules], use: Use) -> str | None:
+def why_full(job: PendingJob, rules: Mapping[str, QueueRules], use: LimitUse) -> str | None:
     """Return which limit prevents ``job`` from starting whatever is free, or None."""
     amounts = Amounts(1, fewest_nodes(job.request), total(job.request, CPU))
     return use.why_over(rules[job.queue], job.user, amounts) if job.queue in rules else None

@@ -24,7 +24,7 @@ from fluxqueue.db.task_queue import (
     HEARTBEAT_S,
     LATER,
     STALLED_S,
-    Backoff,
+    TaskBackoff,
     TaskName,
     app_on,
     every,
@@ -32,14 +32,14 @@ from fluxqueue.db.task_queue import (
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, SWEEP_S, Maintenance
-from fluxqueue.worker.publish import publish_statuses
 from fluxqueue.worker.queue_keeping import LOOP as QUEUES
 from fluxqueue.worker.queue_keeping import QueueKeeper
+from fluxqueue.worker.reconcile_pods import reconcile_workloads
 from fluxqueue.worker.release import release_workloads
-from fluxqueue.worker.review import Reviewer
+from fluxqueue.worker.review_tasks import Reviewer
 from fluxqueue.worker.schedule import LOOP as CYCLE
 from fluxqueue.worker.schedule import ROLE, CycleRunner
-from fluxqueue.worker.settle import settle_workloads
+from fluxqueue.worker.status import write_statuses
 
 logger = logging.getLogger(__name__)
 
@@ -78,21 +78,21 @@ class Worker:
         async def release(uids: list[str]) -> None:
             await release_workloads(context, uids)
 
-        async def settle(uids: list[str]) -> None:
-            await settle_workloads(context, uids)
+        async def reconcile(uids: list[str]) -> None:
+            await reconcile_workloads(context, uids)
 
-        for name, body in ((TaskName.RELEASE, release), (TaskName.SETTLE, settle)):
-            self._app.task(name=name.value, queue=name.queue, retry=Backoff())(body)
+        for name, body in ((TaskName.RELEASE, release), (TaskName.RECONCILE, reconcile)):
+            self._app.task(name=name.value, queue=name.queue, retry=TaskBackoff())(body)
         # No retry for a cycle: its pending work is in the rows, and they cause the next cycle.
         schedule, review = TaskName.SCHEDULE, TaskName.REVIEW
         self._app.task(name=schedule.value, queue=schedule.queue)(self._schedule)
-        self._app.task(name=review.value, queue=review.queue, retry=Backoff())(self._review)
+        self._app.task(name=review.value, queue=review.queue, retry=TaskBackoff())(self._review)
 
     def _register_later(self, maintenance: Maintenance) -> None:
         context = self._context
 
-        async def publish(uids: list[str]) -> None:
-            await publish_statuses(context, uids)
+        async def status(uids: list[str]) -> None:
+            await write_statuses(context, uids)
 
         async def sweep(timestamp: int) -> None:
             del timestamp  # the planned time, which does not matter
@@ -102,7 +102,7 @@ class Worker:
             del timestamp
             await maintenance.maintain()
 
-        self._later.task(name=TaskName.PUBLISH.value, queue=LATER, retry=Backoff())(publish)
+        self._later.task(name=TaskName.STATUS.value, queue=LATER, retry=TaskBackoff())(status)
         periodic = (
             (TaskName.SWEEP, sweep, SWEEP_S),
             (TaskName.MAINTAIN, maintain, context.settings.maintain_interval_s),
@@ -135,7 +135,7 @@ class Worker:
 
     def _expect_loops(self) -> None:
         liveness, settings = self._context.liveness, self._context.settings
-        for task in (TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH):
+        for task in (TaskName.RELEASE, TaskName.RECONCILE, TaskName.STATUS):
             liveness.expect(task.value)
         liveness.expect(SWEEP, is_periodic=True)
         patience_s = LATE_S + 2 * int(settings.maintain_interval_s)

@@ -3,7 +3,7 @@
 ``sweep`` recovers after any crash. Tasks of crashed workers run again, and pending actions without
 a task are deferred. ``maintain`` runs less often. It deletes old finished rows and checks the drift
 view, which must be empty. Drift that is present twice is repaired if that is safe, else reported
-with the way out. The controller compares rows and cluster (``controller.observing.resync``),
+with the way out. The controller compares rows and cluster (``controller.observing.resync_diff``),
 because only it observes the cluster.
 """
 
@@ -13,8 +13,8 @@ import logging
 
 from fluxqueue import metrics
 from fluxqueue.db import retention, task_queue
-from fluxqueue.db.life import drift_repair
-from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.store import drift_repair
+from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.worker.context import WorkerContext
 
@@ -55,7 +55,9 @@ class Maintenance:
             found = await sweep(tx, grace_s=GRACE_S)
         for task, number in found.items():
             metrics.SWEPT.labels(task).inc(number)
-            logger.info("was owed and in no task", extra={"action": task, "number": number})
+            logger.info(
+                "was pending_actions and in no task", extra={"action": task, "number": number}
+            )
 
     async def maintain(self) -> None:
         """Prune, repair and report once.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
-from fluxqueue.db.life import outlook
+from fluxqueue.db.store import outlook
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
@@ -53,7 +53,7 @@ RESERVED = "reserved"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PlanReport:
     """Hold what was reported to a FluxJob, and when.
 
     ``instead_of``: the reason of the cycle that it replaces. None: any reason.
@@ -66,7 +66,7 @@ class Told:
     def may_stay(self, new: Outlook, now_s: int, *, is_in_front: bool) -> bool:
         """Return whether it is not necessary, or not urgent, to report ``new`` instead."""
         is_early = not is_in_front and now_s - self.at_s < PATIENCE_S
-        is_same_kind = self.outlook.kept_back == new.kept_back
+        is_same_kind = self.outlook.wait_reason == new.wait_reason
         return (is_early and is_same_kind) or new.is_as_good_as(self.outlook, now_s)
 
 
@@ -93,11 +93,11 @@ class Plans:
     _reserved: dict[str, Placement] = field(default_factory=dict)
     _requests: dict[str, Jobspec] = field(default_factory=dict)
     _stored: dict[str, outlook.StoredReservation] = field(default_factory=dict)
-    _told: dict[str, Told] = field(default_factory=dict)
+    _told: dict[str, PlanReport] = field(default_factory=dict)
     _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
     _last: Cycle | None = None
-    settled: Counter[str] = field(default_factory=Counter)
+    reconciled: Counter[str] = field(default_factory=Counter)
     """The outcomes of the promises to jobs that the last cycle started."""
     planned: dict[str, Placement] = field(default_factory=dict)
     """The placements that the last forecast planned for waiting jobs, by UID."""
@@ -111,7 +111,7 @@ class Plans:
         self._stored = await outlook.read_reservations(tx)
         self._reserved, self._requests = {}, {}
         told = await outlook.read_told(tx)
-        self._told = {uid: Told(None, one) for uid, one in told.items()}
+        self._told = {uid: PlanReport(None, one) for uid, one in told.items()}
         self._room, self._last, self.planned = None, None, {}
 
     # --- around a cycle --------------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Plans:
         self._reserved = {job.uid: placement for job, placement in decisions.reserved}
         self._requests = {job.uid: job.request for job, _ in decisions.reserved}
         outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
-        self.settled = Counter(filter(None, outcomes))
+        self.reconciled = Counter(filter(None, outcomes))
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
         # If no job waits, there is nothing to report, so no cycle runs for a forecast alone.
@@ -259,7 +259,7 @@ class Plans:
     async def _tell(self, cycle: Cycle, found: Mapping[str, Outlook]) -> None:
         reasons = {job.uid: reason for job, reason in cycle.decisions.waiting}
         reasons |= {job.uid: RESERVED for job, _ in cycle.decisions.reserved}
-        told: dict[str, Told] = {}
+        told: dict[str, PlanReport] = {}
         news: dict[str, Outlook] = {}
         for place, (uid, new) in enumerate(found.items()):
             old = self._told.get(uid)
@@ -270,9 +270,9 @@ class Plans:
                 and is_old
                 and old.may_stay(new, cycle.now, is_in_front=place < FRONT)
             ):
-                told[uid] = Told(reason, old.outlook, old.at_s)
+                told[uid] = PlanReport(reason, old.outlook, old.at_s)
             else:
-                told[uid], news[uid] = Told(reason, new, cycle.now), new
+                told[uid], news[uid] = PlanReport(reason, new, cycle.now), new
         dropped = [uid for uid in self._told if uid not in told]
         if news or dropped:
             async with self.context.database.begin() as tx:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
-from fluxqueue.db.life import preemption
-from fluxqueue.db.life.preemption import PLANNED, PREEMPTED, SPARED
+from fluxqueue.db.store import preemption
+from fluxqueue.db.store.preemption import PLANNED, PREEMPTED, SPARED
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
 from fluxqueue.scheduler.cycle import Decisions, PendingJob

@@ -14,9 +14,9 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.leadership import check_term
-from fluxqueue.db.life.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
-from fluxqueue.db.life.queues import QueueFigures, last_transition, read_figures, read_rules
-from fluxqueue.db.reading.places import read_paths
+from fluxqueue.db.reading.job_places import read_paths
+from fluxqueue.db.store.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
+from fluxqueue.db.store.queues import QueueFigures, last_transition, read_figures, read_rules
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,

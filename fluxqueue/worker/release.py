@@ -16,14 +16,14 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.db.life.desired_state import (
-    OwedRelease,
+from fluxqueue.db.store.desired_state import (
+    DesiredState,
+    PendingRelease,
     Released,
-    Wanted,
     finish,
-    read_owed_releases,
+    read_pending_releases,
 )
-from fluxqueue.db.life.published import PublishedRow, Written, read_published
+from fluxqueue.db.store.statuses import StatusRow, WrittenStatus, read_statuses
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.hostlist import compress
@@ -32,7 +32,7 @@ from fluxqueue.kube.resources import PODS
 from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
-from fluxqueue.worker.publish import tell, write_status
+from fluxqueue.worker.status import tell, write_status
 from fluxqueue.workload.gates import pin_patch, stop_patch, unpin_patch
 from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -54,21 +54,23 @@ async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None
     EffectsFailed
         Something has failed, and stays pending.
     """
-    parts, broken = await one_by_one(uids, lambda part: read_owed_releases(context.database, part))
-    owed = [one for part in parts for one in part]
-    starting = [one.uid for one in owed if one.wanted is not None and _lets_go(one.wanted)]
-    rows = await read_published(context.database, starting) if starting else {}
-    later = _told_later(context, owed, rows)
+    parts, broken = await one_by_one(
+        uids, lambda part: read_pending_releases(context.database, part)
+    )
+    pending = [one for part in parts for one in part]
+    starting = [one.uid for one in pending if one.wanted is not None and _lets_go(one.wanted)]
+    rows = await read_statuses(context.database, starting) if starting else {}
+    later = _told_later(context, pending, rows)
     done, failed = await all_at_once(
-        owed,
+        pending,
         lambda one: _release(context, one, rows.get(one.uid), is_put_off=one.uid in later),
     )
     # Recorded after the effects: a row that changed meanwhile keeps its release pending.
-    by_uid = {one.owed.uid: one for one in done}
+    by_uid = {one.pending.uid: one for one in done}
     _, unfinished = await one_by_one(
         list(by_uid), lambda part: finish(context.database, [by_uid[uid] for uid in part])
     )
-    broken |= unfinished | {owed[number].uid: error for number, error in failed.items()}
+    broken |= unfinished | {pending[number].uid: error for number, error in failed.items()}
     await conclude(context, TaskName.RELEASE, len(done) - len(unfinished), broken)
 
 
@@ -82,12 +84,12 @@ def _let_go_in(workload: Mapping[str, Any]) -> int | None:
     return int(workload["metadata"].get("generation") or 1) - 1
 
 
-def _lets_go(wanted: Wanted) -> bool:
+def _lets_go(wanted: DesiredState) -> bool:
     return not wanted.is_suspended and not wanted.is_deleted
 
 
 def _told_later(
-    context: WorkerContext, owed: Sequence[OwedRelease], rows: Mapping[str, PublishedRow]
+    context: WorkerContext, pending: Sequence[PendingRelease], rows: Mapping[str, StatusRow]
 ) -> frozenset[str]:
     """Return the UIDs of starts that need no status update of their own, during a burst.
 
@@ -97,7 +99,7 @@ def _told_later(
     """
     pinned = [
         one.uid
-        for one in owed
+        for one in pending
         if one.wanted is not None
         and one.wanted.pin is not None
         and (row := rows.get(one.uid)) is not None
@@ -109,35 +111,39 @@ def _told_later(
 
 
 async def _release(
-    context: WorkerContext, owed: OwedRelease, row: PublishedRow | None, *, is_put_off: bool
+    context: WorkerContext,
+    pending: PendingRelease,
+    row: StatusRow | None,
+    *,
+    is_put_off: bool,
 ) -> Released:
-    wanted = owed.wanted
+    wanted = pending.wanted
     if wanted is None:
-        return Released(owed)
+        return Released(pending)
     written = None
     # The status comes first: pods must not run before R is visible. If it is deferred, the template
     # shows the node.
-    if row is not None and row.version > row.published and not is_put_off:
+    if row is not None and row.version > row.written_version and not is_put_off:
         written = await write_status(context, row)
     try:
         stored = await _make(context, wanted, row)
     except NotFound:
-        return Released(owed, written=written)  # its deletion frees what it holds
+        return Released(pending, written=written)  # its deletion frees what it holds
     except (Conflict, Invalid):
         # Another object may have this name by now. A retry against it would never succeed.
         if await _is_same(context, wanted):
             raise
-        return Released(owed, written=written)
+        return Released(pending, written=written)
     if row is None or not _lets_go(wanted):
         workload = _read(wanted, stored) if wanted.is_suspended else {}
         is_gated = wanted.is_suspended and is_managed(workload)
-        return Released(owed, is_made=is_gated, generation=_let_go_in(workload), written=written)
-    if wanted.pin is not None and owed.waited_s is not None:
-        metrics.UNGATED_S.observe(owed.waited_s)  # its pods come without a gate
+        return Released(pending, is_made=is_gated, generation=_let_go_in(workload), written=written)
+    if wanted.pin is not None and pending.waited_s is not None:
+        metrics.UNGATED_S.observe(pending.waited_s)  # its pods come without a gate
     told = await tell(context, row)
-    written = replace(written or Written(row.uid, 0), told=told)
+    written = replace(written or WrittenStatus(row.uid, 0), told=told)
     return Released(
-        owed,
+        pending,
         is_made=True,
         generation=int(stored["metadata"].get("generation") or 0),
         pinned_to=wanted.pin.name if wanted.pin else None,
@@ -146,12 +152,14 @@ async def _release(
     )
 
 
-def _read(wanted: Wanted, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read(wanted: DesiredState, stored: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a workload object in the form that its entry takes."""
     return kind_in_row(wanted.kind, wanted.owner).read(stored, wanted.owner)
 
 
-async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None) -> dict[str, Any]:
+async def _make(
+    context: WorkerContext, wanted: DesiredState, row: StatusRow | None
+) -> dict[str, Any]:
     client, at = context.client, (wanted.namespace, wanted.name)
     resource, entry = resource_of(wanted.kind, wanted.owner), kind_in_row(wanted.kind, wanted.owner)
     if wanted.is_deleted and not entry.has_object:
@@ -176,7 +184,7 @@ async def _make(context: WorkerContext, wanted: Wanted, row: PublishedRow | None
     return await client.patch(resource, *at, patch, kind=kind, metadata_only=True)
 
 
-async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
+async def _delete_members(context: WorkerContext, wanted: DesiredState) -> None:
     """Delete the members of a group: Pods, and BatchJobs, which would create their pods again."""
     client, at = context.client, wanted.namespace
     for uid, name in wanted.members:
@@ -196,7 +204,7 @@ async def _delete_members(context: WorkerContext, wanted: Wanted) -> None:
             continue  # it is deleted already, or is deleted with the BatchJob
 
 
-async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
+async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, Any]:
     """Suspend a workload, so that it has no pods and its deadline does not run.
 
     If its template names the node of its last release, that node is removed and our gate is added
@@ -222,7 +230,7 @@ async def _suspend(context: WorkerContext, wanted: Wanted) -> dict[str, Any]:
     return await client.patch(*at, kind.stop_patch(workload), kind=PatchKind.JSON)
 
 
-async def _is_same(context: WorkerContext, wanted: Wanted) -> bool:
+async def _is_same(context: WorkerContext, wanted: DesiredState) -> bool:
     """Return whether a refused write was for this object, not another one of the same name."""
     at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
     try:

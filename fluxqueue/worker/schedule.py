@@ -14,39 +14,39 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
 from fluxqueue import __version__, metrics
-from fluxqueue.clock import Pace
+from fluxqueue.clock import BatchPacer
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
-from fluxqueue.db.life.decisions import (
-    Changes,
+from fluxqueue.db.reading.review_records import has_news
+from fluxqueue.db.store.decisions import (
+    NodeChanges,
     lacking,
     load_graph,
     store_decisions,
     store_top_up,
     take_changes,
 )
-from fluxqueue.db.life.queues import read_rules, read_use
-from fluxqueue.db.life.waiting import (
+from fluxqueue.db.store.queue_snapshot import (
     OF_EACH,
+    QueueHead,
     Unreadable,
-    View,
     lock_queue,
     mark_examined,
+    quarantine,
     queue_head,
-    set_aside,
     set_pending_again,
-    try_set_aside_again,
+    try_quarantined_again,
     unsatisfiable,
 )
-from fluxqueue.db.reading.review import has_news
+from fluxqueue.db.store.queues import read_rules, read_use
 from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
-from fluxqueue.explain.review import Scene
-from fluxqueue.fluxjob.kept_back import KeptBack
+from fluxqueue.explain.review import QueueSnapshot
 from fluxqueue.fluxjob.levels import parse_levels
+from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.policy.limits import Use
+from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
@@ -98,7 +98,7 @@ class CycleRunner:
         self._decided: dict[str, int] = {}
         self._plans = Plans(context, ROLE, term)
         self._preempting = Preempting(context, ROLE, term)
-        self._pace = Pace(context.clock, lambda: context.client.answer_times.delay_s)
+        self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
@@ -164,7 +164,7 @@ class CycleRunner:
             raise
 
     @asynccontextmanager
-    async def between_cycles(self) -> AsyncIterator[Scene]:
+    async def between_cycles(self) -> AsyncIterator[QueueSnapshot]:
         """Give the matcher for questions, as the last cycle left it. No cycle runs inside.
 
         If something has changed since, a cycle runs first.
@@ -191,13 +191,13 @@ class CycleRunner:
                 if matcher.ledger.plan is not plan or set(matcher.ledger.live) != live:
                     self._matcher = self._last = None
 
-    def _scene(self, matcher: Matcher, last: Cycle) -> Scene:
+    def _scene(self, matcher: Matcher, last: Cycle) -> QueueSnapshot:
         """Return the scene after a cycle. Jobs that it started count as running."""
         queues = Queues(last.queues.rules, dict(last.queues.use))
         started = {job.uid: placement for job, placement in last.decisions.allocated}
         for job, placement in last.decisions.allocated:
             queues.count(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
-        return Scene(
+        return QueueSnapshot(
             matcher=matcher,
             queue=[job for job in last.queue if job.uid not in started],
             decisions=replace(last.decisions, allocated=[]),
@@ -219,7 +219,7 @@ class CycleRunner:
                     is_more = await self._decide(tx)
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
-        for outcome, number in self._plans.settled.items():
+        for outcome, number in self._plans.reconciled.items():
             metrics.PROMISES.labels(outcome).inc(number)
         return is_more
 
@@ -234,7 +234,7 @@ class CycleRunner:
             matcher, changes = await self._bring_up_to_date(tx)
         with _part("queue"):
             queues = await self._queues(tx)
-            view = View(
+            view = QueueHead(
                 depth=self._policy.queue_depth,
                 examined_max=EXAMINED_MAX,
                 have_nodes_changed=changes.have_nodes_changed,
@@ -275,15 +275,15 @@ class CycleRunner:
             decisions = run_cycle(
                 matcher, queue, self._policy, now, queues, promised, preemptions, allowances
             )
-        queue = _without(queue, decisions.set_aside)
+        queue = _without(queue, decisions.quarantined)
         self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
         self._pace.size = len(decisions.allocated)
         self._last = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         with _part("store"):
             self._tell_full(decisions, new, view, queues)
             await self._store(tx, matcher, given, has_plan=locked.has_plan)
-            aside = {job.uid: error for job, error in (*failed, *decisions.set_aside)}
-            await self._set_aside(tx, unreadable.errors | aside)
+            aside = {job.uid: error for job, error in (*failed, *decisions.quarantined)}
+            await self._quarantine(tx, unreadable.errors | aside)
         _log(decisions)
         self._decided = {
             "allocated": len(decisions.allocated),
@@ -340,7 +340,7 @@ class CycleRunner:
         for uid in lost:
             matcher.cancel(uid)
 
-    async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, Changes]:
+    async def _bring_up_to_date(self, tx: Transaction) -> tuple[Matcher, NodeChanges]:
         """Apply the changes to the matcher. Read the rules if a queue has changed."""
         matcher = self._matcher
         if matcher is None:
@@ -348,7 +348,7 @@ class CycleRunner:
             changes = await load_graph(tx, matcher.ledger)
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
-            await try_set_aside_again(tx, __version__)
+            await try_quarantined_again(tx, __version__)
         else:
             # Before the changes: these may remove the jobs that overran and the lost capacity.
             self._plans.look(matcher, self._context.clock.now_s())
@@ -367,7 +367,7 @@ class CycleRunner:
         self,
         tx: Transaction,
         matcher: Matcher,
-        changes: Changes,
+        changes: NodeChanges,
         unreadable: Unreadable,
         allowances: Allowances,
     ) -> list[Failed]:
@@ -388,14 +388,14 @@ class CycleRunner:
             await reconsider_queues(tx, self._rules, changes.queues, unreadable)
         return failed
 
-    async def _set_aside(self, tx: Transaction, failed: Mapping[str, Exception]) -> None:
+    async def _quarantine(self, tx: Transaction, failed: Mapping[str, Exception]) -> None:
         """Quarantine jobs that could not be read or decided, until a person examines them.
 
         All other jobs continue.
         """
         if not failed:
             return
-        await set_aside(tx, failed, __version__)
+        await quarantine(tx, failed, __version__)
         for uid, error in failed.items():
             metrics.SET_ASIDE.inc()
             is_known = isinstance(error, InvalidInput)
@@ -405,16 +405,16 @@ class CycleRunner:
                 exc_info=None if is_known else error,
             )
 
-    def _tell_full(self, decisions: Decisions, new: Taken, view: View, queues: Queues) -> None:
+    def _tell_full(self, decisions: Decisions, new: Taken, view: QueueHead, queues: Queues) -> None:
         """Report to new jobs that the walk has skipped why they wait."""
         if not view.full:
             return
-        use = Use.of(queues.use)
+        use = LimitUse.of(queues.use)
         for job in new.possible:
             reason = why_full(job, self._rules, use) if (job.queue, job.user) in view.full else None
             if reason is not None:
                 decisions.waiting.append((job, reason))
-                decisions.kept_back[job.uid] = KeptBack.OVER_LIMIT
+                decisions.wait_reason[job.uid] = WaitReason.OVER_LIMIT
 
     def _is_more_behind(self, looked_at: list[PendingJob], gone: list[PendingJob]) -> bool:
         """Return whether a queue was examined to its depth only and has advanced since."""

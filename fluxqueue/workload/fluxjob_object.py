@@ -261,7 +261,7 @@ def reason_of(
     *,
     held_by: str | None = None,
     blocked_by: str | None = None,
-    kept_back: str | None = None,
+    wait_reason: str | None = None,
     is_overdue: bool = False,
 ) -> str:
     """Return the one-word reason of a FluxJob's state, for conditions and Events alike.
@@ -275,7 +275,7 @@ def reason_of(
     if state is FluxJobState.HELD or held_by == BY_QUEUE:
         return _HOLDERS.get(held_by or "", word)
     if state is FluxJobState.PENDING:
-        return _BLOCKS.get(blocked_by or "") or kept_back or word
+        return _BLOCKS.get(blocked_by or "") or wait_reason or word
     return word
 
 
@@ -294,7 +294,7 @@ class Since:
 
 
 @dataclass(frozen=True, slots=True)
-class Troubles:
+class StatusFaults:
     """The faults and stalled actions of a FluxJob.
 
     ``faults``: in the form of the row (``fluxjob.faults``). ``stalled``: by task, why the API
@@ -318,7 +318,7 @@ def render_conditions(
     reason: str | None = None,
     is_to_stop: bool = False,
     generation: int | None = None,
-    troubles: Troubles | None = None,
+    troubles: StatusFaults | None = None,
 ) -> list[dict[str, Any]]:
     """Render the conditions of its life.
 
@@ -363,7 +363,7 @@ def render_conditions(
                 "ConstraintsIgnored", True, submitted_at_s, "NotSupported", message, generation
             )
         )
-    troubles = troubles or Troubles()
+    troubles = troubles or StatusFaults()
     since_s = submitted_at_s if troubles.since_s is None else troubles.since_s
     if troubles.faults:
         word, said = described(troubles.faults)
@@ -378,11 +378,11 @@ def render_conditions(
 def _condition(
     name: str, holds: bool, at_s: int, reason: str, message: str, generation: int | None
 ) -> dict[str, Any]:
-    heeded = {} if generation is None else {"observedGeneration": generation}
+    applied = {} if generation is None else {"observedGeneration": generation}
     return {
         "type": name,
         "status": "True" if holds else "False",
-        **heeded,
+        **applied,
         "lastTransitionTime": _write_time(at_s),
         "reason": reason,
         "message": message,

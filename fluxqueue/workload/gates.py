@@ -104,7 +104,7 @@ def _tell_members(
     return [] if told == inner else [op("add", "/spec/template/metadata", value=told)]
 
 
-def have_ask(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Patch]:
+def opt_in_patch(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Patch]:
     """Label pods to ask to be queued, unless the label is already set.
 
     ``path`` leads to the map of labels. Returns the object with the label, and the patch that makes
@@ -116,7 +116,7 @@ def have_ask(obj: Mapping[str, Any], path: Path) -> tuple[Mapping[str, Any], Pat
     return changed, put(changed, (*path, labels.MANAGED), "true")
 
 
-def relieve_pod(pod: Mapping[str, Any]) -> Patch:
+def replace_legacy_scheduler(pod: Mapping[str, Any]) -> Patch:
     """Replace a former scheduler's name in an unmanaged Pod with a scheduler that exists."""
     return _replace_former_scheduler(pod.get("spec") or {}, "/spec")
 
@@ -274,7 +274,7 @@ def _pinned(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if to.hostname is not None:
         fields["nodeSelector"] = {labels.HOSTNAME: to.hostname}
-    if not (has_affinity or to.is_told_by_label):
+    if not (has_affinity or to.is_labelled_index):
         term = {"matchFields": [{"key": NAME_KEY, "operator": "In", "values": [to.name]}]}
         fields["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}
     return fields

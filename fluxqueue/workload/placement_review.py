@@ -19,7 +19,7 @@ from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
 from fluxqueue.jobspec.shape import slot_kinds, within
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.kinds import find_kind
-from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.own_jobspec import to_canonical
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue.workload.shape import check_levels
@@ -66,7 +66,7 @@ def read_asker(found: Mapping[str, Any]) -> Asker:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class ReviewChanges:
     """The requested changes. None means unchanged.
 
     ``within`` is a level's name, or empty: anywhere. ``requests`` are base units of each pod.
@@ -83,7 +83,7 @@ class Changes:
     @property
     def is_empty(self) -> bool:
         """Tell whether there are no changes."""
-        return self == Changes()
+        return self == ReviewChanges()
 
     def apply(self, jobspec: Jobspec) -> Jobspec:
         """Return the request with these changes.
@@ -105,7 +105,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReviewRequest:
     """A review as requested.
 
     ``request`` is that of a manifest or a jobspec, with the changes applied. None if only a FluxJob
@@ -115,7 +115,7 @@ class Asked:
 
     fluxjob: str | None
     request: Jobspec | None
-    changes: Changes
+    changes: ReviewChanges
     asker: Asker
     queue: str | None = None
     priority: int = 0
@@ -123,7 +123,7 @@ class Asked:
     wishes: Wishes = field(default_factory=Wishes)
 
 
-def read_review(spec: Mapping[str, Any], site: Site) -> Asked:
+def read_review(spec: Mapping[str, Any], site: Site) -> ReviewRequest:
     """Read a review's spec.
 
     Raises
@@ -142,7 +142,7 @@ def read_review(spec: Mapping[str, Any], site: Site) -> Asked:
     if manifest is not None and jobspec is not None:
         hint = "take one of the two away"
         raise InvalidInput("stands beside spec.manifest", where="spec.jobspec", hint=hint)
-    asked = Asked(fluxjob, None, changes, read_asker(spec.get(ASKER) or {}))
+    asked = ReviewRequest(fluxjob, None, changes, read_asker(spec.get(ASKER) or {}))
     if manifest is not None:
         asked = _read_manifest(asked, manifest, site)
     if jobspec is not None:
@@ -173,7 +173,7 @@ def _read_jobspec(document: Any, levels: Levels) -> Jobspec:
         ) from error
 
 
-def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
+def _read_manifest(asked: ReviewRequest, manifest: Any, site: Site) -> ReviewRequest:
     where = "spec.manifest"
     if not isinstance(manifest, dict):
         raise InvalidInput("is no object", where=where, hint="a Job or a Pod, as it is applied")
@@ -216,7 +216,7 @@ def _read_manifest(asked: Asked, manifest: Any, site: Site) -> Asked:
     )
 
 
-def _deciding_class(kind: Kind, workload: Mapping[str, Any], wishes: Wishes) -> str | None:
+def _deciding_class(kind: WorkloadKind, workload: Mapping[str, Any], wishes: Wishes) -> str | None:
     """Return the PriorityClass of its pods, unless another setting takes precedence."""
     spec = kind.pod_spec(workload)
     if wishes.priority is not None or spec.get("priority"):
@@ -227,7 +227,7 @@ def _deciding_class(kind: Kind, workload: Mapping[str, Any], wishes: Wishes) -> 
 # --- changes -------------------------------------------------------------------------------------
 
 
-def _read_changes(found: Mapping[str, Any], levels: Levels) -> Changes:
+def _read_changes(found: Mapping[str, Any], levels: Levels) -> ReviewChanges:
     for name in sorted(found.keys() - set(_CHANGES)):
         raise InvalidInput(
             "cannot be changed here",
@@ -238,7 +238,7 @@ def _read_changes(found: Mapping[str, Any], levels: Levels) -> Changes:
     if not isinstance(requests, Mapping):
         raise InvalidInput("must map resources to amounts", where="spec.changes.requests")
     queue = found.get("queue")
-    return Changes(
+    return ReviewChanges(
         size=_whole(found, "size", 1),
         duration_s=_whole(found, "durationSeconds", 0),
         queue=None if queue is None else str(queue),

@@ -73,7 +73,7 @@ def build_request(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ShapePart:
     """Equal pods among unequal ones: the label of their slots, their spec, how many."""
 
     label: str
@@ -82,7 +82,7 @@ class Part:
 
 
 def build_parts(
-    parts: Sequence[Part], wishes: Wishes, *, deadline_s: int | None, site: Site
+    parts: Sequence[ShapePart], wishes: Wishes, *, deadline_s: int | None, site: Site
 ) -> Jobspec:
     """Describe unequal pods that start together: one kind of slots for each part.
 

@@ -1,5 +1,5 @@
 -- Written by migrations/freeze.py; not to be edited.
-DROP VIEW owed;
+DROP VIEW pending_actions;
 DROP VIEW drift;
 DROP VIEW node_usage;
 DROP VIEW quarantine;
@@ -11,7 +11,7 @@ DROP FUNCTION fluxjobs_before_update CASCADE;
 DROP FUNCTION fluxjobs_before_insert CASCADE;
 DROP FUNCTION fluxjobs_record CASCADE;
 DROP FUNCTION fluxjob_with_status_due CASCADE;
-DROP FUNCTION fluxjob_publish_at CASCADE;
+DROP FUNCTION fluxjob_status_due_at CASCADE;
 DROP FUNCTION fluxjob_with_version CASCADE;
 DROP FUNCTION fluxjob_transition_allowed CASCADE;
 DROP FUNCTION fluxjob_with_gathering CASCADE;
@@ -32,7 +32,7 @@ DROP FUNCTION fluxqueue_defer CASCADE;
 DROP TABLE cluster;
 DROP TABLE schema_floor;
 DROP TABLE loops;
-DROP TABLE set_aside;
+DROP TABLE quarantined_objects;
 DROP TABLE accounting;
 DROP TABLE dependencies;
 DROP TABLE fair_shares;

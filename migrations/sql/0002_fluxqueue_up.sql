@@ -9,15 +9,15 @@ CREATE TABLE fluxjobs (
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
     flux_version TEXT,
-    published BIGINT DEFAULT '0' NOT NULL,
+    written_version BIGINT DEFAULT '0' NOT NULL,
     observed_generation BIGINT DEFAULT '1' NOT NULL,
-    published_at TIMESTAMP WITH TIME ZONE,
+    status_written_at TIMESTAMP WITH TIME ZONE,
     told TEXT,
     told_version BIGINT DEFAULT '0' NOT NULL,
     notices JSONB DEFAULT '[]'::jsonb NOT NULL,
-    publish_at TIMESTAMP WITH TIME ZONE,
+    status_due_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
-    settle_at TIMESTAMP WITH TIME ZONE,
+    reconcile_at TIMESTAMP WITH TIME ZONE,
     said JSONB DEFAULT '{}'::jsonb NOT NULL,
     faults JSONB DEFAULT '[]'::jsonb NOT NULL,
     stalled JSONB DEFAULT '{}'::jsonb NOT NULL,
@@ -32,10 +32,10 @@ CREATE TABLE fluxjobs (
     priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
-    kept_back TEXT,
+    wait_reason TEXT,
     position INTEGER,
     held_by TEXT,
-    set_aside_by TEXT,
+    quarantined_by TEXT,
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
@@ -59,7 +59,7 @@ CREATE TABLE fluxjobs (
     vacate_by TEXT,
     cancel_by TEXT,
     requeues INTEGER DEFAULT '0' NOT NULL,
-    let_go_at BIGINT,
+    released_generation BIGINT,
     idle_in BIGINT,
     has_affinity BOOLEAN DEFAULT false NOT NULL,
     is_pinnable BOOLEAN DEFAULT false NOT NULL,
@@ -102,7 +102,7 @@ CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
 CREATE INDEX ix_fluxjobs_namespace_workload_name ON fluxjobs (namespace, workload_name);
 
-CREATE INDEX ix_fluxjobs_owed ON fluxjobs (uid) WHERE publish_at IS NOT NULL OR release_at IS NOT NULL OR settle_at IS NOT NULL;
+CREATE INDEX ix_fluxjobs_owed ON fluxjobs (uid) WHERE status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL;
 
 CREATE INDEX ix_fluxjobs_present ON fluxjobs (uid) WHERE NOT is_gone OR state NOT IN ('Cancelled', 'Completed', 'Failed');
 
@@ -138,11 +138,11 @@ COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
 
 COMMENT ON COLUMN fluxjobs.flux_version IS 'resourceVersion that it had when we wrote it last, if known';
 
-COMMENT ON COLUMN fluxjobs.published IS 'version that the FluxJob object shows';
+COMMENT ON COLUMN fluxjobs.written_version IS 'version that the FluxJob object shows';
 
-COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s spec that was heeded last';
+COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s spec that was applied last';
 
-COMMENT ON COLUMN fluxjobs.published_at IS 'when that was written, or put off';
+COMMENT ON COLUMN fluxjobs.status_written_at IS 'when that was written, or put off';
 
 COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
 
@@ -150,21 +150,21 @@ COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became 
 
 COMMENT ON COLUMN fluxjobs.notices IS 'what else is to be told by Events, with the next status';
 
-COMMENT ON COLUMN fluxjobs.publish_at IS 'owed: its status is to be written, from then on';
+COMMENT ON COLUMN fluxjobs.status_due_at IS 'pending_actions: its status is to be written, from then on';
 
-COMMENT ON COLUMN fluxjobs.release_at IS 'owed: its workload object is to be made what the row says';
+COMMENT ON COLUMN fluxjobs.release_at IS 'pending_actions: its workload object is to be made what the row says';
 
-COMMENT ON COLUMN fluxjobs.settle_at IS 'owed: a look at its pods, slots or begin time, from then on';
+COMMENT ON COLUMN fluxjobs.reconcile_at IS 'pending_actions: a look at its pods, slots or begin time, from then on';
 
 COMMENT ON COLUMN fluxjobs.said IS 'what its author says that counts, by annotation: the last good value of each';
 
 COMMENT ON COLUMN fluxjobs.faults IS 'what of its objects cannot be used since it was admitted';
 
-COMMENT ON COLUMN fluxjobs.stalled IS 'why what is owed is refused, by task';
+COMMENT ON COLUMN fluxjobs.stalled IS 'why what is pending_actions is refused, by task';
 
 COMMENT ON COLUMN fluxjobs.troubled_at IS 'since when it has faults, or stalls';
 
-COMMENT ON COLUMN fluxjobs.last_error IS 'why what is owed has failed last';
+COMMENT ON COLUMN fluxjobs.last_error IS 'why what is pending_actions has failed last';
 
 COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
 
@@ -184,13 +184,13 @@ COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/developer/sta
 
 COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, for people';
 
-COMMENT ON COLUMN fluxjobs.kept_back IS 'kind of what keeps it from its turn; null: only room';
+COMMENT ON COLUMN fluxjobs.wait_reason IS 'kind of what keeps it from its turn; null: only room';
 
 COMMENT ON COLUMN fluxjobs.position IS 'place in its queue, roughly, as far as it was planned';
 
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
 
-COMMENT ON COLUMN fluxjobs.set_aside_by IS 'version of the software that could not decide it';
+COMMENT ON COLUMN fluxjobs.quarantined_by IS 'version of the software that could not decide it';
 
 COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
 
@@ -204,7 +204,7 @@ COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
 
 COMMENT ON COLUMN fluxjobs.set_begin_at IS 'set by hand; wins over the author''s';
 
-COMMENT ON COLUMN fluxjobs.steered IS 'what its FluxJob''s spec said by hand when it was last heeded';
+COMMENT ON COLUMN fluxjobs.steered IS 'what its FluxJob''s spec said by hand when it was last applied';
 
 COMMENT ON COLUMN fluxjobs.depends_on IS 'what must have ended or started before, as its author wrote it';
 
@@ -238,7 +238,7 @@ COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
 
 COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
 
-COMMENT ON COLUMN fluxjobs.let_go_at IS 'generation of the BatchJob that our release made';
+COMMENT ON COLUMN fluxjobs.released_generation IS 'generation of the BatchJob that our release made';
 
 COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
 
@@ -772,29 +772,29 @@ COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 
 COMMENT ON COLUMN accounting.reason IS 'why it ended so, for people';
 
-CREATE TABLE set_aside (
+CREATE TABLE quarantined_objects (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     namespace TEXT DEFAULT '' NOT NULL,
     name TEXT DEFAULT '' NOT NULL,
     reason TEXT NOT NULL,
     since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    CONSTRAINT pk_set_aside PRIMARY KEY (kind, key)
+    CONSTRAINT pk_quarantined_objects PRIMARY KEY (kind, key)
 );
 
-COMMENT ON TABLE set_aside IS 'Objects that the controller cannot read or write down, and why';
+COMMENT ON TABLE quarantined_objects IS 'Objects that the controller cannot read or write down, and why';
 
-COMMENT ON COLUMN set_aside.kind IS 'workload, node, queue, foreign, ...';
+COMMENT ON COLUMN quarantined_objects.kind IS 'workload, node, queue, foreign, ...';
 
-COMMENT ON COLUMN set_aside.key IS 'its UID, or its name';
+COMMENT ON COLUMN quarantined_objects.key IS 'its UID, or its name';
 
-COMMENT ON COLUMN set_aside.namespace IS 'namespace of the object; empty where it has none';
+COMMENT ON COLUMN quarantined_objects.namespace IS 'namespace of the object; empty where it has none';
 
-COMMENT ON COLUMN set_aside.name IS 'its name';
+COMMENT ON COLUMN quarantined_objects.name IS 'its name';
 
-COMMENT ON COLUMN set_aside.reason IS 'why it cannot be used';
+COMMENT ON COLUMN quarantined_objects.reason IS 'why it cannot be used';
 
-COMMENT ON COLUMN set_aside.since IS 'since when';
+COMMENT ON COLUMN quarantined_objects.since IS 'since when';
 
 CREATE TABLE loops (
     loop TEXT NOT NULL,
@@ -874,7 +874,7 @@ CREATE FUNCTION fluxqueue_defer(
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
@@ -883,7 +883,7 @@ END
 $$;
 
 -- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
--- it when it begins (db/life/decisions.py): as many as there are transactions, they are one look. Where
+-- it when it begins (db/store/decisions.py): as many as there are transactions, they are one look. Where
 -- nobody matches, a few of them are enough.
 CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
 LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -930,7 +930,7 @@ BEGIN
             SELECT FROM procrastinate.procrastinate_events e
             WHERE e.job_id = t.id AND e.type = 'started' AND e.at > now() - interval '10 min'))
     ), lost AS (
-        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM owed o
+        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM pending_actions o
         WHERE o.since < now() - grace
           AND NOT EXISTS (SELECT FROM under_way w WHERE w.task_name = o.task AND w.uid = o.uid)
         GROUP BY o.task
@@ -975,16 +975,16 @@ CREATE TRIGGER graph_changes_wake AFTER INSERT ON graph_changes
 
 CREATE FUNCTION fluxjobs_defer_new() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    owed record;
+    pending_actions record;
 BEGIN
-    FOR owed IN
+    FOR pending_actions IN
         SELECT o.task, o.at, array_agg(n.uid) AS uids
         FROM new_rows n CROSS JOIN LATERAL (VALUES
-            ('release', n.release_at), ('settle', n.settle_at), ('publish', n.publish_at)
+            ('release', n.release_at), ('reconcile', n.reconcile_at), ('status', n.status_due_at)
         ) AS o (task, at)
         WHERE o.at IS NOT NULL GROUP BY o.task, o.at
     LOOP
-        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
     IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
                AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
@@ -1001,17 +1001,17 @@ CREATE TRIGGER fluxjobs_defer_new AFTER INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_defer() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    owed record;
+    pending_actions record;
 BEGIN
-    FOR owed IN
+    FOR pending_actions IN
         SELECT o.task, o.at, array_agg(n.uid) AS uids
         FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
-            ('release', n.release_at, b.release_at), ('settle', n.settle_at, b.settle_at),
-            ('publish', n.publish_at, b.publish_at)
+            ('release', n.release_at, b.release_at), ('reconcile', n.reconcile_at, b.reconcile_at),
+            ('status', n.status_due_at, b.status_due_at)
         ) AS o (task, at, before)
         WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
     LOOP
-        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
     -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
     INSERT INTO graph_changes (kind, key)
@@ -1083,7 +1083,7 @@ INSERT INTO fluxqueues (name) VALUES ('default');
 -- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
 -- The edges of a row and what their names stand for are written with the row; whoever changes what
 -- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
--- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
+-- it under its lock (fluxqueue/db/store/dependencies.py). The dependent's row is not written to mark
 -- what is owed: it may be locked by somebody who waits for us.
 
 -- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
@@ -1125,20 +1125,20 @@ BEGIN
     IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
         new_row.blocked_by := 'dependency';
         new_row.blocked_reason := 'its dependencies have yet to be looked at';
-        new_row.settle_at := now();
+        new_row.reconcile_at := now();
     ELSIF new_row.blocked_by IS DISTINCT FROM 'dependency' THEN
         IF new_row.begin_at > now() AND new_row.ended_at IS NULL THEN
             new_row.blocked_by := 'begin-time';
             new_row.blocked_reason := 'is not to start before '
                 || to_char(new_row.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
-            IF new_row.settle_at IS NULL OR new_row.settle_at > now() THEN
-                new_row.settle_at := new_row.begin_at;
+            IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := new_row.begin_at;
             END IF;
         ELSIF new_row.blocked_by = 'begin-time' THEN
             new_row.blocked_by := NULL;
             new_row.is_examined := false;
-            IF new_row.settle_at > now() THEN
-                new_row.settle_at := NULL;
+            IF new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := NULL;
             END IF;
             IF new_row.reason = new_row.blocked_reason THEN
                 new_row.reason := '';
@@ -1148,7 +1148,7 @@ BEGIN
     IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
             AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
         -- They changed while it ran, when nothing looks at them. Now it waits again.
-        new_row.settle_at := now();
+        new_row.reconcile_at := now();
     END IF;
     IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
         new_row.state := 'Pending';
@@ -1173,7 +1173,7 @@ BEGIN
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
         -- Those behind it may have waited in a circle that is open now.
-        PERFORM fluxqueue_defer('settle', ARRAY(
+        PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
                 UNION
@@ -1194,13 +1194,13 @@ BEGIN
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
         SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
-        PERFORM fluxqueue_defer('settle', renamed);
+        PERFORM fluxqueue_defer('reconcile', renamed);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
             -- Further on only through those that are held: they may have waited in a circle.
-            PERFORM fluxqueue_defer('settle', ARRAY(
+            PERFORM fluxqueue_defer('reconcile', ARRAY(
                 WITH RECURSIVE behind (uid) AS (
                     SELECT d.uid FROM dependencies d
                     WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
@@ -1213,7 +1213,7 @@ BEGIN
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
+            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
         END IF;
     END IF;
     RETURN NULL;
@@ -1248,8 +1248,8 @@ BEGIN
         IF new_row.gather_until <= now() THEN
             new_row.reason := new_row.gather_reason || '; overdue: it has gathered for more than '
                 || new_row.gather_s || ' s';
-        ELSIF new_row.settle_at IS NULL OR new_row.settle_at > new_row.gather_until THEN
-            new_row.settle_at := new_row.gather_until;
+        ELSIF new_row.reconcile_at IS NULL OR new_row.reconcile_at > new_row.gather_until THEN
+            new_row.reconcile_at := new_row.gather_until;
         END IF;
     ELSE
         IF new_row.state = 'Gathering' THEN
@@ -1290,7 +1290,7 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     IF new_row.state <> 'Pending' THEN
-        new_row.kept_back := NULL;  -- found by a cycle, of what is in its turn
+        new_row.wait_reason := NULL;  -- found by a cycle, of what is in its turn
     END IF;
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
@@ -1299,14 +1299,14 @@ BEGIN
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
-            CASE WHEN new_row.settle_at IS NULL THEN 'settle' END,
-            CASE WHEN new_row.publish_at IS NULL THEN 'publish' END];
+            CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
+            CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
     END IF;
-    IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
+    IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
         new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
         new_row.stalled)
        IS DISTINCT FROM
-       (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
+       (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
         old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
         old_row.stalled) THEN
         new_row.version := old_row.version + 1;
@@ -1325,7 +1325,7 @@ $$;
 -- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
 -- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
 -- up to a quarter of it, so that many are told by one task.
-CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
+CREATE FUNCTION fluxjob_status_due_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
         now() + make_interval(secs => s / 10),
@@ -1338,22 +1338,22 @@ CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETU
 LANGUAGE plpgsql AS $$
 BEGIN
     IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
-        new_row.published := 0;  -- one that was made again has an empty status
+        new_row.written_version := 0;  -- one that was made again has an empty status
         new_row.observed_generation := 1;
     END IF;
     -- A release writes the status itself, before any pod is released, or puts it off.
-    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.published
+    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
-        new_row.publish_at := NULL;
-    ELSIF new_row.publish_at IS NULL
+        new_row.status_due_at := NULL;
+    ELSIF new_row.status_due_at IS NULL
        OR (new_row.version > old_row.version
            AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
                     AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
         -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
         -- its start, also if that was put off.
-        new_row.publish_at := least(new_row.publish_at, fluxjob_publish_at(
-            coalesce(new_row.published_at, new_row.submitted_at),
+        new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
+            coalesce(new_row.status_written_at, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
     RETURN new_row;
@@ -1510,7 +1510,7 @@ SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 -- for other software or for `fluxqueue db release`. input: the last good values count.
 -- stalled: the API server refuses an action, and it is tried again. Others: the kind of an object.
 CREATE VIEW quarantine AS
-SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
+SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, quarantined_by,
        uid, date_trunc('second', now() - submitted_at) AS waiting
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
@@ -1526,7 +1526,7 @@ FROM fluxjobs WHERE stalled <> '{}'
 UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
-FROM set_aside s
+FROM quarantined_objects s
 WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
 ORDER BY jobid, namespace, name;
 
@@ -1580,32 +1580,32 @@ SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
-  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
+  AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
 -- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
-CREATE VIEW owed AS
-SELECT 'publish' AS task, uid, jobid, publish_at AS since, last_error FROM fluxjobs WHERE publish_at IS NOT NULL
+CREATE VIEW pending_actions AS
+SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
 SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
 UNION ALL
-SELECT 'settle', uid, jobid, settle_at, last_error FROM fluxjobs WHERE settle_at IS NOT NULL
+SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
 -- Pods that somebody was about to let go who has not said that he did, or has said that he could not.
-SELECT 'settle', f.uid, f.jobid, min(p.sent_at), f.last_error
+SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
 GROUP BY f.uid, f.jobid, f.last_error
 UNION ALL
 -- What it waits for is there, or can never be; the last to change of those tells since when.
-SELECT 'settle', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
+SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
 FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
   AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
 GROUP BY f.uid, f.jobid
 UNION ALL
 -- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
-SELECT DISTINCT 'settle', f.uid, f.jobid, f.allocated_at, f.last_error
+SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
 WHERE (s.state = 'free'
@@ -1635,7 +1635,7 @@ COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
 COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
 COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine: it is held; input, stalled, or the kind of an object';
 COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
-COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
+COMMENT ON COLUMN quarantine.quarantined_by IS 'Version of the software that could not decide it';
 COMMENT ON COLUMN quarantine.uid IS 'UID of the workload, or what tells an object from others of its kind';
 COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted, or set aside';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
@@ -1661,12 +1661,12 @@ COMMENT ON VIEW drift IS 'Broken invariants; to be empty';
 COMMENT ON COLUMN drift.invariant IS 'Which one';
 COMMENT ON COLUMN drift.subject IS 'Of what';
 COMMENT ON COLUMN drift.detail IS 'In figures';
-COMMENT ON VIEW owed IS 'What the workers still have to do';
-COMMENT ON COLUMN owed.task IS 'publish, release or settle';
-COMMENT ON COLUMN owed.uid IS 'For which workload: fluxjobs.uid';
-COMMENT ON COLUMN owed.jobid IS 'Its number';
-COMMENT ON COLUMN owed.since IS 'Since when it has been due';
-COMMENT ON COLUMN owed.last_error IS 'Why it has failed last';
+COMMENT ON VIEW pending_actions IS 'What the workers still have to do';
+COMMENT ON COLUMN pending_actions.task IS 'status, release or reconcile';
+COMMENT ON COLUMN pending_actions.uid IS 'For which workload: fluxjobs.uid';
+COMMENT ON COLUMN pending_actions.jobid IS 'Its number';
+COMMENT ON COLUMN pending_actions.since IS 'Since when it has been due';
+COMMENT ON COLUMN pending_actions.last_error IS 'Why it has failed last';
 
 -- 60_storage.sql
 -- How the server keeps house, said here because the server may be anybody's: its defaults wait for a

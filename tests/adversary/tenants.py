@@ -21,7 +21,7 @@ from fluxqueue.kube.resources import (
     PLACEMENT_REVIEWS,
     PODS,
     ROLE_BINDINGS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.kube.transport import HttpTransport, TransportError
 from tests.e2e.space import Space, make_space, remove_space
@@ -92,7 +92,7 @@ class Tenant:
             self.faults.append(f"{method} {path} {str(data)[:300]}: {answer.code} {answer.message}")
         return answer
 
-    async def create(self, resource: Resource, body: Any, *, dry_run: bool = False) -> Answer:
+    async def create(self, resource: ApiResource, body: Any, *, dry_run: bool = False) -> Answer:
         """POST; what was already there is a Conflict."""
         path = resource.path(self.space.name) + ("?dryRun=All" if dry_run else "")
         if isinstance(body, dict):
@@ -100,20 +100,20 @@ class Tenant:
         return await self.send("POST", path, body)
 
     async def patch(
-        self, resource: Resource, name: str, body: Any, subresource: str | None = None
+        self, resource: ApiResource, name: str, body: Any, subresource: str | None = None
     ) -> Answer:
         """A merge patch, or a JSON patch where ``body`` is a list."""
         form = "json-patch" if isinstance(body, list) else "merge-patch"
         path = resource.path(self.space.name, name, subresource)
         return await self.send("PATCH", path, body, f"application/{form}+json")
 
-    async def delete(self, resource: Resource, name: str) -> Answer:
+    async def delete(self, resource: ApiResource, name: str) -> Answer:
         """In the background, as kubectl does."""
         path = resource.path(self.space.name, name)
         return await self.send("DELETE", path, {"propagationPolicy": "Background"})
 
     async def create_all(
-        self, resource: Resource, bodies: Iterable[Any], *, dry_run: bool = False
+        self, resource: ApiResource, bodies: Iterable[Any], *, dry_run: bool = False
     ) -> list[Answer]:
         """All of them, ``AT_ONCE`` at once."""
         slots = asyncio.Semaphore(AT_ONCE)

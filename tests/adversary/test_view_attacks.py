@@ -23,7 +23,7 @@ from yarl import URL
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.view import server as view_server
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, NotFound
-from fluxqueue.kube.resources import JOBS, PODS, Resource
+from fluxqueue.kube.resources import JOBS, PODS, ApiResource
 from tests.e2e.objects import Obj, bare_pod, job
 from tests.e2e.space import Space
 
@@ -103,7 +103,7 @@ def has_ended(workload: Obj) -> bool:
     return any(c["type"] in {"Complete", "Failed"} and c["status"] == "True" for c in conditions)
 
 
-def _resource(body: Obj) -> Resource:
+def _resource(body: Obj) -> ApiResource:
     return JOBS if body["kind"] == "Job" else PODS
 
 

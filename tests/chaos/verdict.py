@@ -87,8 +87,8 @@ async def _describe(space: Space, name: str) -> dict[str, Any]:
         name=name,
         space=space.name,
     )
-    owed = await space.world.rows(
-        "SELECT task, since, last_error FROM owed WHERE uid IN"
+    pending = await space.world.rows(
+        "SELECT task, since, last_error FROM pending_actions WHERE uid IN"
         " (SELECT uid FROM fluxjobs WHERE workload_name = :name AND namespace = :space)",
         name=name,
         space=space.name,
@@ -103,7 +103,7 @@ async def _describe(space: Space, name: str) -> dict[str, Any]:
         "name": name,
         "status": (fluxjob or {}).get("status"),
         "row": {k: v for k, v in (rows[0] if rows else {}).items() if k != "request"},
-        "owed": owed,
+        "pending_actions": pending,
         "pods": pods,
     }
 

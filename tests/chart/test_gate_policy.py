@@ -36,7 +36,7 @@ from fluxqueue.kube.resources import (
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import pin_patch, release_patch, ungate_patch
@@ -59,14 +59,14 @@ _KINDS = {
     "ServiceAccount": SERVICE_ACCOUNTS,
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
-    "ValidatingAdmissionPolicy": Resource(
+    "ValidatingAdmissionPolicy": ApiResource(
         "admissionregistration.k8s.io",
         "v1",
         "validatingadmissionpolicies",
         "ValidatingAdmissionPolicy",
         False,
     ),
-    "ValidatingAdmissionPolicyBinding": Resource(
+    "ValidatingAdmissionPolicyBinding": ApiResource(
         "admissionregistration.k8s.io",
         "v1",
         "validatingadmissionpolicybindings",
@@ -74,11 +74,11 @@ _KINDS = {
         False,
     ),
 }
-REPLICATION_CONTROLLERS = Resource(
+REPLICATION_CONTROLLERS = ApiResource(
     "", "v1", "replicationcontrollers", "ReplicationController", True
 )
-JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
-LEADER_WORKER_SET = Resource(
+JOB_SET = ApiResource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
+LEADER_WORKER_SET = ApiResource(
     "leaderworkerset.x-k8s.io", "v1", "leaderworkersets", "LeaderWorkerSet", True
 )
 TOKENS = "token"
@@ -254,7 +254,7 @@ def _remove_gate(index: int) -> list[dict[str, Any]]:
     return [{"op": "remove", "path": f"/spec/schedulingGates/{index}"}]
 
 
-async def _refused(people: People, resource: Resource, name: str, patch: Any) -> str:
+async def _refused(people: People, resource: ApiResource, name: str, patch: Any) -> str:
     """Patch as the administrator; give the policy's message."""
     kind = PatchKind.JSON if isinstance(patch, list) else PatchKind.MERGE
     with pytest.raises(ApiError) as caught:
@@ -292,7 +292,7 @@ async def test_pods(people: People) -> None:
     await admin.patch(PODS, namespace, "queued", relabel)
 
 
-async def _refused_creation(people: People, resource: Resource, body: dict[str, Any]) -> str:
+async def _refused_creation(people: People, resource: ApiResource, body: dict[str, Any]) -> str:
     """Create as the administrator; give the policy's message."""
     with pytest.raises(ApiError) as caught:
         await people.admin.create(resource, people.namespace, body)
@@ -387,7 +387,7 @@ async def test_forged_jobs(people: People) -> None:
 
 
 def _template_of(
-    resource: Resource, name: str, user: str, *, inner: bool = False, **meta: Any
+    resource: ApiResource, name: str, user: str, *, inner: bool = False, **meta: Any
 ) -> dict[str, Any]:
     """An object with a template that names a user.
 
@@ -463,7 +463,7 @@ BOTH = [
 
 
 @pytest.mark.parametrize(("plane", "resource"), [*BOTH, *ONLY_REAL], indirect=["plane"])
-async def test_forged_templates(people: People, resource: Resource) -> None:
+async def test_forged_templates(people: People, resource: ApiResource) -> None:
     """A tenant names no other user in a template, by no operation; a controller copies what is
     there.
     """
@@ -500,7 +500,7 @@ async def test_forged_templates(people: People, resource: Resource) -> None:
     )
 
 
-async def _refused_apply(people: People, resource: Resource, body: dict[str, Any]) -> None:
+async def _refused_apply(people: People, resource: ApiResource, body: dict[str, Any]) -> None:
     """Server-side apply, with force."""
     path = resource.path(people.namespace, body["metadata"]["name"])
     named = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
@@ -516,7 +516,7 @@ async def _refused_apply(people: People, resource: Resource, body: dict[str, Any
 
 
 @pytest.mark.parametrize("resource", APPS)
-async def test_no_subresource_writes_a_template(people: People, resource: Resource) -> None:
+async def test_no_subresource_writes_a_template(people: People, resource: ApiResource) -> None:
     """Of whatever the API server serves, by its own discovery."""
     await people.admin.create(
         resource, people.namespace, _template_of(resource, "mine", people.user)
@@ -589,7 +589,7 @@ async def test_a_gitops_account_names_the_user(people: People) -> None:
     await _refused_creation(tool, JOBS, other)
 
 
-async def _define(admin: KubeClient, resource: Resource) -> None:
+async def _define(admin: KubeClient, resource: ApiResource) -> None:
     """Install a definition of any fields, with a status; wait until it is served."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True}
@@ -677,7 +677,7 @@ async def test_a_released_pod_keeps_its_user(people: People) -> None:
     await admin.patch(PODS, namespace, "member", {"metadata": {"labels": {"a": "b"}}})
 
 
-def _marks(resource: Resource, meta: dict[str, Any]) -> list[dict[str, str]]:
+def _marks(resource: ApiResource, meta: dict[str, Any]) -> list[dict[str, str]]:
     """What we go by; number and group stand in the template of a BatchJob, not on itself."""
     inner = {labels.JOBID, labels.GROUP} if resource is JOBS else set()
     return [
@@ -698,7 +698,7 @@ async def _said_to(people: People, path: str, patch: dict[str, Any]) -> str | No
 
 @pytest.mark.parametrize(("api", "resource"), [("/api/v1", PODS), ("/apis/batch/v1", JOBS)])
 async def test_no_subresource_writes_our_marks(
-    people: People, api: str, resource: Resource
+    people: People, api: str, resource: ApiResource
 ) -> None:
     """Whatever the API server serves of queued work, by the discovery of that very server."""
     await (people.pod("queued", labels.GATE) if resource is PODS else people.job("queued"))
@@ -733,7 +733,7 @@ async def test_a_released_template_is_edited_in_the_queue_alone(people: People) 
     """Suspended and edited before its gate is back, its pods would run in a slot of others."""
     admin, namespace = people.admin, people.namespace
     job = await people.job("pinned")
-    uid, to = job["metadata"]["uid"], Destination("n", "n", is_told_by_label=True)
+    uid, to = job["metadata"]["uid"], Destination("n", "n", is_labelled_index=True)
     pin = pin_patch(uid, to=to, jobid=5, nodes="n")
     await people.worker.patch(JOBS, namespace, "pinned", pin, kind=PatchKind.STRATEGIC)
     await admin.patch(JOBS, namespace, "pinned", {"spec": {"suspend": True}})
@@ -884,7 +884,7 @@ async def _run_to_its_end(people: People, node: str) -> None:
 
     for pod in await eventually(pods, "the Job's pods"):
         await _refused(people, PODS, pod["metadata"]["name"], _remove_gate(0))
-        to = Destination(node, node, is_told_by_label=True)
+        to = Destination(node, node, is_labelled_index=True)
         patch = ungate_patch(pod["metadata"]["uid"], to=to, jobid=1, nodes=node)
         name = pod["metadata"]["name"]
         await people.worker.patch(PODS, namespace, name, patch, kind=PatchKind.STRATEGIC)

@@ -30,7 +30,7 @@ from fluxqueue.kube.resources import (
     NAMESPACES,
     SECRETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.kube.resources import (
     NODES as NODE_OBJECTS,
@@ -91,7 +91,7 @@ class Place:
             reset_values=True,
         )
 
-    async def find(self, resource: Resource, name: str) -> dict[str, Any] | None:
+    async def find(self, resource: ApiResource, name: str) -> dict[str, Any] | None:
         """Read an object of the release, None where there is none."""
         namespace = NAMESPACE if resource.namespaced else None
         try:
@@ -261,7 +261,7 @@ async def _left(place: Place) -> set[tuple[str, str]]:
         for group, plurals in groups.items():
             for plural in plurals:
                 listed = await place.client.list(
-                    Resource(group, "v1", plural, plural, True),
+                    ApiResource(group, "v1", plural, plural, True),
                     label_selector=f"app.kubernetes.io/instance={RELEASE}",
                 )
                 found |= {

@@ -30,7 +30,7 @@ from tests.chart.rendering import (
     id_of,
     render,
 )
-from webhook.configuration import Endpoint, build_configuration
+from webhook.configuration import WebhookEndpoint, build_configuration
 from webhook.metrics import AdmissionMetrics
 from webhook.policies import build_policies
 
@@ -45,7 +45,7 @@ def test_webhook_configuration_is_the_one_of_the_code(
     """`fluxqueue up` and the chart install the same; only the caBundle is the controller's."""
     jobs, pods = policies
     expected = build_configuration(
-        Endpoint(service="blue-fluxqueue-webhook", namespace="queue"),
+        WebhookEndpoint(service="blue-fluxqueue-webhook", namespace="queue"),
         b"",
         jobs_failure_policy=jobs,
         pods_failure_policy=pods,
@@ -99,7 +99,7 @@ def test_kinds_that_an_administrator_adds_reach_both_that_read_them() -> None:
 
 def test_a_release_of_the_usual_name_is_the_configuration_of_up() -> None:
     """So that the defaults of settings and of `fluxqueue uninstall` meet both."""
-    name = build_configuration(Endpoint(url="https://x"), b"")["metadata"]["name"]
+    name = build_configuration(WebhookEndpoint(url="https://x"), b"")["metadata"]["name"]
     assert find("MutatingWebhookConfiguration", name)
 
 

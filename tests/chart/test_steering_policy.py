@@ -22,7 +22,7 @@ from fluxqueue.kube.resources import (
     NAMESPACES,
     PLACEMENT_REVIEWS,
     ROLE_BINDINGS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.workload.labels import MANAGED, OWN_NAMESPACE
 from tests.chart.rendering import render
@@ -44,7 +44,7 @@ FLUXJOB = {
 ROLES = ("viewer", "user", "operator")
 _ADMISSION = "admissionregistration.k8s.io"
 _POLICIES = {
-    kind: Resource(_ADMISSION, "v1", plural, kind, False)
+    kind: ApiResource(_ADMISSION, "v1", plural, kind, False)
     for kind, plural in (
         ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
         ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),

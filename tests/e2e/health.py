@@ -13,7 +13,7 @@ PATIENCE_S = 30.0
 
 _LEFT = {
     "drift": "SELECT * FROM drift",
-    "owed": "SELECT * FROM owed",
+    "pending_actions": "SELECT * FROM pending_actions",
     "live allocation": "SELECT * FROM allocations WHERE is_live",
     "slot not returned": "SELECT * FROM allocation_slots WHERE state <> 'returned'",
     "reservation": "SELECT * FROM reservations",

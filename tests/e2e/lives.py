@@ -18,7 +18,7 @@ from typing import Any
 import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.errors import (
     ApiUnavailable,
     Conflict,
@@ -34,7 +34,7 @@ from fluxqueue.kube.resources import (
     PODS,
     REPLICASETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from localcluster import NodeShape
 from tests.e2e import database
@@ -60,7 +60,7 @@ SIZE_MAX = 5
 ROOM_CPU = 48
 """Of the 64 that stay: so much, in pods of at most 4, runs at once wherever they are."""
 
-POD_GROUP = Resource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
+POD_GROUP = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
 """Kubernetes' own."""
 SETS = {"Deployment": DEPLOYMENTS, "ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 OWNERS = {"JobSet": JOB_SET, "MPIJob": MPI_JOB, "TrainJob": TRAIN_JOB}
@@ -247,7 +247,7 @@ class Lives:
         await self._patiently(PODS, pod)
         life.members.append(name)
 
-    async def _patiently(self, resource: Resource, body: Obj) -> Obj:
+    async def _patiently(self, resource: ApiResource, body: Obj) -> Obj:
         """As who tries again while the webhook is away, or the name is still another's."""
         made: Obj = {}
 

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import JOBS, PODS, Resource
+from fluxqueue.kube.resources import JOBS, PODS, ApiResource
 from tests.e2e.space import Space
 from tests.e2e.test_groups import MPI_JOB, define
 from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, job_of, pod_of, reference
@@ -156,7 +156,7 @@ class Operators:
 
     async def _follow(
         self,
-        resource: Resource,
+        resource: ApiResource,
         owner: Obj,
         jobs: Mapping[str, Obj],
         name: str,
@@ -178,7 +178,7 @@ class Operators:
             at = (JOBS, self.space.name, name)
             await self.space.client.patch(*at, body, kind=PatchKind.MERGE)
 
-    async def _create(self, resource: Resource, body: Obj) -> None:
+    async def _create(self, resource: ApiResource, body: Obj) -> None:
         try:
             await self.space.client.create(resource, self.space.name, body)
         except Invalid as error:
@@ -188,7 +188,7 @@ class Operators:
         if "deletionTimestamp" not in pod["metadata"]:
             await self.space.delete(pod["metadata"]["name"], PODS)
 
-    async def _say(self, resource: Resource, owner: Obj, condition: str) -> None:
+    async def _say(self, resource: ApiResource, owner: Obj, condition: str) -> None:
         conditions = [{"type": condition, "status": "True"}]
         body = {"metadata": {"uid": owner["metadata"]["uid"]}, "status": {"conditions": conditions}}
         at = (resource, self.space.name, owner["metadata"]["name"])

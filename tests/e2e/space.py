@@ -16,7 +16,7 @@ from fluxqueue.kube.resources import (
     NAMESPACES,
     PODS,
     SERVICE_ACCOUNTS,
-    Resource,
+    ApiResource,
 )
 from tests.e2e.objects import NOTE
 from tests.e2e.recording import Recording
@@ -52,7 +52,7 @@ class Space:
         """Apply them one after the other, so that their order is known."""
         return [await self.create(body) for body in bodies]
 
-    async def delete(self, name: str, resource: Resource = JOBS) -> None:
+    async def delete(self, name: str, resource: ApiResource = JOBS) -> None:
         """Delete as kubectl does: its dependents go in the background."""
         await self.client.delete(resource, self.name, name, propagation="Background")
 
@@ -155,14 +155,17 @@ class Space:
 
     async def until_nothing_owed(self) -> None:
         """Wait until nobody has anything to do, or to tell, of this namespace."""
-        sql = "SELECT task FROM owed JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
+        sql = (
+            "SELECT task FROM pending_actions JOIN fluxjobs f USING (uid)"
+            " WHERE f.namespace = :namespace"
+        )
 
         async def look() -> bool:
             return not await self.world.rows(sql, namespace=self.name)
 
         await eventually(look, f"nothing is owed in {self.name}")
 
-    async def until_gone(self, resource: Resource, name: str) -> None:
+    async def until_gone(self, resource: ApiResource, name: str) -> None:
         """Wait until an object no longer exists."""
 
         async def look() -> bool:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, ROLE_BINDINGS, Resource
+from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, ROLE_BINDINGS, ApiResource
 from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.conftest import make_space, remove_space
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -256,17 +256,17 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
     assert await phases(space) == {}
 
 
-POD_GROUP = Resource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
+POD_GROUP = ApiResource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
 POD_GROUPS = (
-    Resource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
+    ApiResource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
     POD_GROUP,
 )
 """Of coscheduling, and of coscheduling as it was called before."""
 APPROVED = {"api-approved.kubernetes.io": "unapproved, of the structure of what once was"}
-MPI_JOB = Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True)
+MPI_JOB = ApiResource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True)
 
 
-def definition(resource: Resource) -> Obj:
+def definition(resource: ApiResource) -> Obj:
     """A definition of the same structure as the original."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {
@@ -293,7 +293,7 @@ def definition(resource: Resource) -> Obj:
     }
 
 
-async def define(space: Space, resource: Resource) -> None:
+async def define(space: Space, resource: ApiResource) -> None:
     """Install a definition, and wait until it is served."""
     with suppress(Conflict):
         await space.client.create(CRDS, None, definition(resource))

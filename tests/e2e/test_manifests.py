@@ -21,7 +21,7 @@ from fluxqueue.kube.resources import (
     PODS,
     REPLICASETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from tests.e2e.space import Space, make_space, remove_space
 from tests.support.waiting import eventually
@@ -79,7 +79,7 @@ async def test_a_set_runs_queued_where_its_namespace_says_so(space: Space, docum
         await remove_space(managed)
 
 
-async def _assert_queued(space: Space, resource: Resource, document: Obj) -> None:
+async def _assert_queued(space: Space, resource: ApiResource, document: Obj) -> None:
     """It asks, or names a scheduler of before: queued, and never left waiting for that."""
     name = document["metadata"]["name"]
     fluxjob = f"{name}-{document['kind'].lower()}"
@@ -96,7 +96,7 @@ async def _assert_queued(space: Space, resource: Resource, document: Obj) -> Non
     await space.until_gone(FLUXJOBS, fluxjob)
 
 
-async def _assert_left_alone(space: Space, resource: Resource, document: Obj) -> None:
+async def _assert_left_alone(space: Space, resource: ApiResource, document: Obj) -> None:
     """It does not ask to be queued: accepted as it is, and in no queue."""
     made = await space.client.create(resource, space.name, document)
     assert "schedulingGates" not in made["spec"]["template"]["spec"]
@@ -111,7 +111,7 @@ async def _assert_unknown(space: Space, document: Obj) -> None:
     """Needs a definition; where no test has brought it, the API server says so."""
     group, _, version = document["apiVersion"].partition("/")
     plural = f"{document['kind'].lower()}s"
-    resource = Resource(group, version, plural, document["kind"], True)
+    resource = ApiResource(group, version, plural, document["kind"], True)
     try:
         await space.client.list(resource, space.name)
     except NotFound:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
@@ -26,13 +26,13 @@ from tests.support.waiting import eventually
 Obj = dict[str, Any]
 
 ASKS = {"fluxqueue/managed": "true"}
-JOB_SET = Resource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
-MINI_CLUSTER = Resource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
-TRAIN_JOB = Resource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True)
-WORKFLOW = Resource("argoproj.io", "v1alpha1", "workflows", "Workflow", True)
-RAY_CLUSTER = Resource("ray.io", "v1", "rayclusters", "RayCluster", True)
-RAY_JOB = Resource("ray.io", "v1", "rayjobs", "RayJob", True)
-GANG = Resource("example.org", "v1", "gangs", "Gang", True)
+JOB_SET = ApiResource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
+MINI_CLUSTER = ApiResource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
+TRAIN_JOB = ApiResource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True)
+WORKFLOW = ApiResource("argoproj.io", "v1alpha1", "workflows", "Workflow", True)
+RAY_CLUSTER = ApiResource("ray.io", "v1", "rayclusters", "RayCluster", True)
+RAY_JOB = ApiResource("ray.io", "v1", "rayjobs", "RayJob", True)
+GANG = ApiResource("example.org", "v1", "gangs", "Gang", True)
 
 MAIN = {"pool": "main"}
 
@@ -57,7 +57,7 @@ def job_of(owner: Obj, name: str, made_from: Obj, *, pods: int, **spec: Any) -> 
     return made
 
 
-def reference(resource: Resource, made: Obj) -> Obj:
+def reference(resource: ApiResource, made: Obj) -> Obj:
     meta = made["metadata"]
     return {
         "apiVersion": resource.api_version,
@@ -69,7 +69,7 @@ def reference(resource: Resource, made: Obj) -> Obj:
 
 
 async def create(
-    space: Space, resource: Resource, name: str, spec: Obj, *, owner: Obj | None = None
+    space: Space, resource: ApiResource, name: str, spec: Obj, *, owner: Obj | None = None
 ) -> Obj:
     """An operator's object that asks to be queued, unless it is made by another."""
     await define(space, resource)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.supervisor import Part, python
+from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LEASES, MUTATING_WEBHOOKS
 from fluxqueue.workload.labels import OWN_NAMESPACE
@@ -70,7 +70,7 @@ async def _two_webhooks(world: World) -> AsyncIterator[Balancer]:
     folder = world.stack.options.data_dir
     command = list(first.command)
     first_port = int(command[command.index("--port") + 1])
-    second = Part(
+    second = StackPart(
         name="webhook-1",
         command=python("webhook", "--cert-dir", str(folder / "certs"), "--port", "0"),
         log=folder / "logs" / "webhook-1.log",
@@ -89,7 +89,7 @@ async def _two_webhooks(world: World) -> AsyncIterator[Balancer]:
         await second.stop()
 
 
-async def _port_of(part: Part) -> int:
+async def _port_of(part: StackPart) -> int:
     async def is_told() -> int:
         text = part.log.read_text() if part.log.is_file() else ""
         urls = [line.split()[1] for line in text.splitlines() if line.startswith("ready ")]

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db.life.steering import cancel, requeue
+from fluxqueue.db.store.steering import cancel, requeue
 from fluxqueue.errors import NotFound
 from fluxqueue.jobspec.bounds import BUILT
 from fluxqueue.kube.client import PatchKind
@@ -35,7 +35,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SECRETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
@@ -271,7 +271,7 @@ async def _owners_are_read(space: Space) -> None:
     for one in BUILT_IN:
         if one.group == "apps":
             continue
-        resource = Resource(one.group, "v1", one.resource, one.kind, True)
+        resource = ApiResource(one.group, "v1", one.resource, one.kind, True)
         made = await create(space, resource, "owner", {})
         asking = template()
         asking["metadata"]["labels"] = {"fluxqueue/managed": "true"}
@@ -285,7 +285,7 @@ async def _owners_wait_suspended(space: Space) -> None:
     """One of each kind is let go, requeued, cancelled; one is left for the uninstallation."""
     entries = [one for one in BUILT_IN if one.suspend]
     for entry in entries:
-        resource = Resource(entry.group, "v1", entry.resource, entry.kind, True)
+        resource = ApiResource(entry.group, "v1", entry.resource, entry.kind, True)
         held = f"held-{entry.kind.lower()}"
         made = await create(space, resource, held, spec_of(entry, template()))
         if entry.templates_in is not None:
@@ -308,7 +308,7 @@ async def _owners_wait_suspended(space: Space) -> None:
         await until_owner(space, f"left-{entry.kind.lower()}")
 
 
-async def make_told(space: Space, resource: Resource, made: Obj) -> None:
+async def make_told(space: Space, resource: ApiResource, made: Obj) -> None:
     """Its operator makes what tells what it asks for."""
     job_sets = replace(JOB_SET, version=resource.version)
     await define(space, job_sets)
@@ -322,7 +322,7 @@ async def make_told(space: Space, resource: Resource, made: Obj) -> None:
 async def _nothing_waits_suspended(space: Space) -> None:
     """What waited suspended was let go by the uninstallation, and bears none of our marks."""
     for entry in (one for one in BUILT_IN if one.suspend):
-        resource = Resource(entry.group, "v1", entry.resource, entry.kind, True)
+        resource = ApiResource(entry.group, "v1", entry.resource, entry.kind, True)
         left = await space.client.get(resource, space.name, "left")
         assert is_suspended(entry, left) is False, entry.kind
         assert SUSPENDED not in (left["metadata"].get("annotations") or {})

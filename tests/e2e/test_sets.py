@@ -15,7 +15,7 @@ from fluxqueue.kube.resources import (
     PODS,
     REPLICASETS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from tests.e2e.objects import FOR_EVER, bare_pod
 from tests.e2e.space import Space, make_space, remove_space
@@ -28,7 +28,7 @@ ASKS = {"fluxqueue/managed": "true"}
 NEVER_ENDS = {"localcluster/never-ends": "true"}
 
 
-def a_set(resource: Resource, name: str, *, replicas: int, cpu: str = "1", **spec: Any) -> Obj:
+def a_set(resource: ApiResource, name: str, *, replicas: int, cpu: str = "1", **spec: Any) -> Obj:
     """A set of the pool ``main`` whose pods ask to be queued."""
     app = {"app": name}
     pod_spec: Obj = {
@@ -77,14 +77,14 @@ async def until_held(space: Space, count: int) -> None:
     await eventually(look, what=f"{count} slots are held")
 
 
-async def scale(space: Space, resource: Resource, name: str, replicas: int) -> None:
+async def scale(space: Space, resource: ApiResource, name: str, replicas: int) -> None:
     body = {"spec": {"replicas": replicas}}
     await space.client.patch(resource, space.name, name, body, kind=PatchKind.MERGE)
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_a_set_is_one_fluxjob_that_grows_and_shrinks(
-    space: Space, resource: Resource
+    space: Space, resource: ApiResource
 ) -> None:
     """Each pod where its slot is; a pod that leaves gives its slot back; the set leaves nothing."""
     made = await space.client.create(resource, space.name, a_set(resource, "web", replicas=2))
@@ -119,7 +119,7 @@ def rolling(**limits: int) -> Obj:
     return {"strategy": {"type": "RollingUpdate", "rollingUpdate": limits}}
 
 
-async def change(space: Space, resource: Resource, name: str, body: Obj) -> None:
+async def change(space: Space, resource: ApiResource, name: str, body: Obj) -> None:
     await space.client.patch(resource, space.name, name, body, kind=PatchKind.MERGE)
 
 
@@ -186,7 +186,9 @@ async def test_a_surge_pod_on_a_full_cluster_waits_and_says_for_what(space: Spac
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFULSETS])
-async def test_what_stands_of_a_set_is_matched_together(space: Space, resource: Resource) -> None:
+async def test_what_stands_of_a_set_is_matched_together(
+    space: Space, resource: ApiResource
+) -> None:
     """All or none of what is there when it is first seen; those that come later as room comes."""
     await space.create(bare_pod("big", cpu="16", run=FOR_EVER, nodeSelector={"pool": "main"}))
     await space.until_state("big", "Running")
@@ -219,7 +221,7 @@ async def _running(space: Space) -> list[Obj]:
 
 
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
-async def test_a_label_on_the_set_itself_is_enough(space: Space, resource: Resource) -> None:
+async def test_a_label_on_the_set_itself_is_enough(space: Space, resource: ApiResource) -> None:
     made = a_set(resource, "web", replicas=2)
     made["spec"]["template"]["metadata"]["labels"].pop("fluxqueue/managed")
     made["metadata"]["labels"] = ASKS

@@ -27,7 +27,7 @@ from fluxqueue.kube.resources import (
     REPLICASETS,
     ROLE_BINDINGS,
     STATEFULSETS,
-    Resource,
+    ApiResource,
 )
 from fluxqueue.workload import labels
 from tests.e2e.database import empty, everybody_killed
@@ -56,13 +56,13 @@ class Tenants:
 
     space: Space
     queue: str
-    made: list[tuple[Resource, str]] = field(default_factory=list)
+    made: list[tuple[ApiResource, str]] = field(default_factory=list)
 
     def of(self, user: str) -> KubeClient:
         """The API server as this user."""
         return self.space.client.acting_as(user)
 
-    async def create(self, user: str, resource: Resource, body: Obj) -> Obj:
+    async def create(self, user: str, resource: ApiResource, body: Obj) -> Obj:
         """Create an object as this user; it is deleted after the test."""
         made = await self.of(user).create(resource, self.space.name, body)
         self.made.append((resource, made["metadata"]["name"]))
@@ -133,7 +133,7 @@ async def _is_empty(space: Space) -> bool:
     return not (await space.client.list(FLUXJOBS, space.name)).items
 
 
-def a_queued_set(tenants: Tenants, resource: Resource, name: str, **more: Any) -> Obj:
+def a_queued_set(tenants: Tenants, resource: ApiResource, name: str, **more: Any) -> Obj:
     """A set whose template asks to be queued, and names the queue."""
     made = a_set(resource, name, replicas=1, **more)
     made["spec"]["template"]["metadata"]["labels"][labels.QUEUE] = tenants.queue
@@ -143,7 +143,7 @@ def a_queued_set(tenants: Tenants, resource: Resource, name: str, **more: Any) -
 @pytest.mark.parametrize("where", ["template", "object"])
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_each_user_has_a_limit_of_their_own_for_sets(
-    tenants: Tenants, resource: Resource, where: str
+    tenants: Tenants, resource: ApiResource, where: str
 ) -> None:
     """Whether the set asks in its template or on itself; no controller's name is charged."""
     kind = resource.kind.lower()

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.objects import FOR_EVER, bare_pod
 from tests.e2e.space import WAITING, Space, make_space, remove_space
@@ -53,12 +53,12 @@ def is_suspended(owner: Obj) -> Any:
     return here
 
 
-async def get(space: Space, resource: Resource, name: str) -> Obj:
+async def get(space: Space, resource: ApiResource, name: str) -> Obj:
     found = await space.client.get(resource, space.name, name)
     return {**found, "kind": resource.kind}
 
 
-async def until_suspended(space: Space, resource: Resource, name: str, expected: bool) -> Obj:
+async def until_suspended(space: Space, resource: ApiResource, name: str, expected: bool) -> Obj:
     """Until an object goes on, or does not."""
 
     async def look() -> Obj | None:
@@ -93,7 +93,7 @@ async def make_jobs(space: Space, made: Obj, names: Sequence[str] = ()) -> list[
     return found
 
 
-async def say(space: Space, resource: Resource, name: str, condition: str) -> None:
+async def say(space: Space, resource: ApiResource, name: str, condition: str) -> None:
     """The operator writes down how it has ended."""
     status = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
     await space.client.patch(resource, space.name, name, status, kind=PatchKind.MERGE)

@@ -29,7 +29,7 @@ from fluxqueue.kube.resources import (
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    Resource,
+    ApiResource,
 )
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.rights import rights_world
@@ -129,7 +129,7 @@ async def test_an_answer_names_what_its_asker_may_read(world: World) -> None:
 
 # --- the view server -----------------------------------------------------------------------------
 
-ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True)
+ENDPOINTS = ApiResource("", "v1", "endpoints", "Endpoints", True)
 
 
 class Person:

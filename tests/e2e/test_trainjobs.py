@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import read_resource_set

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.supervisor import Part
+from fluxqueue.cli.supervisor import StackPart
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.rights import own_world
@@ -75,7 +75,7 @@ async def _replace(world: World, name: str, root: Path | None) -> None:
     command = [word for word in old.command if word != "-P"]
     if root is not None:
         command, environ["PYTHONPATH"] = command_of_next(command), str(root)
-    part = Part(name=name, command=command, log=old.log, environ=environ)
+    part = StackPart(name=name, command=command, log=old.log, environ=environ)
     world.stack.parts[name] = part
     await part.start()
 

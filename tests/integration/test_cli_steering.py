@@ -25,7 +25,7 @@ def url(database_url: str) -> str:
             rows = Rows(database)
             await rows.see(workload("a"), workload("b", namespace="other"), workload("over"))
             await rows.see(workload("over", is_deleting=True))
-            await rows.settle("over")
+            await rows.reconcile("over")
             await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
 
     asyncio.run(fill())

@@ -14,7 +14,7 @@ import pytest_asyncio
 import yaml
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import steering
+from fluxqueue.db.store import steering
 from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS
@@ -50,7 +50,7 @@ async def desk(database_url: str, tmp_path: Path) -> AsyncIterator[Desk]:
         ]
         await rows.see(*gone, workload("a", user_name="bob"))
         await rows.see(*(_leaving(one) for one in gone))
-        await rows.settle("over-1", "over-2")
+        await rows.reconcile("over-1", "over-2")
         await steering.hold(database, "default", ["a"], "carol")
         kubeconfig = tmp_path / "kubeconfig"
         view.cluster.write_kubeconfig(kubeconfig)

@@ -216,7 +216,7 @@ def test_stop_lets_go_of_the_folder_last(
         rmtree(folder, **options)
 
     rmtree = shutil.rmtree
-    monkeypatch.setattr("fluxqueue.localpg.server.shutil.rmtree", remove)
+    monkeypatch.setattr("fluxqueue.localpg.postgres.shutil.rmtree", remove)
     own_postgres.stop()
     assert removed == [own_postgres.socket_dir]
     own_postgres.data.lock().close()
@@ -426,7 +426,7 @@ def test_as_root_without_user_namespaces_it_runs_as_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a container forbids namespaces the second way works, and says who it is."""
-    monkeypatch.setattr("fluxqueue.localpg.server.run_mode", lambda: RunMode.NOBODY)
+    monkeypatch.setattr("fluxqueue.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     with LocalPostgres(folder / "pg", durable=False) as server:
         assert server.data.pgdata.owner() == "nobody"
         assert one_value(server.url, "SELECT 1") == 1
@@ -438,7 +438,7 @@ def test_as_root_without_user_namespaces_it_runs_as_nobody(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_nobody_is_told_about_closed_parents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data directory under /root cannot work for ``nobody``; the folder in the way is named."""
-    monkeypatch.setattr("fluxqueue.localpg.server.run_mode", lambda: RunMode.NOBODY)
+    monkeypatch.setattr("fluxqueue.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(InvalidSettings, match=f"cannot pass '{closed}'"):

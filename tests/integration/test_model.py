@@ -16,10 +16,10 @@ import pytest
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import settling, steering
-from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
-from fluxqueue.db.life.observations import save_foreign, save_nodes, save_workloads
-from fluxqueue.db.life.owed import sweep
+from fluxqueue.db.store import reconciling, steering
+from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
+from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
@@ -102,11 +102,11 @@ class Story:
     async def effects(self) -> None:
         """The tasks: fetched, carried out, done; each effect may happen twice."""
         await self.release(await self.due(TaskName.RELEASE))
-        await self.settle(await self.due(TaskName.SETTLE))
+        await self.settle(await self.due(TaskName.RECONCILE))
         await self.rows.execute(
-            "UPDATE fluxjobs SET published = version WHERE publish_at IS NOT NULL"
+            "UPDATE fluxjobs SET written_version = version WHERE status_due_at IS NOT NULL"
         )
-        await self.rows.take_tasks(TaskName.RELEASE, TaskName.SETTLE, TaskName.PUBLISH)
+        await self.rows.take_tasks(TaskName.RELEASE, TaskName.RECONCILE, TaskName.STATUS)
         async with self.rows.database.begin() as tx:
             await sweep(tx)
 
@@ -116,7 +116,7 @@ class Story:
 
     async def release(self, uids: list[str]) -> None:
         """The release effect, as the worker does it: the last word is the row's."""
-        owed = await read_owed_releases(self.rows.database, uids)
+        owed = await read_pending_releases(self.rows.database, uids)
         done = []
         for one in owed:
             made = self.world.make(one.wanted) if one.wanted is not None else None
@@ -133,13 +133,13 @@ class Story:
     async def settle(self, uids: list[str]) -> None:
         """The settle effect: what follows, then the pods, then what is known of them."""
         async with self.rows.database.begin() as tx:
-            settled = await settling.settle(tx, uids)
+            settled = await reconciling.reconcile(tx, uids)
         for ungate in settled.ungates:
             self.world.ungate(ungate)
         for one in settled.evictions:
             self.world.evict(one.workload_uid, [one.pod_uid])
         let_go = [one.pod_uid for one in settled.ungates]
-        await settling.finish(self.rows.database, settled, let_go=let_go, failed=())
+        await reconciling.finish(self.rows.database, settled, let_go=let_go, failed=())
 
     async def steer(self) -> None:
         """An operator's command to a FluxJob, whatever state it is in; often two at once."""

@@ -224,7 +224,7 @@ async def test_a_job_goes_through_and_the_metrics_say_so(pair: Pair, cluster: Lo
     assert (await controller.value('fluxqueue_leadership_term{role="controller"}') or 0) >= 1
     for series in (
         'fluxqueue_fluxjobs{queue="default",state="Running"}',
-        'fluxqueue_owed{task="release"}',
+        'fluxqueue_pending_actions{task="release"}',
         "fluxqueue_drift_rows",
     ):
         await controller.until_value(series, 0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -20,7 +21,8 @@ import yaml
 from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observing.wrapping import Wrapper
+from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
+from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
@@ -52,7 +54,7 @@ from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
-from webhook.configuration import Endpoint, build_configuration
+from webhook.configuration import WebhookEndpoint, build_configuration
 from webhook.server import ServerConfig, WebhookServer
 
 pytestmark = pytest.mark.real_cluster
@@ -109,7 +111,7 @@ async def webhook(client: KubeClient, tmp_path: Path) -> AsyncIterator[WebhookSe
     """Our webhook, listening, and known to the API server."""
     files = ensure(tmp_path, LOOPBACK, now=datetime.now(tz=UTC), validity=timedelta(days=1))
     async with WebhookServer(ServerConfig(cert_dir=tmp_path, port=0)) as server:
-        configuration = build_configuration(Endpoint(url=server.url), files.ca.read_bytes())
+        configuration = build_configuration(WebhookEndpoint(url=server.url), files.ca.read_bytes())
         await client.create(MUTATING_WEBHOOKS, None, configuration)
         yield server
         await client.delete(MUTATING_WEBHOOKS, None, configuration["metadata"]["name"])
@@ -278,7 +280,7 @@ async def test_released_in_its_template_and_again_elsewhere(
         return False
 
     for node in nodes:
-        to = Destination(node, HOSTS[node], is_told_by_label=HOSTS[node] == node)
+        to = Destination(node, HOSTS[node], is_labelled_index=HOSTS[node] == node)
         pin = pin_patch(uid, to=to, jobid=7, nodes=node, is_pinned=True)
         await eventually(lambda pin=pin: patched(pin), f"released to {node}")
         assert await patched(pin), "again: nothing changes"
@@ -336,6 +338,11 @@ async def test_a_fluxjob_fits_its_definition_and_goes_with_its_batchjob(
     await eventually(is_gone, "the FluxJob collected")
 
 
+async def _nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
+    """No row says what a workload said before."""
+    return {}
+
+
 async def test_nothing_is_wrapped_in_a_namespace_that_ends(
     client: KubeClient, definition: None, namespace: str
 ) -> None:
@@ -345,13 +352,14 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
     await client.create(CONFIGMAPS, namespace, kept)
     await client.delete(NAMESPACES, None, namespace)
     made: list[str] = []
-    wrapper = Wrapper(
+    wrapper = FluxJobCreator(
         client,
         SystemClock(),
         DEFAULT_SITE,
         find=lambda uid: job,
         stands=lambda uid: True,
         class_values=dict,
+        recall=_nothing_before,
         on_made=lambda uid, *_: made.append(uid),
     )
     uid = job["metadata"]["uid"]

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.life.observations import save_foreign, save_nodes
 from fluxqueue.db.reading.figures import fluxjob_lines, node_lines, run_figures
 from fluxqueue.db.reading.snapshot import DriftRow, UsageRow, read_rows
+from fluxqueue.db.store.observations import save_foreign, save_nodes
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.settings import Settings
 

@@ -20,9 +20,9 @@ import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import steering
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading.changes import Follower, last_line
+from fluxqueue.db.store import steering
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.view.openapi import document
@@ -46,7 +46,7 @@ async def _filled(url: str) -> AsyncIterator[Rows]:
         await rows.see(workload("over", request(4, cpu=1), user_name="ada"))
         await rows.match()
         await rows.see(workload("over", is_deleting=True))
-        await rows.settle("over")
+        await rows.reconcile("over")
         await rows.see(workload("runs", request(8, cpu=1, duration_s=3600), user_name="ada"))
         await rows.match()
         await rows.see(
@@ -420,11 +420,11 @@ async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) 
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute("CREATE ROLE looks_only LOGIN PASSWORD 'x'")
         try:
-            async with Reader(settings_for(url), role="view") as reader:
+            async with DatabaseReader(settings_for(url), role="view") as reader:
                 with pytest.raises(InvalidSettings, match="may not act as fluxqueue_reader"):
                     await reader.check()
             admin.execute("GRANT fluxqueue_reader TO looks_only")
-            async with Reader(settings_for(url), role="view") as reader:
+            async with DatabaseReader(settings_for(url), role="view") as reader:
                 await reader.check()
                 assert await reader.fetch("SELECT count(*) AS number FROM fluxjobs") == [
                     {"number": 0}
@@ -432,7 +432,7 @@ async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) 
         finally:
             admin.execute("DROP ROLE looks_only")
     away = settings_for("postgresql://nobody@127.0.0.1:1/none")
-    async with Reader(away, role="view") as reader:
+    async with DatabaseReader(away, role="view") as reader:
         await reader.check()
 
 

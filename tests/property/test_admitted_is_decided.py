@@ -71,7 +71,7 @@ def test_what_is_taken_is_read_and_decided_and_holds_up_nobody(job: dict[str, An
     failed: list[Any] = []
     possible, never = split_unsatisfiable(matcher, queue, {}, failed)
     decisions = run_cycle(matcher, possible, queue_policy("easy"), now=0)
-    aside = [*failed, *decisions.set_aside]
+    aside = [*failed, *decisions.quarantined]
     assert all(isinstance(error, TooComplex) for _, error in aside)
     assert "behind" in {one.uid for one, _ in decisions.allocated}
     told = (*never, *aside, *decisions.allocated, *decisions.reserved, *decisions.waiting)

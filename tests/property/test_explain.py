@@ -11,9 +11,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.explain.answer import Certainty, Verdict
+from fluxqueue.explain.answer import Certainty, PlacementVerdict
 from fluxqueue.explain.counting import CONSTRAINT, READY, RESOURCE, SHARED, TAINTS, WHOLE
-from fluxqueue.explain.review import NEWCOMER, Question, Scene, answer, turn
+from fluxqueue.explain.review import NEWCOMER, Question, QueueSnapshot, answer, turn
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, NodeRequirement, Operator, Taint, Toleration
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -83,7 +83,7 @@ def requests(draw: st.DrawFn) -> Jobspec:
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[Scene, dict[str, dict[str, int]]]:
+def scenes(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, dict[str, int]]]:
     """A cluster with work that runs, others' pods and a queue, after a cycle; what others use."""
     matcher = Matcher(ShareLedger(), draw(st.sampled_from(("lonode", "first", "pack"))))
     used = {}
@@ -127,10 +127,10 @@ def scenes(draw: st.DrawFn) -> tuple[Scene, dict[str, dict[str, int]]]:
     for one, where in decisions.allocated:
         queues.count(one.queue, one.user, Amounts(1, len(set(where.nodes)), 0))
     decisions.allocated.clear()
-    return Scene(matcher, left, decisions, policy, queues, NOW, planned, promised), used
+    return QueueSnapshot(matcher, left, decisions, policy, queues, NOW, planned, promised), used
 
 
-def next_cycle(scene: Scene, job: PendingJob) -> Decisions:
+def next_cycle(scene: QueueSnapshot, job: PendingJob) -> Decisions:
     """What the next cycle really decides with ``job`` in its turn."""
     queue = [one for one in scene.queue if one.uid != job.uid]
     queue.insert(bisect_left(queue, turn(job), key=turn), job)
@@ -143,7 +143,7 @@ def next_cycle(scene: Scene, job: PendingJob) -> Decisions:
     return decisions
 
 
-def starts(scene: Scene, job: PendingJob) -> tuple[str, ...] | None:
+def starts(scene: QueueSnapshot, job: PendingJob) -> tuple[str, ...] | None:
     """The nodes on which the next cycle starts it."""
     for one, where in next_cycle(scene, job).allocated:
         if one.uid == job.uid:
@@ -154,7 +154,7 @@ def starts(scene: Scene, job: PendingJob) -> tuple[str, ...] | None:
 @settings(max_examples=250, deadline=None)
 @given(made=scenes(), asked=requests(), priority=st.sampled_from((0, 5, 9)), data=st.data())
 def test_the_next_cycle_does_what_the_verdict_says(
-    made: tuple[Scene, dict[str, dict[str, int]]],
+    made: tuple[QueueSnapshot, dict[str, dict[str, int]]],
     asked: Jobspec,
     priority: int,
     data: st.DataObject,
@@ -175,13 +175,13 @@ def test_the_next_cycle_does_what_the_verdict_says(
     assert ledger.plan.placements == plan.placements
     for name in ("rows", "starts", "untils"):
         assert np.array_equal(getattr(ledger.plan, name), getattr(plan, name))
-    if found.outcome.verdict is Verdict.NEVER:
+    if found.outcome.verdict is PlacementVerdict.NEVER:
         assert not scene.matcher.is_satisfiable(job.request)
     else:
         ran = starts(scene, job)
-        assert (found.outcome.verdict is Verdict.NOW) == (ran is not None), found
+        assert (found.outcome.verdict is PlacementVerdict.NOW) == (ran is not None), found
     for variant in found.variants:
-        if variant.outcome.verdict is Verdict.NOW:
+        if variant.outcome.verdict is PlacementVerdict.NOW:
             assert variant.job != job
             assert starts(scene, variant.job) is not None, variant
 
@@ -189,7 +189,7 @@ def test_the_next_cycle_does_what_the_verdict_says(
 @settings(max_examples=250, deadline=None)
 @given(made=scenes(), asked=requests())
 def test_numbers_are_those_of_brute_force(
-    made: tuple[Scene, dict[str, dict[str, int]]], asked: Jobspec
+    made: tuple[QueueSnapshot, dict[str, dict[str, int]]], asked: Jobspec
 ) -> None:
     """How many nodes pass each check alone, and all together, counted node by node."""
     scene, used = made
@@ -238,7 +238,7 @@ def test_numbers_are_those_of_brute_force(
 class Model:
     """The same cluster without arrays: what runs where, node by node."""
 
-    def __init__(self, scene: Scene, used: dict[str, dict[str, int]]) -> None:
+    def __init__(self, scene: QueueSnapshot, used: dict[str, dict[str, int]]) -> None:
         ledger = scene.matcher.ledger
         self.nodes = [fact for fact in ledger.masks.facts if fact is not None]
         self._used = used
@@ -320,7 +320,7 @@ def test_what_is_said_of_a_newcomer_is_what_happens(
     queue, decisions = engine.queue(), engine.decisions
     told = forecast(engine.matcher, queue, decisions, engine.policy, engine.now)
     planned = {uid: one.placement for uid, one in told.items() if one.placement is not None}
-    scene = Scene(
+    scene = QueueSnapshot(
         engine.matcher,
         queue,
         replace(decisions, allocated=[]),
@@ -337,9 +337,9 @@ def test_what_is_said_of_a_newcomer_is_what_happens(
     while run.step():
         pass
     record = run.by_uid[str(number)]
-    if said.verdict is Verdict.NEVER:
+    if said.verdict is PlacementVerdict.NEVER:
         assert record.is_impossible
-    elif said.verdict is Verdict.NOW:
+    elif said.verdict is PlacementVerdict.NOW:
         assert record.started_s == engine.now
     else:
         assert said.starts_at is not None

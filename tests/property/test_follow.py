@@ -46,7 +46,7 @@ class World:
         return follow(self.state, self.workload, list(self.pods.values()), self.slots)
 
     def apply(self, decision: FollowDecision) -> None:
-        """Do what ``db.life.settling`` does with an answer, in the same order."""
+        """Do what ``db.store.reconciling`` does with an answer, in the same order."""
         by_number = {slot.number: slot for slot in self.slots}
         for number in decision.free:
             by_number[number] = replace(by_number[number], state=SlotState.FREE, pod_uid=None)

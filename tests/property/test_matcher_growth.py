@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxion.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.builder import Vertex, vertex_of
 from fluxqueue.graph.model.store import ResourceGraph
@@ -128,7 +128,7 @@ def test_updated_graphs_answer_as_compiled_ones(
     ]
     assert totals[0] == totals[1]
     for jobspec in pool:
-        verb = Verb.WITHOUT_ALLOCATING_FUTURE
+        verb = SearchVerb.WITHOUT_ALLOCATING_FUTURE
         assert answer(fast, jobspec, 900, 0, verb) == answer(slow, jobspec, 900, 0, verb)
 
 
@@ -165,9 +165,9 @@ def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
         )
 
     matcher = FluxionMatcher(graph_from_nodes([NodeFact("n0", "0", {"cpu": 1000})]))
-    later = Verb.ALLOCATE_ORELSE_RESERVE
-    assert matcher.match(one_core(10), 1, now=0, verb=Verb.ALLOCATE).at == 0
+    later = SearchVerb.ALLOCATE_ORELSE_RESERVE
+    assert matcher.match(one_core(10), 1, now=0, verb=SearchVerb.ALLOCATE).at == 0
     assert matcher.match(one_core(10), 2, now=0, verb=later).at == 10
     matcher.attach(node_document(matcher.graph, NodeFact("n1", "1", {"cpu": 1000})))
-    assert matcher.match(one_core(15), 3, now=0, verb=Verb.ALLOCATE).nodes() == ["n1"]
+    assert matcher.match(one_core(15), 3, now=0, verb=SearchVerb.ALLOCATE).nodes() == ["n1"]
     assert matcher.match(one_core(10), 4, now=0, verb=later).at == 15

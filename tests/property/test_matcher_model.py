@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fluxqueue.errors import FluxQueueError, InsufficientResources
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
 from fluxqueue.fluxion.ledger.vertices import VertexLedger
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
@@ -106,7 +106,7 @@ def fill(matcher: FluxionMatcher, data: st.DataObject, first: int, count: int) -
     pool = data.draw(st.lists(jobspecs(), min_size=1, max_size=3))
     booked = []
     for job in range(first, first + count):
-        verb = data.draw(st.sampled_from([Verb.ALLOCATE, Verb.ALLOCATE_ORELSE_RESERVE]))
+        verb = data.draw(st.sampled_from([SearchVerb.ALLOCATE, SearchVerb.ALLOCATE_ORELSE_RESERVE]))
         try:
             matcher.match(data.draw(st.sampled_from(pool)), job, verb=verb)
         except FluxQueueError:
@@ -290,10 +290,10 @@ def test_reservation_is_the_earliest_start(graph: ResourceGraph, data: st.DataOb
     fill(matcher, data, 1, 8)
     jobspec = data.draw(core_slots())
     try:
-        found = matcher.match(jobspec, 500, verb=Verb.WITHOUT_ALLOCATING_FUTURE)
+        found = matcher.match(jobspec, 500, verb=SearchVerb.WITHOUT_ALLOCATING_FUTURE)
     except FluxQueueError:
         return
     assert found is not None
     for now in range(found.at):
         with pytest.raises(InsufficientResources):
-            matcher.match(jobspec, 501, now=now, verb=Verb.WITHOUT_ALLOCATING)
+            matcher.match(jobspec, 501, now=now, verb=SearchVerb.WITHOUT_ALLOCATING)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.fluxion.formats.writers import write
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.model.store import ResourceGraph
@@ -27,16 +27,16 @@ from tests.property.graph_strategies import (
 )
 
 VERBS = [
-    Verb.ALLOCATE,
-    Verb.ALLOCATE,
-    Verb.ALLOCATE_ORELSE_RESERVE,
-    Verb.ALLOCATE_WITH_SATISFIABILITY,
-    Verb.WITHOUT_ALLOCATING,
-    Verb.SATISFIABILITY,
+    SearchVerb.ALLOCATE,
+    SearchVerb.ALLOCATE,
+    SearchVerb.ALLOCATE_ORELSE_RESERVE,
+    SearchVerb.ALLOCATE_WITH_SATISFIABILITY,
+    SearchVerb.WITHOUT_ALLOCATING,
+    SearchVerb.SATISFIABILITY,
 ]
 
 
-def answer(matcher: FluxionMatcher, jobspec: Jobspec, job: int, now: int, verb: Verb) -> str:
+def answer(matcher: FluxionMatcher, jobspec: Jobspec, job: int, now: int, verb: SearchVerb) -> str:
     """What a match gave, as text that can be compared."""
     try:
         found = matcher.match(jobspec, job, now=now, verb=verb)

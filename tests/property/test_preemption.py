@@ -16,11 +16,11 @@ from fluxqueue.graph.match.shares.relief import Relief
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules
-from fluxqueue.scheduler.preemption import Candidate, Head, make_way
+from fluxqueue.scheduler.preemption import Head, PreemptionCandidate, make_way
 from fluxqueue.scheduler.victims import SHRINK_MAX, TRIES_MAX, fewest
+from fluxqueue.simulation.arrivals import node_faults
 from fluxqueue.simulation.engine import Engine
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
-from fluxqueue.simulation.workloads import node_faults
 from tests.property.test_simulation import check_rooms
 
 NODES, CORES = 4, 4
@@ -32,7 +32,7 @@ OWN = frozenset({DEFAULT_QUEUE})
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[Matcher, list[Candidate], Jobspec]:
+def scenes(draw: st.DrawFn) -> tuple[Matcher, list[PreemptionCandidate], Jobspec]:
     """A full or half-full cluster of jobs of all sizes, and a request."""
     matcher = Matcher(ShareLedger(), draw(st.sampled_from(("lonode", "first", "low"))))
     for fact in uniform_cluster(NODES, CORES, rack_size=2):
@@ -54,7 +54,9 @@ def scenes(draw: st.DrawFn) -> tuple[Matcher, list[Candidate], Jobspec]:
             continue
         matcher.allocate(str(number), placed)
         candidates.append(
-            Candidate(str(number), number, DEFAULT_QUEUE, draw(st.integers(0, 2)), started)
+            PreemptionCandidate(
+                str(number), number, DEFAULT_QUEUE, draw(st.integers(0, 2)), started
+            )
         )
     request = cores_request(
         draw(st.integers(1, NODES * CORES)),
@@ -77,7 +79,7 @@ def _fits(matcher: Matcher, request: Jobspec, uids: tuple[str, ...]) -> bool:
 @settings(max_examples=300, deadline=None)
 @given(scene=scenes(), standing=st.integers(0, 3), min_runtime_s=st.integers(0, 5))
 def test_it_is_the_fewest_and_the_youngest(
-    scene: tuple[Matcher, list[Candidate], Jobspec], standing: int, min_runtime_s: int
+    scene: tuple[Matcher, list[PreemptionCandidate], Jobspec], standing: int, min_runtime_s: int
 ) -> None:
     """As by trying out all sets: none where none is enough, and else the smallest, of the smallest
     that whose oldest is the youngest. The matcher is as it was."""

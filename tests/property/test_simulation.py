@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.simulation.engine import Engine, Record, simulate
+from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
+from fluxqueue.simulation.engine import Engine, RunRecord, simulate
+from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
-from fluxqueue.simulation.metrics import figures
-from fluxqueue.simulation.workloads import WorkloadShape, node_faults, synthetic
 
 NODES, CORES = 4, 4
 
@@ -163,7 +163,7 @@ def test_conservative_never_delays_anyone_promised(seed: int) -> None:
     assert result.promises_kept == result.promised
 
 
-def _essence(records: list[Record]) -> list[object]:
+def _essence(records: list[RunRecord]) -> list[object]:
     return [(one.job.number, one.started_s, one.ended_s, one.spans) for one in records]
 
 

@@ -27,7 +27,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy, Operator, Taint, Toleration
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.match.matcher import Matcher, Verbs
+from fluxqueue.graph.match.matcher import Matcher, MatcherVerbs
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
@@ -78,7 +78,7 @@ class Both:
             return self.ask(lambda matcher: matcher.match_later(asked, now))
         return found
 
-    def ask(self, question: Callable[[Verbs], Placement]) -> Pair | None:
+    def ask(self, question: Callable[[MatcherVerbs], Placement]) -> Pair | None:
         """The answer of each to one question, which is the same."""
         try:
             ours = question(self.table)

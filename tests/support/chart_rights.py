@@ -23,7 +23,7 @@ from fluxqueue.kube.resources import (
     ROLE_BINDINGS,
     ROLES,
     SERVICE_ACCOUNTS,
-    Resource,
+    ApiResource,
 )
 from tests.chart.rendering import Document, render
 from tests.support.control_plane import ControlPlane, Options, gang_scheduling
@@ -44,8 +44,8 @@ _KINDS = {
         ROLES,
         ROLE_BINDINGS,
         MUTATING_WEBHOOKS,
-        Resource(*_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
-        Resource(
+        ApiResource(*_ADMISSION, "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
+        ApiResource(
             *_ADMISSION,
             "validatingadmissionpolicybindings",
             "ValidatingAdmissionPolicyBinding",

@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable
 
 from fluxqueue.db import retention
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.drift_repair import drift
-from fluxqueue.db.life.fair_shares import read_shares
-from fluxqueue.db.life.observations import read_known
-from fluxqueue.db.life.outlook import read_promises, read_told
-from fluxqueue.db.life.owed import sweep
-from fluxqueue.db.life.present import read_present, read_uids
-from fluxqueue.db.life.queues import read_figures
-from fluxqueue.db.life.steering import hold
 from fluxqueue.db.reading import accounting
 from fluxqueue.db.reading.fluxjobs import living
 from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.db.reading.snapshot import read_rows
+from fluxqueue.db.store.drift_repair import drift
+from fluxqueue.db.store.fair_shares import read_shares
+from fluxqueue.db.store.observations import read_known
+from fluxqueue.db.store.outlook import read_promises, read_told
+from fluxqueue.db.store.pending_actions import sweep
+from fluxqueue.db.store.queues import read_figures
+from fluxqueue.db.store.resync_rows import read_present, read_uids
+from fluxqueue.db.store.steering import hold
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
@@ -49,9 +49,9 @@ async def _one_life(rows: Rows) -> None:
             if phase == "Running"
             else workload("new", pods=(pod("p", phase, is_gated=is_gated),))
         )
-        await rows.settle("new")
+        await rows.reconcile("new")
     await rows.see(workload("new", wanted=0, result="Completed"))
-    await rows.settle("new")
+    await rows.reconcile("new")
     await rows.see(workload("new", wanted=0, result="Completed", is_gone=True))
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 
-from fluxqueue.db.life.desired_state import Wanted
-from fluxqueue.db.life.settling import Ungate
+from fluxqueue.db.store.desired_state import DesiredState
+from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
@@ -409,7 +409,7 @@ class World:
 
     # --- what fluxqueue does to it -----------------------------------------------------------
 
-    def make(self, wanted: Wanted) -> Job | None:
+    def make(self, wanted: DesiredState) -> Job | None:
         """Our release: the Job is made what the row wants; gives it, if it could be.
 
         A repeat changes nothing.

@@ -12,9 +12,9 @@ from typing import Any, cast
 from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.decisions import load_graph
-from fluxqueue.db.life.observations import save_nodes, save_workloads
-from fluxqueue.db.life.settling import UNDER_WAY, Ungate, settle
+from fluxqueue.db.store.decisions import load_graph
+from fluxqueue.db.store.observations import save_nodes, save_workloads
+from fluxqueue.db.store.reconciling import UNDER_WAY, Ungate, reconcile
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact
@@ -149,10 +149,10 @@ class Rows:
         self.term = await leadership.seize(self.database, ROLE, f"matcher-{self.term}")
         self.matcher = CycleRunner(self.context(), self.term)
 
-    async def settle(self, *uids: str) -> list[Ungate]:
+    async def reconcile(self, *uids: str) -> list[Ungate]:
         """Settle workloads; the pods that are to be let go."""
         async with self.database.begin() as tx:
-            return (await settle(tx, uids)).ungates
+            return (await reconcile(tx, uids)).ungates
 
     async def take_senders_for_dead(self) -> None:
         """Let the time pass in which pods are left to those who were about to let them go."""

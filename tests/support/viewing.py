@@ -20,7 +20,7 @@ import orjson
 
 from fluxqueue import certs
 from fluxqueue.clock import Clock, SystemClock
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.kube.transport import Reply
@@ -135,7 +135,7 @@ async def viewing(
         api = RightsByTable(cluster)
         config = ViewConfig(files.folder, host="127.0.0.1", port=0)
         async with (
-            Reader(replace(settings_for(database_url), **settings), role="view") as reader,
+            DatabaseReader(replace(settings_for(database_url), **settings), role="view") as reader,
             KubeClient(config_of(cluster), transport=api) as client,
             ViewServer(config, reader, client, clock or SystemClock()) as server,
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,

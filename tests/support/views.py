@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.checking.view import Cluster, View
+from fluxqueue.checking.view import CheckedCluster, CheckView
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow, Rows, SlotRow, UsageRow
 from tests.support.workloads import batch_job
 
@@ -29,13 +29,13 @@ class Scenery:
     fluxjobs: list[Obj] = field(default_factory=list)
     rows: dict[str, list[Any]] = field(default_factory=dict)
 
-    def view(self, *, unseen_s: int = 300) -> View:
+    def view(self, *, unseen_s: int = 300) -> CheckView:
         """Both sides, indexed."""
-        cluster = Cluster(
+        cluster = CheckedCluster(
             *(tuple(kind) for kind in (self.jobs, self.pods, self.nodes, self.fluxjobs))
         )
         rows = Rows(now_s=NOW_S, **{name: tuple(rows) for name, rows in self.rows.items()})
-        return View(cluster, rows, NOW_S, unseen_s=unseen_s, default_cpu_m=1000)
+        return CheckView(cluster, rows, NOW_S, unseen_s=unseen_s, default_cpu_m=1000)
 
 
 def healthy() -> Scenery:

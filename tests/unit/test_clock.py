@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fluxqueue.clock import Lately, ManualClock, Pace, Rest, SystemClock
+from fluxqueue.clock import BatchPacer, Lately, ManualClock, Rest, SystemClock
 
 
 async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() -> None:
@@ -39,15 +39,15 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
 @pytest.mark.parametrize(
     ("is_awaited", "size", "delay_s", "in_a_row", "rest"),
     [
-        (True, 1, 0.001, 22, Pace.AWAITED),
-        (True, 100, 0.005, 22, Pace.AWAITED),
-        (True, 1, 0.02, 7, Pace.AWAITED._replace(each_s=Pace.AWAITED_DELAYS * 0.02)),
-        (True, 100, 1.0, 5, Pace.AWAITED._replace(each_s=Pace.CALM.each_s)),
-        (False, 1, 1.0, 5, Pace.CALM),
-        (False, 10, 1.0, 3, Pace.CALM._replace(each_s=10 * Pace.PIECE_S)),
-        (False, 100, 1.0, 2, Pace.CALM._replace(each_s=Pace.CALM_MAX_S)),
-        (False, 1, 0.005, 10, Pace.CALM._replace(each_s=Pace.DELAYS * 0.005)),
-        (False, 100, 0.03, 3, Pace.CALM._replace(each_s=Pace.DELAYS * 0.03)),
+        (True, 1, 0.001, 22, BatchPacer.AWAITED),
+        (True, 100, 0.005, 22, BatchPacer.AWAITED),
+        (True, 1, 0.02, 7, BatchPacer.AWAITED._replace(each_s=BatchPacer.AWAITED_DELAYS * 0.02)),
+        (True, 100, 1.0, 5, BatchPacer.AWAITED._replace(each_s=BatchPacer.CALM.each_s)),
+        (False, 1, 1.0, 5, BatchPacer.CALM),
+        (False, 10, 1.0, 3, BatchPacer.CALM._replace(each_s=10 * BatchPacer.PIECE_S)),
+        (False, 100, 1.0, 2, BatchPacer.CALM._replace(each_s=BatchPacer.CALM_MAX_S)),
+        (False, 1, 0.005, 10, BatchPacer.CALM._replace(each_s=BatchPacer.DELAYS * 0.005)),
+        (False, 100, 0.03, 3, BatchPacer.CALM._replace(each_s=BatchPacer.DELAYS * 0.03)),
     ],
 )
 async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
@@ -57,7 +57,7 @@ async def test_after_much_work_there_is_rest_in_times_of_what_it_took(
     but for as long only as the API server is slow to answer; who has little to do waits for
     nothing."""
     clock = ManualClock()
-    pace = Pace(clock, lambda: delay_s)
+    pace = BatchPacer(clock, lambda: delay_s)
     pace.is_awaited, pace.size = is_awaited, size
 
     async def turn(took_s: float) -> float:
@@ -87,7 +87,7 @@ async def test_who_waits_for_room_never_waits_longer_than_where_nobody_does(
 
     async def thousand(*, is_awaited: bool) -> float:
         clock = ManualClock()
-        pace = Pace(clock, lambda: delay_s)
+        pace = BatchPacer(clock, lambda: delay_s)
         pace.is_awaited, pace.size = is_awaited, size
         for _ in range(1000):
             await pace.rest()

@@ -36,7 +36,7 @@ _DENIED = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterAccess:
     """An open connection. ``namespace`` None means all namespaces."""
 
     client: KubeClient
@@ -59,7 +59,7 @@ class Access:
     namespace: str = ""
     is_everywhere: bool = False
 
-    def run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    def run(self, work: Callable[[ClusterAccess], Awaitable[T]]) -> T:
         """Run ``work`` on the cluster. A refusal is printed and ends the command with code 1."""
         try:
             return asyncio.run(self._run(work))
@@ -68,7 +68,7 @@ class Access:
         except KeyboardInterrupt:
             raise typer.Exit(INTERRUPTED) from None
 
-    async def _run(self, work: Callable[[Cluster], Awaitable[T]]) -> T:
+    async def _run(self, work: Callable[[ClusterAccess], Awaitable[T]]) -> T:
         from fluxqueue.kube.client import KubeClient
         from fluxqueue.kube.config import load_config
 
@@ -77,7 +77,7 @@ class Access:
         async with KubeClient(config, timeout_s=TIMEOUT_S) as client:
             acting = client.acting_as(self.impersonate) if self.impersonate else client
             where = None if self.is_everywhere else self.namespace or config.namespace
-            return await work(Cluster(acting, where, self.impersonate))
+            return await work(ClusterAccess(acting, where, self.impersonate))
 
 
 def refuse(error: ApiError) -> NoReturn:

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from fluxqueue.cli.user import printing
-from fluxqueue.cli.user.access import REFUSED, Access, Cluster, with_access
+from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
 from fluxqueue.cli.user.view import Token, ViewUrl, open_view
 from fluxqueue.errors import InvalidInput
@@ -126,7 +126,7 @@ def history(
     """
     printer = make_printer(output, LINE)
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: ClusterAccess) -> int:
         query = {"namespace": cluster.one_namespace, "job": name}
         return await _print(cluster, "/history", query, printer, view, token)
 
@@ -182,7 +182,7 @@ def acct(
     columns = {**{g.upper(): _text(g) for g in groups}, **SUM} if is_sum else RUN
     printer = make_printer(output, columns, None if is_sum else SHORT_RUN)
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: ClusterAccess) -> int:
         query = {"namespace": cluster.namespace or "", "job": name, "user": user, "queue": queue}
         query |= {"since": since, "until": until, "by": ",".join(groups) if is_sum else ""}
         path = "/accounting" if is_sum else "/history/runs" if name else "/accounting/runs"
@@ -204,7 +204,7 @@ def _must_be_known(count: int, name: str) -> None:
 
 
 async def _print(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     path: str,
     query: Mapping[str, str],
     printer: printing.Printer,
@@ -245,7 +245,7 @@ def make_printer(
         )
     names = short if short is not None and output == "table" else list(columns)
     readers = [columns[one] for one in names]
-    return printing.Columns(names, lambda item: tuple(read(item) for read in readers))
+    return printing.TextColumns(names, lambda item: tuple(read(item) for read in readers))
 
 
 class Items:

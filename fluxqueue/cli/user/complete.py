@@ -19,7 +19,7 @@ import typer
 from fluxqueue.errors import FluxQueueError
 
 if TYPE_CHECKING:
-    from fluxqueue.kube.resources import Resource
+    from fluxqueue.kube.resources import ApiResource
 
 PATIENCE_S = 2.0
 """Seconds to wait for an answer."""
@@ -93,7 +93,7 @@ def complete_states(incomplete: str) -> Offers:
 
 def _offer(
     context: typer.Context,
-    resource: Resource,
+    resource: ApiResource,
     read: Callable[[Item], tuple[str, str]],
     incomplete: str,
     typed: Set[str] = frozenset(),
@@ -115,7 +115,7 @@ def _offer(
 
 
 async def _read(
-    params: dict[str, Any], resource: Resource, offer: Callable[[Item], tuple[str, str] | None]
+    params: dict[str, Any], resource: ApiResource, offer: Callable[[Item], tuple[str, str] | None]
 ) -> tuple[Offers, bool]:
     """Return offers from as many pages as time allows, and whether there may be more."""
     from fluxqueue.kube.client import KubeClient

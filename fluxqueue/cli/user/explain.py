@@ -24,7 +24,7 @@ from fluxqueue.cli.user.access import (
     NOT_YET,
     REFUSED,
     Access,
-    Cluster,
+    ClusterAccess,
     with_access,
 )
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
@@ -93,7 +93,7 @@ def explain(
     changes = _changes(size, time, queue, priority, within, request or [])
     asked = read_file(file) if file else {}
 
-    async def work(cluster: Cluster) -> Object:
+    async def work(cluster: ClusterAccess) -> Object:
         from fluxqueue.cli.user.fluxjobs import find
 
         spec = dict(asked)
@@ -191,7 +191,7 @@ def _name_in(asked: Object) -> str:
     return str(((asked.get("manifest") or {}).get("metadata") or {}).get("name") or "it")
 
 
-async def ask(cluster: Cluster, spec: Object, limit_s: float) -> Object:
+async def ask(cluster: ClusterAccess, spec: Object, limit_s: float) -> Object:
     """Create a review, wait for its answer, and delete it.
 
     Raises
@@ -307,15 +307,15 @@ def _when(status: Object, answered_s: int) -> str:
 
 
 def _tables(status: Object) -> None:
-    from fluxqueue.cli.user.printing import Table
+    from fluxqueue.cli.user.printing import TextTable
     from fluxqueue.clock import from_rfc3339
 
     for kind in status.get("kinds") or ():
         typer.echo("")
-        Table(("NODES WITH", "IN ALL", "NOW")).write(_checks(kind))
+        TextTable(("NODES WITH", "IN ALL", "NOW")).write(_checks(kind))
     if levels := status.get("levels"):
         typer.echo("")
-        Table(("LEVEL", "NEEDED", "OF", "COULD", "CAN NOW", "EACH WITH")).write(
+        TextTable(("LEVEL", "NEEDED", "OF", "COULD", "CAN NOW", "EACH WITH")).write(
             [
                 (
                     one["level"],
@@ -330,7 +330,7 @@ def _tables(status: Object) -> None:
         )
     if blockers := status.get("blockers"):
         typer.echo("")
-        Table(("IN THE WAY", "JOBID", "NAMESPACE", "STATE", "NODES", "UNTIL")).write(
+        TextTable(("IN THE WAY", "JOBID", "NAMESPACE", "STATE", "NODES", "UNTIL")).write(
             [
                 (
                     one["name"],
@@ -348,7 +348,7 @@ def _tables(status: Object) -> None:
     if variants := status.get("variants"):
         typer.echo("")
         answered_s = from_rfc3339(status["answeredAt"])
-        Table(("EARLIER", "START")).write(
+        TextTable(("EARLIER", "START")).write(
             [(one["text"], _when(one, answered_s).removeprefix("later, ")) for one in variants]
         )
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.user import printing
-from fluxqueue.cli.user.access import REFUSED, Access, Cluster, with_access
+from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
 from fluxqueue.errors import Gone, InvalidInput
 
@@ -103,12 +103,12 @@ def jobs(
     order = parse_order(sort or "turn")
     printer = make_printer(output, access.is_everywhere, watch)
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: ClusterAccess) -> None:
         from fluxqueue.cli.user.fluxjobs import check_namespace
         from fluxqueue.cli.user.narrowed import Narrowed
 
         source = Narrowed(cluster.client, cluster.namespace, user)
-        view = _View(source, printer, narrow, wanted, limit)
+        view = _JobsView(source, printer, narrow, wanted, limit)
         if not sort:
             await view.by_turn()
         elif sort == "name":
@@ -134,7 +134,7 @@ def jobs(
 
 
 @dataclass(slots=True)
-class _View:
+class _JobsView:
     """One list of FluxJobs, printed while it is read. ``count`` is the lines so far."""
 
     source: Narrowed
@@ -267,7 +267,7 @@ class _View:
 
 
 async def _follow(
-    cluster: Cluster, printer: printing.Printer, narrow: Narrow, version: str
+    cluster: ClusterAccess, printer: printing.Printer, narrow: Narrow, version: str
 ) -> None:
     """Print each FluxJob when its shown line changes, and once when it leaves the filter."""
     from fluxqueue.cli.user.fluxjobs import read_line
@@ -293,7 +293,7 @@ async def _follow(
             version = await _present_version(cluster)
 
 
-async def _present_version(cluster: Cluster) -> str:
+async def _present_version(cluster: ClusterAccess) -> str:
     from fluxqueue.kube.resources import FLUXJOBS
 
     async with aclosing(cluster.client.pages(FLUXJOBS, cluster.namespace, limit=1)) as pages:
@@ -313,7 +313,7 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
     word, _, custom = output.partition("=")
     if word == "custom" and custom:
         headers, cells = _custom(custom)
-        return printing.Columns(headers, cells)
+        return printing.TextColumns(headers, cells)
     if output == "json":
         return printing.Json(is_lines=watch)
     if output == "yaml":
@@ -326,7 +326,7 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
         )
     chosen = WIDE if output == "wide" else SHORT
     headers = [*(["NAMESPACE"] if is_everywhere else []), *chosen]
-    return printing.Columns(headers, _cells(headers))
+    return printing.TextColumns(headers, _cells(headers))
 
 
 def _cells(headers: Sequence[str]) -> Callable[[Mapping[str, Any]], printing.Cells]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.user import printing
-from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_nodes, complete_queues
 from fluxqueue.errors import InvalidInput
 
@@ -30,7 +30,7 @@ GIB = 1 << 30
 
 
 @dataclass
-class Use:
+class NodeUse:
     """Amounts in base units: capacity, our use, the use of unmanaged pods."""
 
     nodes: int = 0
@@ -50,7 +50,7 @@ class Use:
             name: has - min(has, self.others.get(name, 0)) for name, has in self.has.items()
         }
 
-    def add(self, more: Use) -> None:
+    def add(self, more: NodeUse) -> None:
         """Add the amounts of ``more``."""
         self.nodes += more.nodes
         for into, amounts in (
@@ -86,7 +86,7 @@ class NodeLine:
     path: tuple[str | None, ...]
     state: str
     why: str
-    use: Use
+    use: NodeUse
 
 
 def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> list[NodeLine]:
@@ -97,7 +97,7 @@ def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> lis
     lines = []
     for node in view.nodes:
         held = ours.get(node.name, {})
-        use = Use(1, dict(node.capacity), held, view.foreign.get(node.name, {}))
+        use = NodeUse(1, dict(node.capacity), held, view.foreign.get(node.name, {}))
         if node.name in whole:
             use.take_whole()
         state = _state(node, use)
@@ -146,7 +146,7 @@ def _is_exclusive(fluxjob: Mapping[str, Any]) -> bool:
         return False
 
 
-def _state(node: NodeFact, use: Use) -> str:
+def _state(node: NodeFact, use: NodeUse) -> str:
     if not node.is_up:
         return "down"
     if not node.is_schedulable:
@@ -210,10 +210,10 @@ def _print_nodes(lines: Sequence[NodeLine], levels: Levels, wide: bool) -> None:
         if wide:
             cells += [_gib(use.has.get("memory", 0)), str(use.free("pods")), line.why]
         rows.append(tuple(cells))
-    printing.Table(headers).write(rows)
+    printing.TextTable(headers).write(rows)
 
 
-def _cpu_cells(use: Use) -> list[str]:
+def _cpu_cells(use: NodeUse) -> list[str]:
     amounts = (use.has.get("cpu", 0), use.ours.get("cpu", 0), use.others.get("cpu", 0))
     return [_cores(amount) for amount in (*amounts, use.free("cpu"))]
 
@@ -241,10 +241,10 @@ def _node_json(line: NodeLine, levels: Levels) -> dict[str, Any]:
     }
 
 
-def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, Use]:
+def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, NodeUse]:
     from fluxqueue.fluxjob.levels import find_level
 
-    sums: dict[str, Use] = {}
+    sums: dict[str, NodeUse] = {}
     level = find_level(levels, by)
     if by != "state" and level is None:
         known = ", ".join(["state", *(one.name for one in levels)])
@@ -253,23 +253,23 @@ def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, Use
     for line in lines:
         place = "/".join(one or "-" for one in line.path[: depth + 1] if one or levels)
         place = "/".join(one for one in place.split("/") if one != "-") or "unknown"
-        sums.setdefault(line.state if level is None else place, Use()).add(line.use)
+        sums.setdefault(line.state if level is None else place, NodeUse()).add(line.use)
     return sums
 
 
-def _print_sums(sums: Mapping[str, Use], by: str, output: str) -> None:
+def _print_sums(sums: Mapping[str, NodeUse], by: str, output: str) -> None:
     if output == "json":
         found = [{"name": name, **use.to_json()} for name, use in sums.items()]
         typer.echo(json.dumps(found, indent=2))
         return
-    table = printing.Table([by.upper(), *SUMS])
+    table = printing.TextTable([by.upper(), *SUMS])
     table.write([(name, *_sum_cells(use)) for name, use in sums.items()])
 
 
 SUMS = ("NODES", "UP", "CPU", "OURS", "OTHERS", "FREE", "MEMORY-FREE")
 
 
-def _sum_cells(use: Use) -> list[str]:
+def _sum_cells(use: NodeUse) -> list[str]:
     up = use.nodes - sum(use.states.get(state, 0) for state in ("down", "drained", "draining"))
     return [str(use.nodes), str(up), *_cpu_cells(use), _gib(use.free("memory"))]
 
@@ -294,7 +294,7 @@ def tree(
         (label, *_sum_cells(branch.use), branch.state, _bar(branch.use))
         for label, branch in root.walk(depth or len(used) + 1)
     ]
-    printing.Table(["PLACE", *SUMS, "STATE", "CPU-USED"]).write(rows)
+    printing.TextTable(["PLACE", *SUMS, "STATE", "CPU-USED"]).write(rows)
 
 
 @dataclass
@@ -302,7 +302,7 @@ class Branch:
     """A place with everything below it. A node is a leaf."""
 
     name: str
-    use: Use = field(default_factory=Use)
+    use: NodeUse = field(default_factory=NodeUse)
     state: str = ""
     below: dict[str, Branch] = field(default_factory=dict)
 
@@ -330,7 +330,7 @@ class Branch:
         return {**found, **({"below": below} if below else {})}
 
 
-def _bar(use: Use) -> str:
+def _bar(use: NodeUse) -> str:
     width, has = 10, use.has.get("cpu", 0)
     if not has:
         return ""
@@ -352,7 +352,7 @@ def queues(
 
     _check_output(output)
 
-    async def read(cluster: Cluster) -> list[dict[str, Any]]:
+    async def read(cluster: ClusterAccess) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await cluster.client.list(FLUXQUEUES)).items
         return found
 
@@ -369,7 +369,7 @@ def queues(
     wide = output == "wide"
     headers = ["QUEUE", "POLICY", "TAKES", "STARTS", "PRIORITY", "PENDING", "RUNNING", "HELD"]
     headers += ["NEVER", "DURATION", "WEIGHT", "WHY"] if wide else ["NEVER"]
-    printing.Table(headers).write([_queue_cells(one, wide) for one in chosen])
+    printing.TextTable(headers).write([_queue_cells(one, wide) for one in chosen])
 
 
 def _queue_cells(queue: Mapping[str, Any], wide: bool) -> printing.Cells:
@@ -388,7 +388,7 @@ def _queue_cells(queue: Mapping[str, Any], wide: bool) -> printing.Cells:
     return tuple(cells)
 
 
-async def _read(cluster: Cluster) -> tuple[list[NodeLine], Levels]:
+async def _read(cluster: ClusterAccess) -> tuple[list[NodeLine], Levels]:
     from fluxqueue.cli.cluster_view import view_cluster
     from fluxqueue.kube.resources import NODES
     from fluxqueue.workload.labels import DRAIN_REASON
@@ -403,7 +403,7 @@ async def _read(cluster: Cluster) -> tuple[list[NodeLine], Levels]:
     return node_lines(view, levels, dict(why)), levels
 
 
-async def read_levels(cluster: Cluster) -> Levels:
+async def read_levels(cluster: ClusterAccess) -> Levels:
     """Return the levels that the cluster's FluxQueues show, or the defaults if none does."""
     from fluxqueue.errors import ApiError
     from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level

@@ -34,7 +34,7 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and not dull
 
 
-class Table:
+class TextTable:
     """Aligned columns. Widths are those of the first batch, and grow with later ones."""
 
     def __init__(self, headers: Sequence[str]) -> None:
@@ -82,11 +82,11 @@ class Printer(Protocol):
         ...
 
 
-class Columns:
+class TextColumns:
     """A table with cells made of objects."""
 
     def __init__(self, headers: Sequence[str], cells: Callable[[Mapping[str, Any]], Cells]) -> None:
-        self._table, self._cells = Table(headers), cells
+        self._table, self._cells = TextTable(headers), cells
 
     def prepare(self, item: Mapping[str, Any]) -> Cells:
         """Return the cells of an object."""

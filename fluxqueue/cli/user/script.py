@@ -1,7 +1,7 @@
-"""Read a batch script: its ``#FLUX:`` and ``#SBATCH`` lines as one ``Request``.
+"""Read a batch script: its ``#FLUX:`` and ``#SBATCH`` lines as one ``ScriptRequest``.
 
-Pure: text in, ``Request`` out. A directive without a meaning here (``--mail-user``) is listed in
-``Request.ignored``. A directive that is unknown or cannot be met is refused with its line.
+Pure: text in, ``ScriptRequest`` out. A directive without a meaning here (``--mail-user``) is listed
+in ``ScriptRequest.ignored``. A directive that is unknown or cannot be met is refused with its line.
 Flux's words are those of RFC 36 (``#FLUX: -N2``, ``# flux: --queue=batch``), Slurm's those of
 sbatch(1).
 """
@@ -24,7 +24,7 @@ _BY_E = frozenset({"perl", "ruby", "node"})
 
 
 @dataclass(frozen=True)
-class Request:
+class ScriptRequest:
     """What to submit. Empty fields are left to the cluster."""
 
     name: str = ""
@@ -78,7 +78,7 @@ _SHORT = {
 }  # fmt: skip
 
 
-def read_script(text: str, name: str) -> Request:
+def read_script(text: str, name: str) -> ScriptRequest:
     """Read a script: its directives, and the command that runs it.
 
     Raises
@@ -92,7 +92,7 @@ def read_script(text: str, name: str) -> Request:
             where=name,
             hint="put it into an image or a ConfigMap",
         )
-    request = Request(command=interpreter(text, name))
+    request = ScriptRequest(command=interpreter(text, name))
     for number, line in enumerate(text.splitlines(), 1):
         found = _DIRECTIVE.match(line)
         if found:
@@ -127,7 +127,7 @@ def interpreter(text: str, name: str) -> tuple[str, ...]:
     )
 
 
-def _apply(request: Request, words: str, dialect: str, where: str) -> Request:
+def _apply(request: ScriptRequest, words: str, dialect: str, where: str) -> ScriptRequest:
     try:
         rest = shlex.split(words, comments=True)
     except ValueError as error:
@@ -162,7 +162,7 @@ def _next(words: list[str], dialect: str, where: str) -> tuple[str, str, list[st
     return option, value or "", rest
 
 
-def _set(request: Request, option: str, value: str, where: str) -> Request:
+def _set(request: ScriptRequest, option: str, value: str, where: str) -> ScriptRequest:
     if option in _IGNORED:
         return replace(request, ignored=(*request.ignored, f"--{option}"))
     if option in _FLAGS:
@@ -184,7 +184,7 @@ def _set(request: Request, option: str, value: str, where: str) -> Request:
     return replace(request, **{target: _value(option, target, value, request, where)})
 
 
-def _value(option: str, target: str, value: str, request: Request, where: str) -> Any:
+def _value(option: str, target: str, value: str, request: ScriptRequest, where: str) -> Any:
     if target == "tasks":
         return _number(value, where)
     if target == "gpus":

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fluxqueue.cli.user.access import REFUSED, Access, Cluster, sentence, with_access
+from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, sentence, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_nodes, complete_queues
 from fluxqueue.errors import ApiError, InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.kube.resources import Resource
+    from fluxqueue.kube.resources import ApiResource
 
 FIELD_MANAGER = "kubectl-fluxqueue"
 INT32 = range(-(2**31), 2**31)
@@ -35,11 +35,11 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="let the API server check it, and change nothing")
 ]
 Output = Annotated[str, typer.Option("--output", "-o", help="table (a sentence), json or name")]
-Write = Callable[[Cluster, Mapping[str, Any], bool], Awaitable[Any]]
+Write = Callable[[ClusterAccess, Mapping[str, Any], bool], Awaitable[Any]]
 
 
 def _patching(spec: Mapping[str, Any]) -> Write:
-    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         from fluxqueue.kube.resources import FLUXJOBS
 
         meta = fluxjob["metadata"]
@@ -60,7 +60,7 @@ def _patching(spec: Mapping[str, Any]) -> Write:
 def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
     """Keep waiting jobs from starting until they are released."""
 
-    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         if fluxjob["spec"].get("hold") and not _is_held(fluxjob):
             # It was released elsewhere since: only a change of the field has an effect.
             await _patching({"hold": None})(cluster, fluxjob, dry_run)
@@ -75,7 +75,7 @@ def release(
 ) -> None:
     """Return held jobs to their places in the queue."""
 
-    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         status = fluxjob.get("status") or {}
         holder = (status.get("operator") or {}).get("heldBy")
         if _is_held(fluxjob) and status.get("reason") != f"held by {holder}":
@@ -172,7 +172,7 @@ def move(
 def cancel(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
     """Delete jobs, waiting or running."""
 
-    async def write(cluster: Cluster, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
         from fluxqueue.kube.resources import FLUXJOBS
 
         meta = fluxjob["metadata"]
@@ -201,7 +201,7 @@ def _steer(
             hint="table, json or name",
         )
 
-    async def all_of_them(cluster: Cluster) -> list[dict[str, Any]]:
+    async def all_of_them(cluster: ClusterAccess) -> list[dict[str, Any]]:
         return [await _one(cluster, name, write, what, dry_run) for name in names]
 
     outcomes = access.run(all_of_them)
@@ -223,7 +223,7 @@ def _numbered(outcome: Mapping[str, Any]) -> str:
 
 
 async def _one(
-    cluster: Cluster, reference: str, write: Write, what: str, dry_run: bool
+    cluster: ClusterAccess, reference: str, write: Write, what: str, dry_run: bool
 ) -> dict[str, Any]:
     from fluxqueue.cli.user.fluxjobs import find
 
@@ -282,7 +282,7 @@ def _cordon(
         "spec": {"unschedulable": True if is_on else None},
     }
 
-    async def all_of_them(cluster: Cluster) -> list[str]:
+    async def all_of_them(cluster: ClusterAccess) -> list[str]:
         return [await _patch(cluster, NODES, name, patch, dry_run) for name in nodes]
 
     refusals = access.run(all_of_them)
@@ -294,7 +294,11 @@ def _cordon(
 
 
 async def _patch(
-    cluster: Cluster, resource: Resource, name: str, patch: Mapping[str, Any], dry_run: bool
+    cluster: ClusterAccess,
+    resource: ApiResource,
+    name: str,
+    patch: Mapping[str, Any],
+    dry_run: bool,
 ) -> str:
     """Patch one object. Return an empty text, or the refusal."""
     try:

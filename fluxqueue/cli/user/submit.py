@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, Cluster, with_access
+from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
 from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.script import Request
+    from fluxqueue.cli.user.script import ScriptRequest
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
@@ -101,7 +101,7 @@ def submit(
     if request.ignored:
         typer.echo(f"ignored: {', '.join(request.ignored)}", err=True)
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: ClusterAccess) -> int:
         return await _submit(
             cluster,
             manifest,
@@ -116,7 +116,7 @@ def submit(
         raise typer.Exit(code)
 
 
-def read_command(words: list[str]) -> Request:
+def read_command(words: list[str]) -> ScriptRequest:
     """Return the request of a script (a file that begins with ``#!``), or of a command.
 
     Raises
@@ -124,7 +124,7 @@ def read_command(words: list[str]) -> Request:
     InvalidInput
         A script does not exist or cannot be used, or there is no command.
     """
-    from fluxqueue.cli.user.script import Request, read_script
+    from fluxqueue.cli.user.script import ScriptRequest, read_script
 
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
@@ -137,7 +137,7 @@ def read_command(words: list[str]) -> Request:
         )
     if not file.is_file():
         stem = _name_of(words[0])
-        return Request(command=tuple(words), name=stem)
+        return ScriptRequest(command=tuple(words), name=stem)
     try:
         text = file.read_text(encoding="utf-8")
     except OSError as error:
@@ -159,7 +159,7 @@ def _name_of(word: str) -> str:
     return f"{base.rstrip('-')}-{secrets.token_hex(3)}"
 
 
-def job_manifest(request: Request) -> dict[str, Any]:
+def job_manifest(request: ScriptRequest) -> dict[str, Any]:
     """Return the Job for ``request``.
 
     Raises
@@ -206,7 +206,7 @@ def job_manifest(request: Request) -> dict[str, Any]:
     }
 
 
-def _container(request: Request) -> dict[str, Any]:
+def _container(request: ScriptRequest) -> dict[str, Any]:
     resources = {"cpu": request.cpus, "memory": request.memory}
     requests = {key: one for key, one in resources.items() if one}
     limits = {GPU: str(request.gpus)} if request.gpus else {}
@@ -226,7 +226,7 @@ def _container(request: Request) -> dict[str, Any]:
 
 
 async def _submit(
-    cluster: Cluster,
+    cluster: ClusterAccess,
     manifest: dict[str, Any],
     output: str,
     *,
@@ -255,7 +255,7 @@ async def _submit(
         return NOT_YET
 
 
-async def _explain(cluster: Cluster, manifest: dict[str, Any]) -> None:
+async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
     """Print when it would start. Users without the right to ask still see the dry run."""
     from fluxqueue.cli.user.access import sentence
     from fluxqueue.cli.user.explain import ask, tell
@@ -292,7 +292,7 @@ def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
         typer.echo(f"{name}: submitted{' (dry run)' if dry_run else ''}")
 
 
-async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) -> int:
+async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bool) -> int:
     """Print each change of state on standard error, and the logs on standard output."""
     from fluxqueue.cli.user.waiting import until_state
     from fluxqueue.fluxjob.states import FluxJobState
@@ -310,7 +310,7 @@ async def _until_ended(cluster: Cluster, job: dict[str, Any], attaches: bool) ->
     return code
 
 
-async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | None:
+async def _appears(cluster: ClusterAccess, job: dict[str, Any]) -> dict[str, Any] | None:
     """Return the FluxJob of the Job, or None with a message if the controller makes none."""
     from fluxqueue.kube.resources import FLUXJOBS
     from fluxqueue.workload.fluxjob_name import name_for
@@ -335,7 +335,7 @@ async def _appears(cluster: Cluster, job: dict[str, Any]) -> dict[str, Any] | No
         return None
 
 
-async def _attach(cluster: Cluster, job: dict[str, Any]) -> None:
+async def _attach(cluster: ClusterAccess, job: dict[str, Any]) -> None:
     """Print the logs of each pod as they come. With several pods each line has a prefix."""
     from fluxqueue.kube.resources import JOBS, PODS
 
@@ -364,7 +364,7 @@ async def _attach(cluster: Cluster, job: dict[str, Any]) -> None:
     await asyncio.gather(*running.values())
 
 
-async def _print_logs(cluster: Cluster, pod: dict[str, Any], is_many: bool) -> None:
+async def _print_logs(cluster: ClusterAccess, pod: dict[str, Any], is_many: bool) -> None:
     from fluxqueue.kube.resources import PODS
     from fluxqueue.workload.labels import COMPLETION_INDEX
 

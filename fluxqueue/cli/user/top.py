@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.user import jobs, printing
-from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
 from fluxqueue.errors import ApiUnavailable, Gone, InvalidInput
 
@@ -87,7 +87,7 @@ def top(
         is_backwards=sort.startswith("-"),
     )
 
-    async def work(cluster: Cluster) -> None:
+    async def work(cluster: ClusterAccess) -> None:
         board.where = cluster.namespace or "all namespaces"
         await _Top(cluster, board).run()
 
@@ -225,7 +225,7 @@ def page_of(height: int) -> int:
 class _Top:
     """A board that is updated and drawn until a key ends it."""
 
-    def __init__(self, cluster: Cluster, board: Board) -> None:
+    def __init__(self, cluster: ClusterAccess, board: Board) -> None:
         from rich.console import Console
 
         self._cluster, self._board = cluster, board
@@ -353,10 +353,10 @@ def _keys(press: Callable[[bytes], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _resizes(heed: Callable[[], None]) -> Iterator[None]:
-    """Call ``heed`` when the terminal changes its size."""
+def _resizes(apply_spec_changes: Callable[[], None]) -> Iterator[None]:
+    """Call ``apply_spec_changes`` when the terminal changes its size."""
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGWINCH, heed)
+    loop.add_signal_handler(signal.SIGWINCH, apply_spec_changes)
     try:
         yield
     finally:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fluxqueue import __version__
-from fluxqueue.cli.user.access import Access, Cluster, with_access
+from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
 from fluxqueue.errors import InvalidInput
 
 
@@ -33,7 +33,7 @@ def version(
         typer.echo(f"{name}: {value}")
 
 
-async def _ask(cluster: Cluster) -> dict[str, str]:
+async def _ask(cluster: ClusterAccess) -> dict[str, str]:
     from fluxqueue.errors import NotFound
     from fluxqueue.kube.resources import FLUXJOBS
 

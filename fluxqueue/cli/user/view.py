@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from fluxqueue.cli.user.access import Cluster
+from fluxqueue.cli.user.access import ClusterAccess
 from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class NoView(ApiError):
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewClient:
     """An open connection to a view server."""
 
     client: KubeClient
@@ -120,7 +120,7 @@ def _check_url(url: str) -> None:
 
 
 @asynccontextmanager
-async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[View]:
+async def open_view(cluster: ClusterAccess, url: str, token: str) -> AsyncIterator[ViewClient]:
     """Open the view server of a cluster, or the one at ``url``.
 
     Raises
@@ -148,10 +148,10 @@ async def open_view(cluster: Cluster, url: str, token: str) -> AsyncIterator[Vie
         is_told = place.get("ca.crt") or None
         config = ClusterConfig(server=own.rstrip("/"), ca_pem=is_told, authorization=lambda: bearer)
         async with KubeClient(config) as client:
-            yield View(client, ROOT)
+            yield ViewClient(client, ROOT)
         return
     where = f"/api/v1/namespaces/{place['namespace']}/services/{place['service']}/proxy"
-    yield View(cluster.client.sending({PROXIED: bearer}), where + ROOT)
+    yield ViewClient(cluster.client.sending({PROXIED: bearer}), where + ROOT)
 
 
 async def _own_token(client: KubeClient) -> str:

@@ -14,7 +14,7 @@ from fluxqueue.cli.user.access import (
     NEVER,
     NOT_YET,
     Access,
-    Cluster,
+    ClusterAccess,
     with_access,
 )
 from fluxqueue.cli.user.complete import complete_jobs, complete_states
@@ -56,11 +56,11 @@ def wait(
     wanted = parse_states(until, "--for")
     limit = float(parse_duration(timeout, "--timeout")) if timeout else None
 
-    async def one(cluster: Cluster, name: str) -> int:
+    async def one(cluster: ClusterAccess, name: str) -> int:
         fluxjob = await find(cluster.client, cluster.one_namespace, name)
         return await until_state(cluster, fluxjob, wanted, None if quiet else typer.echo)
 
-    async def work(cluster: Cluster) -> int:
+    async def work(cluster: ClusterAccess) -> int:
         try:
             async with asyncio.timeout(limit):
                 return max(await asyncio.gather(*(one(cluster, name) for name in names)))
@@ -73,7 +73,7 @@ def wait(
 
 
 async def until_state(
-    cluster: Cluster, fluxjob: Mapping[str, Any], wanted: frozenset[str], tell: Any = None
+    cluster: ClusterAccess, fluxjob: Mapping[str, Any], wanted: frozenset[str], tell: Any = None
 ) -> int:
     """Follow one FluxJob until it is in one of ``wanted`` (0) or never will be (4).
 
@@ -99,7 +99,7 @@ async def until_state(
     return NEVER
 
 
-async def _states(cluster: Cluster, fluxjob: Mapping[str, Any]) -> Any:
+async def _states(cluster: ClusterAccess, fluxjob: Mapping[str, Any]) -> Any:
     """Yield the FluxJob now and after each change, then None if it is gone or replaced."""
     from fluxqueue.kube.resources import FLUXJOBS
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.seen import trim_job
+from fluxqueue.controller.observing.read_workload import trim_job
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind

@@ -30,7 +30,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared
 from fluxqueue.controller.observing.workloads import LEFT_MAX
-from fluxqueue.db.life.observations import KnownGroup
+from fluxqueue.db.store.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
@@ -486,12 +486,12 @@ async def list_groups(client: KubeClient) -> list[KnownGroup]:
         They cannot be listed.
     """
     found, _ = await client.collect(
-        FLUXJOBS, keep=_published_safely, label_selector=f"{labels.WITHOUT_OBJECT}=true"
+        FLUXJOBS, keep=_read_status_safely, label_selector=f"{labels.WITHOUT_OBJECT}=true"
     )
     return sorted((one for one in found if one is not None), key=lambda one: one.created)
 
 
-def _published_safely(fluxjob: Object) -> KnownGroup | None:
+def _read_status_safely(fluxjob: Object) -> KnownGroup | None:
     try:
         return _published(fluxjob)
     except Exception as error:  # noqa: BLE001  one FluxJob must not hide the groups of all others

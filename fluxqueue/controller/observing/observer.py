@@ -16,19 +16,19 @@ from collections.abc import Set as AbstractSet
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.comparing import Comparing
-from fluxqueue.controller.observing.marking import Marking
-from fluxqueue.controller.observing.marks import Marks
-from fluxqueue.controller.observing.recalling import recall
-from fluxqueue.controller.observing.seen import Reader
-from fluxqueue.controller.observing.troubles import Troubles
+from fluxqueue.controller.observing.dirty_set import DirtySet
+from fluxqueue.controller.observing.event_router import EventRouter
+from fluxqueue.controller.observing.flusher import Flusher
+from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
+from fluxqueue.controller.observing.last_readings import recall
+from fluxqueue.controller.observing.quarantine import Quarantine
+from fluxqueue.controller.observing.read_workload import WorkloadReader
+from fluxqueue.controller.observing.resync_schedule import ResyncSchedule
 from fluxqueue.controller.observing.watches import Watches
 from fluxqueue.controller.observing.workloads import Workloads
-from fluxqueue.controller.observing.wrapping import Wrapper
-from fluxqueue.controller.observing.writing import Writing
 from fluxqueue.controller.term import Term
-from fluxqueue.db.life.past import Past
 from fluxqueue.db.liveness import Liveness
+from fluxqueue.db.store.last_readings import Past
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
@@ -54,10 +54,10 @@ class Observer:
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
-        marks = Marks(clock)
+        marks = DirtySet(clock)
         self.workloads = Workloads()
-        self.troubles = Troubles(client, clock, term.begin_write)
-        self.wrapper = Wrapper(
+        self.troubles = Quarantine(client, clock, term.begin_write)
+        self.wrapper = FluxJobCreator(
             client,
             clock,
             site,
@@ -67,7 +67,7 @@ class Observer:
             on_made=self._on_made,
             recall=self._recall,
         )
-        self.marking = Marking(
+        self.marking = EventRouter(
             client,
             clock,
             owner_kinds,
@@ -85,10 +85,10 @@ class Observer:
             troubles=self.troubles,
             policy=settings.queue_policy,
         )
-        self.writing = Writing(
+        self.writing = Flusher(
             term,
             clock,
-            reader=Reader(site),
+            reader=WorkloadReader(site),
             marks=marks,
             workloads=self.workloads,
             watches=self.watches,
@@ -99,7 +99,7 @@ class Observer:
             recall=self._recall,
             delay_s=lambda: client.answer_times.delay_s,
         )
-        self.comparing = Comparing(
+        self.comparing = ResyncSchedule(
             term,
             client,
             settings,

@@ -18,7 +18,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds, size_of
 from fluxqueue.workload.pods import controller_owner
@@ -196,7 +196,7 @@ class Owners:
             return _Found(None)
         return _Found(controller_owner(obj), None if entry is None else size_of(entry, obj))
 
-    async def _resource(self, api_version: str, kind: str) -> Resource | None:
+    async def _resource(self, api_version: str, kind: str) -> ApiResource | None:
         """Return the resource of a kind by discovery, or None if it is no longer served."""
         group, _, version = api_version.rpartition("/")
         plurals = self._plurals.get(api_version, {})
@@ -212,7 +212,7 @@ class Owners:
         if kind not in plurals:
             return None
         plural, is_namespaced = plurals[kind]
-        return Resource(group, version, plural, kind, is_namespaced)
+        return ApiResource(group, version, plural, kind, is_namespaced)
 
 
 _REFERENCE = ("apiVersion", "kind", "name", "uid")

@@ -21,7 +21,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.objects import Object
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class PodGroups:
             # A defect in one definition must not end the observation of the others.
             logger.exception("kinds of groups not read; tried again")
 
-    async def _may_read(self, resource: Resource) -> bool:
+    async def _may_read(self, resource: ApiResource) -> bool:
         try:
             await self._client.request("GET", resource.path(), query={"limit": "1"})
         except ApiError:

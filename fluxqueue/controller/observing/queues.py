@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.troubles import said
-from fluxqueue.db.life.queues import QueueSeen
+from fluxqueue.controller.observing.quarantine import said
+from fluxqueue.db.store.queues import QueueSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.kube.client import KubeClient

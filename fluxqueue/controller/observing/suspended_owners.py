@@ -18,7 +18,7 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
-from fluxqueue.kube.resources import Resource
+from fluxqueue.kube.resources import ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
 from fluxqueue.workload.owner_kinds import OwnerKind
@@ -182,7 +182,7 @@ class SuspendedOwners:
                 await informer.stop()
                 informer.clear()
 
-    async def _may_read(self, resource: Resource) -> bool:
+    async def _may_read(self, resource: ApiResource) -> bool:
         try:
             await self._client.request("GET", resource.path(), query={"limit": "1"})
         except ApiError as error:

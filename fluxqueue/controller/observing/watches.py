@@ -14,20 +14,20 @@ from typing import TypeVar
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
-from fluxqueue.controller.observing.marking import Marking
+from fluxqueue.controller.observing.event_router import EventRouter
+from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
-from fluxqueue.controller.observing.seen import trim_pod
+from fluxqueue.controller.observing.read_workload import trim_pod
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
-from fluxqueue.controller.observing.troubles import NODE, PRIORITY_CLASS, Troubles
 from fluxqueue.controller.observing.zones import ZoneWatch
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import ChangeHandler, Informer, Transform
-from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, Resource
+from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.nodes import node_fact
+from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
 
 logger = logging.getLogger(__name__)
@@ -52,9 +52,9 @@ class Watches:
         client: KubeClient,
         clock: Clock,
         owner_kinds: OwnerKinds,
-        marking: Marking,
+        marking: EventRouter,
         *,
-        troubles: Troubles,
+        troubles: Quarantine,
         policy: str,
     ) -> None:
         self._client, self._clock, self._troubles = client, clock, troubles
@@ -85,7 +85,7 @@ class Watches:
 
     def _informer(
         self,
-        resource: Resource,
+        resource: ApiResource,
         on_change: ChangeHandler | None = None,
         transform: Transform | None = None,
     ) -> Informer:
@@ -98,7 +98,7 @@ class Watches:
             retry_cap_s=RETRY_MAX_S,
         )
 
-    def _on_trouble(self, resource: Resource, obj: Object, error: Exception | None) -> None:
+    def _on_trouble(self, resource: ApiResource, obj: Object, error: Exception | None) -> None:
         """Report that an object cannot be read, or that it can be read again."""
         self._troubles.tell_of(resource, obj, error)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.resources import NODE_TOPOLOGIES, Resource
+from fluxqueue.kube.resources import NODE_TOPOLOGIES, ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.workload.numa import read_zones
 
@@ -56,7 +56,7 @@ class ZoneWatch:
         except TimeoutError:
             logger.warning("no NUMA zones yet", extra={"action": "zones", "of": served.key})
 
-    async def _served(self) -> Resource | None:
+    async def _served(self) -> ApiResource | None:
         try:
             group = await self.client.request("GET", f"/apis/{NODE_TOPOLOGIES[0].group}")
         except NotFound:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.errors import InvalidInput
 
 Row = dict[str, Any]
@@ -65,7 +65,7 @@ class Period:
 
 
 async def use(
-    reader: Reader,
+    reader: DatabaseReader,
     period: Period,
     *,
     by: Sequence[str] = ("user", "queue", "namespace"),
@@ -102,7 +102,7 @@ def _quoted(name: str) -> str:
 
 
 async def latest_runs(
-    reader: Reader,
+    reader: DatabaseReader,
     period: Period,
     *,
     result: str | None,
@@ -128,7 +128,12 @@ async def latest_runs(
 
 
 async def runs(
-    reader: Reader, namespace: str, reference: str, *, limit: int | None = None, after: int = 0
+    reader: DatabaseReader,
+    namespace: str,
+    reference: str,
+    *,
+    limit: int | None = None,
+    after: int = 0,
 ) -> list[Row]:
     """The runs of the workloads that a name or jobid stands for, oldest first.
 
@@ -147,7 +152,12 @@ async def runs(
 
 
 async def history(
-    reader: Reader, namespace: str, reference: str, *, limit: int | None = None, after: int = 0
+    reader: DatabaseReader,
+    namespace: str,
+    reference: str,
+    *,
+    limit: int | None = None,
+    after: int = 0,
 ) -> list[Row]:
     """The audit trail of the workloads that a name or jobid stands for, oldest first.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 
 Row = dict[str, Any]
 
@@ -28,13 +28,13 @@ FROM history h JOIN fluxjobs f USING (uid)
 """
 
 
-async def last_line(reader: Reader) -> int:
+async def last_line(reader: DatabaseReader) -> int:
     """The highest number there is, 0 where there is none."""
     rows = await reader.fetch("SELECT coalesce(max(id), 0) AS id FROM history")
     return int(rows[0]["id"])
 
 
-async def lines_after(reader: Reader, after: int, *, limit: int = STEP) -> list[Row]:
+async def lines_after(reader: DatabaseReader, after: int, *, limit: int = STEP) -> list[Row]:
     """Lines behind a number, in their order."""
     return await reader.fetch(
         f"{_LINES} WHERE h.id > :after ORDER BY h.id LIMIT :limit", after=after, limit=limit
@@ -49,7 +49,7 @@ class Follower:
     after : the last line that is known.
     """
 
-    def __init__(self, reader: Reader, after: int) -> None:
+    def __init__(self, reader: DatabaseReader, after: int) -> None:
         self._reader, self._last = reader, after
         self._missed: dict[int, float] = {}
 

@@ -31,7 +31,7 @@ class FluxJobLine:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLine:
+class NodeFigures:
     """One node's cpu, in millicores."""
 
     node: str
@@ -81,7 +81,7 @@ async def fluxjob_lines(database: Database, namespace: str) -> list[FluxJobLine]
     return [FluxJobLine(**row) for row in rows]
 
 
-async def node_lines(database: Database) -> list[NodeLine]:
+async def node_lines(database: Database) -> list[NodeFigures]:
     """Cpu of every node, from the view ``node_usage``."""
     async with database.begin() as tx:
         rows = await tx.fetch(
@@ -89,7 +89,7 @@ async def node_lines(database: Database) -> list[NodeLine]:
             " least(foreign_used, 1::bigint << 62)::bigint AS foreign_m"
             " FROM node_usage WHERE resource = 'cpu' ORDER BY length(node), node"
         )
-    return [NodeLine(**row) for row in rows]
+    return [NodeFigures(**row) for row in rows]
 
 
 async def run_figures(database: Database, namespace: str) -> RunFigures:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.tables import FALLING, LIVING, RANK
 from fluxqueue.fluxjob.hostlist import compress
 
@@ -76,7 +76,7 @@ class Turn:
 
 
 async def living(
-    reader: Reader,
+    reader: DatabaseReader,
     narrow: Narrow = ALL,
     *,
     limit: int | None = None,
@@ -125,7 +125,7 @@ def values_of(narrow: Narrow, limit: int | None, after: Turn | None) -> dict[str
 
 
 async def newest(
-    reader: Reader, narrow: Narrow, *, name: str | None, limit: int, before: int | None
+    reader: DatabaseReader, narrow: Narrow, *, name: str | None, limit: int, before: int | None
 ) -> list[Row]:
     """Return FluxJobs, the newest first, also those that have ended and are kept.
 
@@ -147,7 +147,7 @@ async def newest(
     return _shortened(rows)
 
 
-async def by_jobid(reader: Reader, jobid: int) -> Row | None:
+async def by_jobid(reader: DatabaseReader, jobid: int) -> Row | None:
     """One FluxJob."""
     async with reader.begin() as tx:
         rows = await tx.fetch(
@@ -158,7 +158,7 @@ async def by_jobid(reader: Reader, jobid: int) -> Row | None:
 
 
 async def starts(
-    reader: Reader, narrow: Narrow, *, limit: int, after: tuple[datetime, int] | None
+    reader: DatabaseReader, narrow: Narrow, *, limit: int, after: tuple[datetime, int] | None
 ) -> list[Row]:
     """Return what waits and is expected to start, in that order.
 
@@ -188,7 +188,7 @@ async def starts(
     return _shortened(rows)
 
 
-async def namespaces(reader: Reader, *, most: int) -> list[str]:
+async def namespaces(reader: DatabaseReader, *, most: int) -> list[str]:
     """Return all namespaces of known FluxJobs, in order. The index looks each of them up."""
     rows = await reader.fetch(
         """

@@ -16,10 +16,10 @@ SELECT queue, state, count(*) AS number,
     CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
 FROM fluxjobs WHERE {LIVING} GROUP BY queue, state
 """  # noqa: S608 constants
-_OWED = """
+_PENDING_ACTIONS = """
 SELECT task, count(*) AS number,
     CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s
-FROM owed GROUP BY task
+FROM pending_actions GROUP BY task
 """
 # What has ended stays for long: each state by the partial index that has it.
 _TASKS = """
@@ -39,14 +39,14 @@ class QueueGauges:
     """Numbers by their labels, ages in seconds.
 
     ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
-    since submission. ``owed``: by task. ``overdue_s``: for how long the oldest has been due.
-    ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes that
-    are down or gone.
+    since submission. ``pending_actions``: by task. ``overdue_s``: for how long the oldest has been
+    due. ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes
+    that are down or gone.
     """
 
     fluxjobs: Mapping[tuple[str, str], int]
     oldest_s: Mapping[tuple[str, str], float]
-    owed: Mapping[str, int]
+    pending_actions: Mapping[str, int]
     overdue_s: Mapping[str, float]
     tasks: Mapping[str, int]
     drift: int
@@ -63,15 +63,15 @@ async def read_gauges(database: Database) -> QueueGauges:
     """
     async with database.begin() as tx:
         fluxjobs = await tx.fetch(_FLUXJOBS)
-        owed = await tx.fetch(_OWED)
+        pending_actions = await tx.fetch(_PENDING_ACTIONS)
         tasks = await tx.fetch_one(_TASKS)
         drift = await tx.fetch_one(_DRIFT)
         lost = await tx.fetch_one(_LOST)
     return QueueGauges(
         fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
         oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
-        owed={row["task"]: row["number"] for row in owed},
-        overdue_s={row["task"]: row["overdue_s"] for row in owed},
+        pending_actions={row["task"]: row["number"] for row in pending_actions},
+        overdue_s={row["task"]: row["overdue_s"] for row in pending_actions},
         tasks={} if tasks is None else dict(tasks),
         drift=drift["number"] if drift is not None else 0,
         lost=lost["number"] if lost is not None else 0,

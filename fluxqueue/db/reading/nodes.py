@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 
 Row = dict[str, Any]
 
@@ -43,7 +43,7 @@ FROM page p LEFT JOIN used ON used.node = p.name ORDER BY p.name
 """
 
 
-async def node_page(reader: Reader, *, limit: int, after: str | None) -> list[Row]:
+async def node_page(reader: DatabaseReader, *, limit: int, after: str | None) -> list[Row]:
     """Nodes in the order of their names, ``after`` one.
 
     ``resources``: name -> total, ours, others, free, in base units (millicores, bytes, pieces). A

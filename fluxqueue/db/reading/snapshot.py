@@ -145,7 +145,7 @@ class LoopRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAsideRow:
+class QuarantinedRow:
     """An object that the controller cannot read or write down."""
 
     kind: str
@@ -173,7 +173,7 @@ class Rows:
     late: tuple[LateEffect, ...] = ()
     drift: tuple[DriftRow, ...] = ()
     loops: tuple[LoopRow, ...] = ()
-    set_aside: tuple[SetAsideRow, ...] = ()
+    quarantined_objects: tuple[QuarantinedRow, ...] = ()
 
 
 _TABLES: Mapping[str, tuple[type[Any], str]] = {
@@ -243,7 +243,7 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         """
         SELECT o.task, o.uid, coalesce(t.attempts, 0) AS attempts, o.last_error,
                extract(epoch FROM greatest(now() - o.since, interval '0'))::bigint AS overdue_s
-        FROM owed o LEFT JOIN (
+        FROM pending_actions o LEFT JOIN (
             SELECT j.task_name, u.uid, max(j.attempts) AS attempts
             FROM procrastinate.procrastinate_jobs j,
                  jsonb_array_elements_text(j.args -> 'uids') AS u (uid)
@@ -261,7 +261,10 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         FROM loops
         """,
     ),
-    "set_aside": (SetAsideRow, "SELECT kind, key, namespace, name, reason FROM set_aside"),
+    "quarantined_objects": (
+        QuarantinedRow,
+        "SELECT kind, key, namespace, name, reason FROM quarantined_objects",
+    ),
 }
 
 _STATEMENT = "SELECT extract(epoch FROM now())::bigint AS now_s" + "".join(  # noqa: S608 constants

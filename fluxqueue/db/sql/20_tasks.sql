@@ -8,7 +8,7 @@ CREATE FUNCTION fluxqueue_defer(
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE task WHEN 'publish' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
@@ -17,7 +17,7 @@ END
 $$;
 
 -- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
--- it when it begins (db/life/decisions.py): as many as there are transactions, they are one look. Where
+-- it when it begins (db/store/decisions.py): as many as there are transactions, they are one look. Where
 -- nobody matches, a few of them are enough.
 CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
 LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -64,7 +64,7 @@ BEGIN
             SELECT FROM procrastinate.procrastinate_events e
             WHERE e.job_id = t.id AND e.type = 'started' AND e.at > now() - interval '10 min'))
     ), lost AS (
-        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM owed o
+        SELECT o.task, array_agg(DISTINCT o.uid) AS uids FROM pending_actions o
         WHERE o.since < now() - grace
           AND NOT EXISTS (SELECT FROM under_way w WHERE w.task_name = o.task AND w.uid = o.uid)
         GROUP BY o.task
@@ -109,16 +109,16 @@ CREATE TRIGGER graph_changes_wake AFTER INSERT ON graph_changes
 
 CREATE FUNCTION fluxjobs_defer_new() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    owed record;
+    pending_actions record;
 BEGIN
-    FOR owed IN
+    FOR pending_actions IN
         SELECT o.task, o.at, array_agg(n.uid) AS uids
         FROM new_rows n CROSS JOIN LATERAL (VALUES
-            ('release', n.release_at), ('settle', n.settle_at), ('publish', n.publish_at)
+            ('release', n.release_at), ('reconcile', n.reconcile_at), ('status', n.status_due_at)
         ) AS o (task, at)
         WHERE o.at IS NOT NULL GROUP BY o.task, o.at
     LOOP
-        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
     IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
                AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
@@ -135,17 +135,17 @@ CREATE TRIGGER fluxjobs_defer_new AFTER INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_defer() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
-    owed record;
+    pending_actions record;
 BEGIN
-    FOR owed IN
+    FOR pending_actions IN
         SELECT o.task, o.at, array_agg(n.uid) AS uids
         FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
-            ('release', n.release_at, b.release_at), ('settle', n.settle_at, b.settle_at),
-            ('publish', n.publish_at, b.publish_at)
+            ('release', n.release_at, b.release_at), ('reconcile', n.reconcile_at, b.reconcile_at),
+            ('status', n.status_due_at, b.status_due_at)
         ) AS o (task, at, before)
         WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
     LOOP
-        PERFORM fluxqueue_defer(owed.task, owed.uids, CASE WHEN owed.at > now() THEN owed.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
     -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
     INSERT INTO graph_changes (kind, key)

@@ -1,7 +1,7 @@
 -- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
 -- The edges of a row and what their names stand for are written with the row; whoever changes what
 -- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
--- it under its lock (fluxqueue/db/life/dependencies.py). The dependent's row is not written to mark
+-- it under its lock (fluxqueue/db/store/dependencies.py). The dependent's row is not written to mark
 -- what is owed: it may be locked by somebody who waits for us.
 
 -- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
@@ -43,20 +43,20 @@ BEGIN
     IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
         new_row.blocked_by := 'dependency';
         new_row.blocked_reason := 'its dependencies have yet to be looked at';
-        new_row.settle_at := now();
+        new_row.reconcile_at := now();
     ELSIF new_row.blocked_by IS DISTINCT FROM 'dependency' THEN
         IF new_row.begin_at > now() AND new_row.ended_at IS NULL THEN
             new_row.blocked_by := 'begin-time';
             new_row.blocked_reason := 'is not to start before '
                 || to_char(new_row.begin_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
-            IF new_row.settle_at IS NULL OR new_row.settle_at > now() THEN
-                new_row.settle_at := new_row.begin_at;
+            IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := new_row.begin_at;
             END IF;
         ELSIF new_row.blocked_by = 'begin-time' THEN
             new_row.blocked_by := NULL;
             new_row.is_examined := false;
-            IF new_row.settle_at > now() THEN
-                new_row.settle_at := NULL;
+            IF new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := NULL;
             END IF;
             IF new_row.reason = new_row.blocked_reason THEN
                 new_row.reason := '';
@@ -66,7 +66,7 @@ BEGIN
     IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
             AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
         -- They changed while it ran, when nothing looks at them. Now it waits again.
-        new_row.settle_at := now();
+        new_row.reconcile_at := now();
     END IF;
     IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
         new_row.state := 'Pending';
@@ -91,7 +91,7 @@ BEGIN
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
         -- Those behind it may have waited in a circle that is open now.
-        PERFORM fluxqueue_defer('settle', ARRAY(
+        PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
                 UNION
@@ -112,13 +112,13 @@ BEGIN
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
         SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
-        PERFORM fluxqueue_defer('settle', renamed);
+        PERFORM fluxqueue_defer('reconcile', renamed);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
             -- Further on only through those that are held: they may have waited in a circle.
-            PERFORM fluxqueue_defer('settle', ARRAY(
+            PERFORM fluxqueue_defer('reconcile', ARRAY(
                 WITH RECURSIVE behind (uid) AS (
                     SELECT d.uid FROM dependencies d
                     WHERE d.target_uid = NEW.uid AND NOT d.is_satisfied
@@ -131,7 +131,7 @@ BEGIN
         END IF;
         -- Whoever lets it go does not know what else is in its way.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            PERFORM fluxqueue_defer('settle', ARRAY[NEW.uid]);
+            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
         END IF;
     END IF;
     RETURN NULL;

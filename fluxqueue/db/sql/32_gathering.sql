@@ -18,8 +18,8 @@ BEGIN
         IF new_row.gather_until <= now() THEN
             new_row.reason := new_row.gather_reason || '; overdue: it has gathered for more than '
                 || new_row.gather_s || ' s';
-        ELSIF new_row.settle_at IS NULL OR new_row.settle_at > new_row.gather_until THEN
-            new_row.settle_at := new_row.gather_until;
+        ELSIF new_row.reconcile_at IS NULL OR new_row.reconcile_at > new_row.gather_until THEN
+            new_row.reconcile_at := new_row.gather_until;
         END IF;
     ELSE
         IF new_row.state = 'Gathering' THEN

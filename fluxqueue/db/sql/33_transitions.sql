@@ -24,7 +24,7 @@ BEGIN
             USING ERRCODE = 'check_violation';
     END IF;
     IF new_row.state <> 'Pending' THEN
-        new_row.kept_back := NULL;  -- found by a cycle, of what is in its turn
+        new_row.wait_reason := NULL;  -- found by a cycle, of what is in its turn
     END IF;
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
@@ -33,14 +33,14 @@ BEGIN
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
-            CASE WHEN new_row.settle_at IS NULL THEN 'settle' END,
-            CASE WHEN new_row.publish_at IS NULL THEN 'publish' END];
+            CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
+            CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
     END IF;
-    IF (new_row.state, new_row.reason, new_row.kept_back, new_row.position, new_row.priority,
+    IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
         new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
         new_row.stalled)
        IS DISTINCT FROM
-       (old_row.state, old_row.reason, old_row.kept_back, old_row.position, old_row.priority,
+       (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
         old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
         old_row.stalled) THEN
         new_row.version := old_row.version + 1;
@@ -59,7 +59,7 @@ $$;
 -- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
 -- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
 -- up to a quarter of it, so that many are told by one task.
-CREATE FUNCTION fluxjob_publish_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
+CREATE FUNCTION fluxjob_status_due_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
         now() + make_interval(secs => s / 10),
@@ -72,22 +72,22 @@ CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETU
 LANGUAGE plpgsql AS $$
 BEGIN
     IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
-        new_row.published := 0;  -- one that was made again has an empty status
+        new_row.written_version := 0;  -- one that was made again has an empty status
         new_row.observed_generation := 1;
     END IF;
     -- A release writes the status itself, before any pod is released, or puts it off.
-    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.published
+    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
-        new_row.publish_at := NULL;
-    ELSIF new_row.publish_at IS NULL
+        new_row.status_due_at := NULL;
+    ELSIF new_row.status_due_at IS NULL
        OR (new_row.version > old_row.version
            AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
                     AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
         -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
         -- its start, also if that was put off.
-        new_row.publish_at := least(new_row.publish_at, fluxjob_publish_at(
-            coalesce(new_row.published_at, new_row.submitted_at),
+        new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
+            coalesce(new_row.status_written_at, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
     RETURN new_row;

@@ -18,7 +18,7 @@ SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 -- for other software or for `fluxqueue db release`. input: the last good values count.
 -- stalled: the API server refuses an action, and it is tried again. Others: the kind of an object.
 CREATE VIEW quarantine AS
-SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, set_aside_by,
+SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, quarantined_by,
        uid, date_trunc('second', now() - submitted_at) AS waiting
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
@@ -34,7 +34,7 @@ FROM fluxjobs WHERE stalled <> '{}'
 UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
-FROM set_aside s
+FROM quarantined_objects s
 WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
 ORDER BY jobid, namespace, name;
 
@@ -88,32 +88,32 @@ SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
-  AND (f.pinned_to IS NULL OR (f.settle_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
+  AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
 -- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
-CREATE VIEW owed AS
-SELECT 'publish' AS task, uid, jobid, publish_at AS since, last_error FROM fluxjobs WHERE publish_at IS NOT NULL
+CREATE VIEW pending_actions AS
+SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
 SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
 UNION ALL
-SELECT 'settle', uid, jobid, settle_at, last_error FROM fluxjobs WHERE settle_at IS NOT NULL
+SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
 -- Pods that somebody was about to let go who has not said that he did, or has said that he could not.
-SELECT 'settle', f.uid, f.jobid, min(p.sent_at), f.last_error
+SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
 GROUP BY f.uid, f.jobid, f.last_error
 UNION ALL
 -- What it waits for is there, or can never be; the last to change of those tells since when.
-SELECT 'settle', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
+SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
 FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
   AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
 GROUP BY f.uid, f.jobid
 UNION ALL
 -- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
-SELECT DISTINCT 'settle', f.uid, f.jobid, f.allocated_at, f.last_error
+SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
 WHERE (s.state = 'free'
@@ -143,7 +143,7 @@ COMMENT ON COLUMN quarantine.queue IS 'Queue it is in';
 COMMENT ON COLUMN quarantine.user_name IS 'Who submitted it';
 COMMENT ON COLUMN quarantine.held_by IS 'too-complex or quarantine: it is held; input, stalled, or the kind of an object';
 COMMENT ON COLUMN quarantine.reason IS 'Why it is set aside, and the way out';
-COMMENT ON COLUMN quarantine.set_aside_by IS 'Version of the software that could not decide it';
+COMMENT ON COLUMN quarantine.quarantined_by IS 'Version of the software that could not decide it';
 COMMENT ON COLUMN quarantine.uid IS 'UID of the workload, or what tells an object from others of its kind';
 COMMENT ON COLUMN quarantine.waiting IS 'Since it was submitted, or set aside';
 COMMENT ON VIEW pending_queue IS 'Of queue, what is in its turn or promised a start';
@@ -169,9 +169,9 @@ COMMENT ON VIEW drift IS 'Broken invariants; to be empty';
 COMMENT ON COLUMN drift.invariant IS 'Which one';
 COMMENT ON COLUMN drift.subject IS 'Of what';
 COMMENT ON COLUMN drift.detail IS 'In figures';
-COMMENT ON VIEW owed IS 'What the workers still have to do';
-COMMENT ON COLUMN owed.task IS 'publish, release or settle';
-COMMENT ON COLUMN owed.uid IS 'For which workload: fluxjobs.uid';
-COMMENT ON COLUMN owed.jobid IS 'Its number';
-COMMENT ON COLUMN owed.since IS 'Since when it has been due';
-COMMENT ON COLUMN owed.last_error IS 'Why it has failed last';
+COMMENT ON VIEW pending_actions IS 'What the workers still have to do';
+COMMENT ON COLUMN pending_actions.task IS 'status, release or reconcile';
+COMMENT ON COLUMN pending_actions.uid IS 'For which workload: fluxjobs.uid';
+COMMENT ON COLUMN pending_actions.jobid IS 'Its number';
+COMMENT ON COLUMN pending_actions.since IS 'Since when it has been due';
+COMMENT ON COLUMN pending_actions.last_error IS 'Why it has failed last';

@@ -16,7 +16,7 @@ from fluxqueue.errors import Unsatisfiable
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
 from fluxqueue.fluxion.match.by_table import ByTable
 from fluxqueue.fluxion.match.by_vertices import ByVertices
-from fluxqueue.fluxion.match.search import NOBODY, Verb
+from fluxqueue.fluxion.match.search import NOBODY, SearchVerb
 from fluxqueue.graph.ledger.booking import merged
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.by_shares import ByShares
@@ -41,7 +41,7 @@ class ByGraph:
 
     def match_now(self, request: Jobspec, now: int) -> Placement:
         """Match as ``FluxionMatcher.match_now`` does."""
-        found = self.match(request, NOBODY, now, Verb.WITHOUT_ALLOCATING)
+        found = self.match(request, NOBODY, now, SearchVerb.WITHOUT_ALLOCATING)
         assert found is not None
         return found.placement()
 
@@ -59,7 +59,7 @@ class ByGraph:
     def is_satisfiable(self, request: Jobspec) -> bool:
         """Answer as ``FluxionMatcher.is_satisfiable`` does."""
         try:
-            self.match(request, NOBODY, 0, Verb.SATISFIABILITY)
+            self.match(request, NOBODY, 0, SearchVerb.SATISFIABILITY)
         except Unsatisfiable:
             return False
         return True
@@ -83,10 +83,10 @@ class ByGraph:
         return found.placement()
 
     def match(
-        self, request: Jobspec, job: int, now: int, verb: Verb, policy: str | None = None
+        self, request: Jobspec, job: int, now: int, verb: SearchVerb, policy: str | None = None
     ) -> ResourceSet | None:
         """Match as ``FluxionMatcher.match`` does."""
-        if self.vertices.is_cluster and verb is not Verb.SATISFIABILITY:
+        if self.vertices.is_cluster and verb is not SearchVerb.SATISFIABILITY:
             self.look(now)
         chosen, table = self._way_of(request, policy)
         if self.table is None or table is None:

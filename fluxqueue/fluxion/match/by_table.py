@@ -15,7 +15,7 @@ from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
 from fluxqueue.fluxion.match.by_vertices import ByVertices
 from fluxqueue.fluxion.match.given import hold, hold_shares
-from fluxqueue.fluxion.match.search import BUSY, NEVER, Verb
+from fluxqueue.fluxion.match.search import BUSY, NEVER, SearchVerb
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -80,7 +80,7 @@ class ByTable:
         return table
 
     def match(
-        self, table: ByShares, jobspec: Jobspec, job: int, now: int, verb: Verb
+        self, table: ByShares, jobspec: Jobspec, job: int, now: int, verb: SearchVerb
     ) -> ResourceSet | None:
         """Match as ``FluxionMatcher.match`` does."""
         # Raises for types that the graph has no vertices of.
@@ -96,16 +96,18 @@ class ByTable:
             self.vertices.book(found.booking, table.policy, now)
         return found
 
-    def _place(self, table: ByShares, jobspec: Jobspec, now: int, verb: Verb) -> Placement | None:
-        asks_for_ever = verb.looks_ahead or verb is Verb.ALLOCATE_WITH_SATISFIABILITY
-        if verb is not Verb.SATISFIABILITY:
+    def _place(
+        self, table: ByShares, jobspec: Jobspec, now: int, verb: SearchVerb
+    ) -> Placement | None:
+        asks_for_ever = verb.looks_ahead or verb is SearchVerb.ALLOCATE_WITH_SATISFIABILITY
+        if verb is not SearchVerb.SATISFIABILITY:
             with suppress(InsufficientResources):
                 return table.match_now(jobspec, now)
             if not asks_for_ever:
                 raise InsufficientResources(BUSY)
         if not table.is_satisfiable(jobspec):
             raise Unsatisfiable(NEVER)
-        if verb is Verb.SATISFIABILITY:
+        if verb is SearchVerb.SATISFIABILITY:
             return None
         if not verb.looks_ahead:
             raise InsufficientResources(BUSY)

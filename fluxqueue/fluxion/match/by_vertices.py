@@ -18,8 +18,8 @@ from fluxqueue.fluxion.match.changing import ChangingGraph
 from fluxqueue.fluxion.match.find import Finder
 from fluxqueue.fluxion.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
 from fluxqueue.fluxion.match.one_more import OneMore, one_more
-from fluxqueue.fluxion.match.request import Request
-from fluxqueue.fluxion.match.search import NOBODY, PLAN_END, Search, Verb
+from fluxqueue.fluxion.match.request import WalkRequest
+from fluxqueue.fluxion.match.search import NOBODY, PLAN_END, Search, SearchVerb
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER
@@ -65,7 +65,7 @@ class ByVertices(ChangingGraph):
 
     def _load(self, graph: ResourceGraph) -> None:
         super()._load(graph)
-        self._compiled: dict[int, tuple[Jobspec, Request]] = {}
+        self._compiled: dict[int, tuple[Jobspec, WalkRequest]] = {}
 
     # -- matching ---------------------------------------------------------------------------
 
@@ -75,14 +75,14 @@ class ByVertices(ChangingGraph):
         job: int,
         *,
         now: int = 0,
-        verb: Verb = Verb.ALLOCATE,
+        verb: SearchVerb = SearchVerb.ALLOCATE,
         policy: Policy | None = None,
     ) -> ResourceSet | None:
         """Find resources for ``jobspec`` and book them for ``job``, as ``FluxionMatcher.match``."""
         if verb.commits and job in self.state.bookings:
             raise InvalidInput("the job holds resources already", where="jobid", value=job)
         search = self._search(jobspec, now, verb, policy)
-        if verb is Verb.SATISFIABILITY:
+        if verb is SearchVerb.SATISFIABILITY:
             search.check_satisfiability()
             return None
         found = search.find(job)
@@ -99,7 +99,7 @@ class ByVertices(ChangingGraph):
         policy: Policy | None = None,
     ) -> ResourceSet:
         """Return the earliest start after ``now``, as ``FluxionMatcher.match_later``."""
-        search = self._search(jobspec, now, Verb.WITHOUT_ALLOCATING_FUTURE, policy)
+        search = self._search(jobspec, now, SearchVerb.WITHOUT_ALLOCATING_FUTURE, policy)
         found = search.find_later(NOBODY, not_before)
         if found is None:
             raise InsufficientResources("nothing that ends makes room for it")
@@ -128,7 +128,7 @@ class ByVertices(ChangingGraph):
             return is_open(v) and self.graph.name(v) not in avoided
 
         def find(nodes: Callable[[int], bool]) -> ResourceSet:
-            found = self._search(asked, now, Verb.WITHOUT_ALLOCATING, policy, nodes=nodes)
+            found = self._search(asked, now, SearchVerb.WITHOUT_ALLOCATING, policy, nodes=nodes)
             return found.find(NOBODY)
 
         try:
@@ -172,7 +172,7 @@ class ByVertices(ChangingGraph):
         self,
         jobspec: Jobspec,
         now: int,
-        verb: Verb,
+        verb: SearchVerb,
         policy: Policy | None,
         *,
         nodes: Callable[[int], bool] | None = None,
@@ -213,12 +213,14 @@ class ByVertices(ChangingGraph):
         else:
             self.weights.unweighed.add(booking.job)
 
-    def compile(self, jobspec: Jobspec) -> Request:
+    def compile(self, jobspec: Jobspec) -> WalkRequest:
         """Return the request for this graph. Cached while the jobspec object is in use."""
         known = self._compiled.get(id(jobspec))
         if known is not None:
             return known[1]
-        request = Request(jobspec, self.graph.type_number, has_pools=bool(self.graph.consumable))
+        request = WalkRequest(
+            jobspec, self.graph.type_number, has_pools=bool(self.graph.consumable)
+        )
         if len(self._compiled) >= MAX_COMPILED:
             self._compiled.clear()
         self._compiled[id(jobspec)] = (jobspec, request)

@@ -32,7 +32,7 @@ _JOB_PREDICATES = ("jobid-alloc", "jobid-reserved", "jobid-span", "jobid-tag")
 
 
 @dataclass(slots=True)
-class _View:
+class _FindView:
     """What the predicates read of one vertex. The three states are inherited from above."""
 
     v: int = 0
@@ -41,7 +41,7 @@ class _View:
     is_reserved: bool = False
 
 
-Predicate = Callable[[_View], bool]
+Predicate = Callable[[_FindView], bool]
 
 
 class Finder:
@@ -69,15 +69,15 @@ class Finder:
         """Return all vertices for which the expression holds, and all vertices above them."""
         booking = Booking(0, 0, 0)
         extras: dict[int, dict[str, str]] = {}
-        self._visit(_View(), booking, extras, now)
+        self._visit(_FindView(), booking, extras, now)
         return ResourceSet(self.graph, booking, extras=extras)
 
     def _visit(
-        self, above: _View, booking: Booking, extras: dict[int, dict[str, str]], now: int
+        self, above: _FindView, booking: Booking, extras: dict[int, dict[str, str]], now: int
     ) -> bool:
         v, graph = above.v, self.graph
         jobs = self.state.jobs_at(v).values()
-        view = _View(
+        view = _FindView(
             v,
             above.is_down or v in graph.down,
             above.is_allocated or self._is_allocated(v, now),
@@ -85,7 +85,7 @@ class Finder:
         )
         is_shown = False
         for child in graph.children.get(v, ()):
-            below = _View(child, view.is_down, view.is_allocated, view.is_reserved)
+            below = _FindView(child, view.is_down, view.is_allocated, view.is_reserved)
             is_shown = self._visit(below, booking, extras, now) or is_shown
         if not self._test(view) and not is_shown:
             return False
@@ -245,7 +245,7 @@ class Finder:
             return lambda view: job in self.state.jobs_at(view.v)
         wants_reservation = key == "jobid-reserved"
 
-        def holds(view: _View) -> bool:
+        def holds(view: _FindView) -> bool:
             own, booking = self.state.jobs_at(view.v).get(job, (False, None))
             return own and booking is not None and booking.is_reservation == wants_reservation
 

@@ -109,7 +109,7 @@ def total_needs(needs: tuple[Need, ...]) -> dict[int, int]:
     return found
 
 
-class Request:
+class WalkRequest:
     """A whole request.
 
     ``exclusive_kinds`` are the types that the jobspec wants exclusively. ``slot_labels`` are the

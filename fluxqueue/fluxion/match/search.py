@@ -16,7 +16,7 @@ from fluxqueue.fluxion.ledger.resource_set import ResourceSet
 from fluxqueue.fluxion.ledger.vertices import VertexLedger
 from fluxqueue.fluxion.match.child_order import ChildOrder
 from fluxqueue.fluxion.match.collect import Collector
-from fluxqueue.fluxion.match.request import Request, exclusive_kinds
+from fluxqueue.fluxion.match.request import WalkRequest, exclusive_kinds
 from fluxqueue.fluxion.match.vertices.tables import FastSelector
 from fluxqueue.fluxion.match.walk.looking import Window
 from fluxqueue.fluxion.match.walk.traversal import Walk
@@ -33,7 +33,7 @@ NOBODY = -1
 """The job number of a question that books nothing."""
 
 
-class Verb(StrEnum):
+class SearchVerb(StrEnum):
     """What a match may do when the resources are not free now."""
 
     ALLOCATE = "allocate"
@@ -46,14 +46,14 @@ class Verb(StrEnum):
     @property
     def commits(self) -> bool:
         return self in (
-            Verb.ALLOCATE,
-            Verb.ALLOCATE_WITH_SATISFIABILITY,
-            Verb.ALLOCATE_ORELSE_RESERVE,
+            SearchVerb.ALLOCATE,
+            SearchVerb.ALLOCATE_WITH_SATISFIABILITY,
+            SearchVerb.ALLOCATE_ORELSE_RESERVE,
         )
 
     @property
     def looks_ahead(self) -> bool:
-        return self in (Verb.ALLOCATE_ORELSE_RESERVE, Verb.WITHOUT_ALLOCATING_FUTURE)
+        return self in (SearchVerb.ALLOCATE_ORELSE_RESERVE, SearchVerb.WITHOUT_ALLOCATING_FUTURE)
 
 
 BUSY = "busy now: the resources are not free"
@@ -92,10 +92,10 @@ class Search:
     def __init__(
         self,
         matcher: Searched,
-        requests: Sequence[Request],
+        requests: Sequence[WalkRequest],
         policy: Policy,
         now: int,
-        verb: Verb,
+        verb: SearchVerb,
         *,
         nodes: Callable[[int], bool] | None = None,
     ) -> None:
@@ -165,7 +165,7 @@ class Search:
             start,
             start + self.duration,
             ignores_status=ignores_status,
-            is_now=is_now and self.verb is not Verb.SATISFIABILITY,
+            is_now=is_now and self.verb is not SearchVerb.SATISFIABILITY,
         )
         for request in self.requests:
             found = self._select_one(request, window)
@@ -173,7 +173,7 @@ class Search:
                 return found
         return None
 
-    def _select_one(self, request: Request, window: Window) -> Walk | Booking | None:
+    def _select_one(self, request: WalkRequest, window: Window) -> Walk | Booking | None:
         matcher = self.matcher
         if not (matcher.use_reference or matcher.is_cluster or self.nodes):
             done, booking = matcher.fast.select(request, self.policy, window, self.constraint)
@@ -238,12 +238,12 @@ class Search:
         matcher, graph = self.matcher, self.matcher.graph
         node = graph.type_number["node"]
         needed = self.request.totals.get(node, 0) if node in self.state.filters.tracked else 0
-        checks = self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY
+        checks = self.verb is SearchVerb.ALLOCATE_WITH_SATISFIABILITY
         if needed > matcher.nodes_up:
             raise self._early_refusal()
         if self.constraint is None or not needed or self.request.has_several_kinds:
             return
-        later = self.verb not in (Verb.ALLOCATE, Verb.WITHOUT_ALLOCATING)
+        later = self.verb not in (SearchVerb.ALLOCATE, SearchVerb.WITHOUT_ALLOCATING)
         last = matcher.end if matcher.end >= FOREVER else matcher.end - 1
         start = last if later else self.now
         for number, block in enumerate(graph.blocks):
@@ -262,11 +262,11 @@ class Search:
     def _early_refusal(self) -> MatchError:
         if not self.matcher.answers_as_fluxion:
             return self._refusal()
-        if self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY:
+        if self.verb is SearchVerb.ALLOCATE_WITH_SATISFIABILITY:
             return Unsatisfiable(NEVER)
         return InsufficientResources(BUSY)
 
     def _refusal(self) -> MatchError:
-        if self.verb is Verb.ALLOCATE_WITH_SATISFIABILITY or self.verb.looks_ahead:
+        if self.verb is SearchVerb.ALLOCATE_WITH_SATISFIABILITY or self.verb.looks_ahead:
             self.check_satisfiability()
         return InsufficientResources(BUSY)

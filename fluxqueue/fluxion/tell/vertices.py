@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fluxqueue.fluxion.match.by_vertices import ByVertices
-from fluxqueue.fluxion.match.request import Need, Request
+from fluxqueue.fluxion.match.request import Need, WalkRequest
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.model.shapes import iterate_bits
 from fluxqueue.jobspec.model import Jobspec
@@ -73,7 +73,7 @@ class _Block:
 class _Room:
     """What exists, or is free, in every block and below every vertex above the blocks."""
 
-    def __init__(self, vertices: ByVertices, request: Request, now: int | None) -> None:
+    def __init__(self, vertices: ByVertices, request: WalkRequest, now: int | None) -> None:
         self.graph, self.state = vertices.graph, vertices.state
         self.now = now
         self.end = FOREVER if now is None else now + (request.duration_s or vertices.end)

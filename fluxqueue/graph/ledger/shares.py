@@ -23,7 +23,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.node_masks import NodeMasks
 from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
 from fluxqueue.graph.ledger.places import Path, Topology
-from fluxqueue.graph.ledger.table import Emptiness, Table
+from fluxqueue.graph.ledger.table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
 from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.graph.model.builder import collection_paused
@@ -73,8 +73,8 @@ class ShareLedger:
         nothing = np.zeros((0, 1), dtype=np.int64)
         self.capacity: Matrix = nothing
         self.foreign: Matrix = nothing
-        self.now = Table(nothing, nothing, self.masks.usable())
-        self.empty = Table(nothing, nothing, self.masks.present())
+        self.now = AllocationTable(nothing, nothing, self.masks.usable())
+        self.empty = AllocationTable(nothing, nothing, self.masks.present())
         self.emptiness = Emptiness(self.now)
         self.emptiness_when_empty = Emptiness(self.empty)
         self.ends = Ends(1)

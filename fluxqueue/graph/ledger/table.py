@@ -17,7 +17,7 @@ LOG_MAX = 1 << 16
 """A longer log is cleared. Followers then count all rows once."""
 
 
-class Table:
+class AllocationTable:
     """What is free on each row, and which rows are usable.
 
     ``free`` is rows x columns in base units, and column 0 has the shares of the node itself.
@@ -47,12 +47,12 @@ class Table:
             self.forget()
 
 
-class Follower:
+class TableFollower:
     """Data derived from a table row by row."""
 
     __slots__ = ("_epoch", "_position", "table")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: AllocationTable) -> None:
         self.table = table
         self._epoch = -1
         self._position = 0
@@ -87,12 +87,12 @@ def emptiness(free: Matrix, capacity: Matrix) -> Vector:
     return found
 
 
-class Emptiness(Follower):
+class Emptiness(TableFollower):
     """How empty the usable nodes are, by row and by place."""
 
     __slots__ = ("_sums", "values")
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: AllocationTable) -> None:
         super().__init__(table)
         self.values: Vector = np.zeros(0, dtype=np.int64)
         self._sums: dict[Places, tuple[int, Vector]] = {}

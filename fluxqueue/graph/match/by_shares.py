@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.request import describe
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
-from fluxqueue.graph.ledger.table import Emptiness, Table
+from fluxqueue.graph.ledger.table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.what_if import WhatIf
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import (
@@ -34,8 +34,8 @@ from fluxqueue.graph.match.shares.ask import (
 )
 from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
-from fluxqueue.graph.match.shares.later import Steps, Wanted, first_possible
-from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
+from fluxqueue.graph.match.shares.later import LaterDemand, Steps, first_possible
+from fluxqueue.graph.match.shares.offer import Offer, OfferView, PlaceScores
 from fluxqueue.graph.match.shares.relief import Relief, relief
 from fluxqueue.graph.model.arrays import Mask, Matrix
 from fluxqueue.jobspec.bounds import Work
@@ -67,7 +67,7 @@ class ByShares:
     def __init__(self, ledger: ShareLedger, policy: Policy) -> None:
         self.ledger, self.policy = ledger, policy
         self._asks: dict[int, tuple[object, Ask]] = {}
-        self._offers: OrderedDict[tuple[Table, Leaf, bool], Offer] = OrderedDict()
+        self._offers: OrderedDict[tuple[AllocationTable, Leaf, bool], Offer] = OrderedDict()
         self._steps: Steps | None = None
         self.work: Work | None = None
         """Work that the present question may cost. None: it has no limit."""
@@ -131,7 +131,9 @@ class ByShares:
         ask = self.ask(request)
         self.ledger.look(now)
         wanted = [
-            Wanted(self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct)
+            LaterDemand(
+                self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct
+            )
             for times, leaf in ask.leaves()
         ]
         self.spend(len(wanted) * (50 + len(self.ledger.ends.times) // 20))
@@ -176,7 +178,7 @@ class ByShares:
             self.ledger.capacity if beside_others is None else self.ledger.capacity - beside_others
         )
         usable = self.ledger.masks.present() if on_all_nodes else self.ledger.masks.usable()
-        table = Table(free, self.ledger.capacity, usable)
+        table = AllocationTable(free, self.ledger.capacity, usable)
         ask = self.ask(request)
         return self._choose(ask, table, PlaceScores(Emptiness(table)), None) is not None
 
@@ -211,7 +213,7 @@ class ByShares:
             is_whole=leaf.is_whole,
             whole_pools=leaf.whole_pools,
         )
-        view = View(self._offer(self.ledger.now, one, ask), self.ledger.patch_now(now, until))
+        view = OfferView(self._offer(self.ledger.now, one, ask), self.ledger.patch_now(now, until))
         allowed = view.fit > 0
         if leaf.is_distinct:
             allowed &= self._open_to(leaf, nodes)
@@ -278,7 +280,7 @@ class ByShares:
         Both hold from ``now`` until the end of the request, in addition to all reservations.
         """
         patch = self.ledger.patch_now(now, end_of(ask, now))
-        view = View(self._offer(self.ledger.now, leaf, ask), patch)
+        view = OfferView(self._offer(self.ledger.now, leaf, ask), patch)
         return int(view.nodes), int(view.total)
 
     def relief(self, request: Jobspec, what_if: WhatIf) -> list[Relief]:
@@ -330,7 +332,7 @@ class ByShares:
         """Return whether a unit of ``leaf`` takes its node whole."""
         return leaf.is_whole or self.is_exclusive(ask)
 
-    def _offer(self, table: Table, leaf: Leaf, ask: Ask) -> Offer:
+    def _offer(self, table: AllocationTable, leaf: Leaf, ask: Ask) -> Offer:
         nodes = len(self.ledger.names)
         self.spend(5 + nodes // 200)
         constraint = leaf.where.constraint
@@ -360,7 +362,7 @@ class ByShares:
     # --- answers ---------------------------------------------------------------------------------
 
     def _choose(
-        self, ask: Ask, table: Table, scores: PlaceScores, patch: Patch | None
+        self, ask: Ask, table: AllocationTable, scores: PlaceScores, patch: Patch | None
     ) -> tuple[list[Chosen], set[int]] | None:
         if ask.problem:
             return None
@@ -374,7 +376,9 @@ class ByShares:
     def _level_names(self) -> list[str]:
         return [level.name for level in self.ledger.topology.levels]
 
-    def _choice(self, ask: Ask, table: Table, scores: PlaceScores, patch: Patch | None) -> Choice:
+    def _choice(
+        self, ask: Ask, table: AllocationTable, scores: PlaceScores, patch: Patch | None
+    ) -> Choice:
         def offer(leaf: Leaf) -> Offer:
             return self._offer(table, leaf, ask)
 

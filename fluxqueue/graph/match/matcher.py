@@ -1,9 +1,9 @@
 """The matcher of the queue: nodes, what is booked on them, and where a request fits.
 
-Created by the worker, the simulator and ``explain``. ``Verbs`` has the operations that Fluxion's
-matcher on a graph of vertices (``fluxqueue.fluxion.matcher``) shares. Fluxion's two outcomes are
-two *different* exceptions: ``InsufficientResources`` (EBUSY) and ``Unsatisfiable`` (ENODEV). Time
-is an argument in integer seconds, including ``now``. Pure.
+Created by the worker, the simulator and ``explain``. ``MatcherVerbs`` has the operations that
+Fluxion's matcher on a graph of vertices (``fluxqueue.fluxion.matcher``) shares. Fluxion's two
+outcomes are two *different* exceptions: ``InsufficientResources`` (EBUSY) and ``Unsatisfiable``
+(ENODEV). Time is an argument in integer seconds, including ``now``. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Answers(Protocol):
     ) -> Placement: ...
 
 
-class Verbs:
+class MatcherVerbs:
     """The operations of both matchers.
 
     Parameters: ``answers`` finds places, ``booked`` keeps what is booked there.
@@ -151,7 +151,7 @@ class Verbs:
         self._booked.look(now)
 
 
-class Matcher(Verbs):
+class Matcher(MatcherVerbs):
     """The matcher of the queue: nodes, of which jobs get shares, and a default policy.
 
     Parameters

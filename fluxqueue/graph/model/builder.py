@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.graph.model.check import check_tree
-from fluxqueue.graph.model.compiling import Columns, compile_blocks
+from fluxqueue.graph.model.compiling import NodeColumns, compile_blocks
+from fluxqueue.graph.model.consistency import check_tree
 from fluxqueue.graph.model.store import ResourceGraph
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class GraphBuilder:
             order = self._preorder(self.parents.index(-1))
         self.final_order = order
         self._fill(order, is_preordered=is_preordered)
-        columns = Columns(self.graph)
+        columns = NodeColumns(self.graph)
         self._check_paths(columns)
         compile_blocks(self.graph, columns)
         self.graph.declare_consumable(self.consumable)
@@ -341,22 +341,22 @@ class GraphBuilder:
             code = int(codes[v])
             path = f"{inner[graph.parent[v]]}/{graph.name(v)}"
             if v in stated:
-                path = self._settle_path(v, stated[v], path)
+                path = self._reconcile_path(v, stated[v], path)
             elif code >= 0:
-                path = self._settle_path(v, f"{self.above_texts[code]}/{graph.name(v)}", path)
+                path = self._reconcile_path(v, f"{self.above_texts[code]}/{graph.name(v)}", path)
             inner[v] = path
             expected[v] = code_of.get(path, -2)
         unusual.update(np.flatnonzero((codes >= 0) & (codes != expected[parents])).tolist())
         for v in unusual - inner.keys():
             path = stated.get(v) or f"{self.above_texts[codes[v]]}/{graph.name(v)}"
-            self._settle_path(v, path, f"{inner[graph.parent[v]]}/{graph.name(v)}")
+            self._reconcile_path(v, path, f"{inner[graph.parent[v]]}/{graph.name(v)}")
 
-    def _settle_path(self, v: int, path: str, usual: str) -> str:
+    def _reconcile_path(self, v: int, path: str, usual: str) -> str:
         if path != usual:
             self.graph.paths[v] = path
         return path
 
-    def _check_paths(self, columns: Columns) -> None:
+    def _check_paths(self, columns: NodeColumns) -> None:
         # Fluxion uses the rank to distinguish vertices with the same path (several brokers on a
         # host).
         graph = self.graph
@@ -379,7 +379,7 @@ class GraphBuilder:
 class _SiblingCheck:
     """Checks that siblings have different names. Equal runs of children are checked once."""
 
-    def __init__(self, graph: ResourceGraph, columns: Columns) -> None:
+    def __init__(self, graph: ResourceGraph, columns: NodeColumns) -> None:
         self.graph = graph
         self._named = graph.names.keys()
         self._ids = columns.ids

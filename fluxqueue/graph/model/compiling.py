@@ -19,7 +19,7 @@ The state of a block is an integer of that many bits.
 """
 
 
-class Columns:
+class NodeColumns:
     """The columns of a graph as arrays, made once for all readers of whole columns."""
 
     def __init__(self, graph: ResourceGraph) -> None:
@@ -29,7 +29,7 @@ class Columns:
         self.sizes = np.asarray(graph.size, dtype=np.int64)
 
 
-def compile_blocks(graph: ResourceGraph, columns: Columns) -> None:
+def compile_blocks(graph: ResourceGraph, columns: NodeColumns) -> None:
     """Find the blocks and the shapes that they share, and store both in the graph.
 
     Blocks are the nodes. A graph without nodes is one block, or several of moderate size.

@@ -1,9 +1,9 @@
 """The table of kinds: what makes the pods of one FluxJob. To add a kind, add an entry here.
 
-``Kind`` (``kind.py``) is the one interface. It covers detection, pod ownership, request, hold,
-release and end. Each entry is a module of its own. No other module compares kinds by name. The
-webhook, the controller and the check ask the entry. Rows hold what SQL must know about a kind as
-columns that the entry fills.
+``WorkloadKind`` (``kind.py``) is the one interface. It covers detection, pod ownership, request,
+hold, release and end. Each entry is a module of its own. No other module compares kinds by name.
+The webhook, the controller and the check ask the entry. Rows hold what SQL must know about a kind
+as columns that the entry fills.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
 from fluxqueue.workload.references import Reference
 
 __all__ = [
     "KINDS",
-    "Kind",
+    "WorkloadKind",
     "find_kind",
     "kind_in_row",
     "kind_named",
@@ -31,7 +31,7 @@ __all__ = [
     "workload_uid",
 ]
 
-KINDS: tuple[Kind, ...] = (SUSPENDED_OWNER, POD_GROUP, BATCH_JOB, BARE_POD)
+KINDS: tuple[WorkloadKind, ...] = (SUSPENDED_OWNER, POD_GROUP, BATCH_JOB, BARE_POD)
 """The order in which the kinds are asked about a pod.
 
 A pod that no other kind claims is a bare Pod.
@@ -40,7 +40,7 @@ A pod that no other kind claims is a bare Pod.
 _BY_NAME = {kind.name: kind for kind in KINDS}
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> WorkloadKind:
     """Return the entry of a kind by its name in rows and FluxJobs.
 
     Raises
@@ -57,7 +57,7 @@ def kind_named(name: str) -> Kind:
         ) from None
 
 
-def kind_in_row(name: str, reference: Reference | None) -> Kind:
+def kind_in_row(name: str, reference: Reference | None) -> WorkloadKind:
     """Return the entry of a row, from its ``workload_kind`` or from its ``owner``.
 
     The ``owner`` counts if it is the suspended object.
@@ -71,7 +71,7 @@ def kind_in_row(name: str, reference: Reference | None) -> Kind:
     return SUSPENDED_OWNER if is_owner else kind_named(name)
 
 
-def kind_of_fluxjob(fluxjob: Mapping[str, Any]) -> Kind:
+def kind_of_fluxjob(fluxjob: Mapping[str, Any]) -> WorkloadKind:
     """Return the entry of the workload that a FluxJob names. A kind without entry was suspended."""
     workload = fluxjob["spec"]["workload"]
     marks = (fluxjob.get("metadata") or {}).get("labels") or {}
@@ -82,14 +82,14 @@ def kind_of_fluxjob(fluxjob: Mapping[str, Any]) -> Kind:
     return kind if is_its else SUSPENDED_OWNER
 
 
-def find_kind(group: str, name: str) -> Kind | None:
+def find_kind(group: str, name: str) -> WorkloadKind | None:
     """Return the entry of an API group and kind, or None if the kind is not managed."""
     kind = _BY_NAME.get(name)
     is_its = kind is not None and kind.is_built_in and kind.has_object and kind.group == group
     return kind if is_its else None
 
 
-def kind_of(workload: Mapping[str, Any]) -> Kind:
+def kind_of(workload: Mapping[str, Any]) -> WorkloadKind:
     """Return the entry of an object, also if a list left ``kind`` out.
 
     Raises

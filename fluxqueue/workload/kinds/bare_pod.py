@@ -17,7 +17,7 @@ from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
-from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.pods import pod_fact
 
 _NEVER = frozenset({"DaemonSet", "Node", "Job"})
@@ -26,8 +26,8 @@ _NEVER = frozenset({"DaemonSet", "Node", "Job"})
 _RESULTS = {"Succeeded": FluxJobState.COMPLETED, "Failed": FluxJobState.FAILED}
 
 
-class BarePodKind(Kind):
-    """Answer the questions of ``Kind`` for bare Pods."""
+class BarePodKind(WorkloadKind):
+    """Answer the questions of ``WorkloadKind`` for bare Pods."""
 
     name, group, version, plural = "Pod", "", "v1", "pods"
     pod_spec_path = "spec"

@@ -19,7 +19,7 @@ from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import hold_job, hold_members
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
-from fluxqueue.workload.kinds.kind import Kind
+from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.pods import controller_owner, template_spec
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
@@ -28,8 +28,8 @@ BACKOFF_LIMIT = 6
 _ENDING = frozenset({"Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"})
 
 
-class BatchJobKind(Kind):
-    """Answer the questions of ``Kind`` for BatchJobs."""
+class BatchJobKind(WorkloadKind):
+    """Answer the questions of ``WorkloadKind`` for BatchJobs."""
 
     name, group, version, plural = "Job", "batch", "v1", "jobs"
     pod_spec_path = "spec.template.spec"

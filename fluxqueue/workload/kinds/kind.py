@@ -1,4 +1,4 @@
-"""``Kind``: all questions that the rest of fluxqueue asks about a sort of workload. Pure.
+"""``WorkloadKind``: all questions that the rest of fluxqueue asks about a sort of workload. Pure.
 
 The table of ``fluxqueue.workload.kinds`` has one entry for each sort. The defaults here are true
 for a workload that only the gates of its pods hold.
@@ -38,7 +38,7 @@ class Gathering:
     patience_s: int | None = None
 
 
-class Kind(ABC):
+class WorkloadKind(ABC):
     """A sort of workload."""
 
     # --- what is it ---------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.kind import Gathering, Kind
+from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import Part, build_parts
+from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _NO_WISHES = {
@@ -35,8 +35,8 @@ _NO_WISHES = {
 _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
 
 
-class PodGroupKind(Kind):
-    """Answer the questions of ``Kind`` for a workload that ``assemble`` returns."""
+class PodGroupKind(WorkloadKind):
+    """Answer the questions of ``WorkloadKind`` for a workload that ``assemble`` returns."""
 
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
@@ -125,7 +125,7 @@ class PodGroupKind(Kind):
         for pod in _first_of_each_kind(workload):
             label = kinds[pod["metadata"]["uid"]]
             count = sum(kinds[one["metadata"]["uid"]] == label for one in pods)
-            parts.append(Part(label, pod["spec"], count))
+            parts.append(ShapePart(label, pod["spec"], count))
         return build_parts(parts, self.wishes(workload), deadline_s=_deadline(workload), site=site)
 
     def why_not(self, workload: Object) -> str | None:

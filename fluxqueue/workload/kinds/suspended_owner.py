@@ -24,7 +24,7 @@ from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
-from fluxqueue.workload.kinds.kind import Gathering, Kind
+from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.kinds.pod_group import slot_kind
 from fluxqueue.workload.object_paths import replaced, value_at, without
 from fluxqueue.workload.owner_kinds import (
@@ -37,13 +37,13 @@ from fluxqueue.workload.owner_kinds import (
 )
 from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import Part, build_parts
+from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 from fluxqueue.workload.suspension import hold_owner, mark_templates, start_patch, stop_patch
 
 
-class SuspendedOwnerKind(Kind):
-    """Answer the questions of ``Kind`` for objects that can be suspended."""
+class SuspendedOwnerKind(WorkloadKind):
+    """Answer the questions of ``WorkloadKind`` for objects that can be suspended."""
 
     name, group, version, plural = "SuspendedOwner", "", "", ""
     pod_spec_path = "spec"
@@ -152,7 +152,9 @@ class SuspendedOwnerKind(Kind):
             specs.setdefault(label, part.template["spec"])
             counts[label] += part.count
         specs |= others
-        parts = [Part(label, spec, counts[label]) for label, spec in specs.items()] or [NOTHING]
+        parts = [ShapePart(label, spec, counts[label]) for label, spec in specs.items()] or [
+            NOTHING
+        ]
         deadline_s = _deadline(workload)
         return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
 
@@ -284,7 +286,7 @@ class SuspendedOwnerKind(Kind):
 
 
 SUSPENDED_OWNER = SuspendedOwnerKind()
-NOTHING = Part("pod", {}, 0)
+NOTHING = ShapePart("pod", {}, 0)
 """The request of an object before it is known."""
 
 

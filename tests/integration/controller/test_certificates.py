@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from fluxqueue.certs import service_names
-from fluxqueue.certs.rotation import Held, Lives, read_bundle, read_held
+from fluxqueue.certs.rotation import HeldCertificates, Lives, read_bundle, read_held
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
@@ -34,7 +34,7 @@ from tests.support.control_plane import missing_reason
 from tests.support.faults import FaultyTransport
 from tests.support.waiting import eventually
 from tests.support.workloads import admission_review, batch_job
-from webhook.configuration import Endpoint, build_configuration
+from webhook.configuration import WebhookEndpoint, build_configuration
 from webhook.server import ServerConfig, WebhookServer
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
@@ -71,7 +71,7 @@ async def _prepare(client: KubeClient) -> None:
 
 
 def _configuration() -> dict[str, Any]:
-    return build_configuration(Endpoint(service=SERVICE, namespace=NAMESPACE), b"")
+    return build_configuration(WebhookEndpoint(service=SERVICE, namespace=NAMESPACE), b"")
 
 
 async def _make_configuration(client: KubeClient) -> None:
@@ -92,7 +92,7 @@ def _now(days_ago: int = 0) -> ManualClock:
     return ManualClock(int(time.time()) - days_ago * DAY_S)
 
 
-async def _held(client: KubeClient) -> Held:
+async def _held(client: KubeClient) -> HeldCertificates:
     secret = await client.get(SECRETS, NAMESPACE, SECRET)
     return read_held({key: base64.b64decode(text) for key, text in secret["data"].items()})
 
@@ -102,7 +102,7 @@ async def _bundles(client: KubeClient) -> list[str]:
     return [hook["clientConfig"].get("caBundle", "") for hook in found["webhooks"]]
 
 
-async def _assert_right(client: KubeClient) -> Held:
+async def _assert_right(client: KubeClient) -> HeldCertificates:
     """The Secret is whole, and every webhook trusts what it says."""
     held = await _held(client)
     assert held.ca is not None

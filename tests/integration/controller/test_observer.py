@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.controller import term
-from fluxqueue.controller.observing import writing
+from fluxqueue.controller.observing import flusher
 from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.observations import Known, read_known, save_workloads
+from fluxqueue.db.store.observations import Known, read_known, save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, Resource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from localcluster import LocalCluster
 from tests.integration.controller.test_resync import job as gated_job
 from tests.support.clusters import InProcessTransport, config_of
@@ -86,10 +86,10 @@ async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
         await save_workloads(*given, **named)
         observer.marking.on_pod(POD, None)
 
-    monkeypatch.setattr(writing, "save_workloads", save_while_the_pod_goes)
+    monkeypatch.setattr(flusher, "save_workloads", save_while_the_pod_goes)
     await observer.writing.flush()
     assert await _pods(database) == [POD["metadata"]["uid"]], "written as it was before"
-    monkeypatch.setattr(writing, "save_workloads", save_workloads)
+    monkeypatch.setattr(flusher, "save_workloads", save_workloads)
     await observer.writing.flush()
     assert await _pods(database) == []
 
@@ -212,7 +212,7 @@ class SlowClient(KubeClient):
     has_begun: asyncio.Event
     has_made: asyncio.Event
 
-    async def create(self, resource: Resource, *given: Any, **named: Any) -> Obj:
+    async def create(self, resource: ApiResource, *given: Any, **named: Any) -> Obj:
         if resource != FLUXJOBS:
             return await super().create(resource, *given, **named)
         self.has_begun.set()

@@ -11,14 +11,14 @@ import pytest_asyncio
 from fluxqueue import metrics
 from fluxqueue.controller.observing import (
     batch_jobs,
-    foreign,
-    marking,
+    event_router,
+    flusher,
+    fluxjob_creator,
     queues,
-    resync,
-    seen,
+    read_workload,
+    resync_diff,
+    unmanaged_pods,
     watches,
-    wrapping,
-    writing,
 )
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
@@ -44,22 +44,22 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "a pod is reduced": (watches, "trim_pod"),
     "a queue is reduced": (queues, "trim_queue"),
     "a queue is read": (queues, "read_rules"),
-    "a node is compared": (marking, "node_fact"),
+    "a node is compared": (event_router, "node_fact"),
     "a node is read": (watches, "node_fact"),
-    "a foreign pod is read": (foreign, "foreign_pod"),
-    "a Job is compared": (marking, "is_news"),
-    "a Job is followed": (seen, "see_progress"),
+    "a unmanaged_pods pod is read": (unmanaged_pods, "foreign_pod"),
+    "a Job is compared": (event_router, "is_news"),
+    "a Job is followed": (read_workload, "see_progress"),
     "what a Job asks for is read": (BatchJobKind, "to_request"),
     "what a Job wishes is read": (BatchJobKind, "wishes"),
     "the priority of a Job is read": (BatchJobKind, "priority"),
     "whether a Job is taken in": (BatchJobKind, "why_not"),
     "how a Job ended": (BatchJobKind, "fact"),
-    "a Job is mended": (seen, "mend", BatchJobKind, "to_request"),
-    "a FluxJob is built": (wrapping, "build"),
-    "a FluxJob is listed": (resync, "publication"),
-    "a Job is judged": (resync, "judge"),
-    "its pods are placed": (resync, "placed_pods"),
-    "what it asked before": (seen, "said_by"),
+    "a Job is mended": (read_workload, "mend", BatchJobKind, "to_request"),
+    "a FluxJob is built": (fluxjob_creator, "build"),
+    "a FluxJob is listed": (resync_diff, "publication"),
+    "a Job is judged": (resync_diff, "judge"),
+    "its pods are placed": (resync_diff, "placed_pods"),
+    "what it asked before": (read_workload, "said_by"),
 }
 """Each step that looks at one object by itself, and where it stands."""
 
@@ -106,7 +106,7 @@ async def written(database: Database) -> dict[str, set[str]]:
         "job": "SELECT workload_name AS name FROM fluxjobs",
         "node": "SELECT name FROM nodes",
         "queue": "SELECT name FROM fluxqueues WHERE uid IS NOT NULL",
-        "foreign": "SELECT name FROM foreign_usage",
+        "unmanaged_pods": "SELECT name FROM foreign_usage",
     }
     return {sort: {row["name"] for row in await database.fetch(sql)} for sort, sql in found.items()}
 
@@ -127,7 +127,7 @@ async def test_all_others_go_on(
 ) -> None:
     """Those that were there before the controller, and those that come later; each poisoned one is
     told, and is used as soon as it can be."""
-    monkeypatch.setattr(writing, "APART_S", 0.2)
+    monkeypatch.setattr(flusher, "APART_S", 0.2)
     poison = Poison()
     for where, attribute in batched(STEPS[step]):
         poison.put_into(monkeypatch, where, attribute)
@@ -150,7 +150,7 @@ async def test_all_others_go_on(
         async def is_later_written() -> bool:
             return "later" in (await written(database))["job"]
 
-        await eventually(is_later_written, "what came after the resync")
+        await eventually(is_later_written, "what came after the resync_diff")
         assert poison.met, "the step was never asked"
         if step not in HARMLESS:
 
@@ -235,4 +235,4 @@ async def test_an_unreadable_job_that_runs_is_followed_to_its_end(
         async def has_ended() -> bool:
             return (await row())["result"] == "Completed"
 
-        await eventually(has_ended, "its end is seen")
+        await eventually(has_ended, "its end is read_workload")

@@ -11,7 +11,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observing.owners import Owner, Owners
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.resources import CRDS, DEPLOYMENTS, REPLICASETS, Resource
+from fluxqueue.kube.resources import CRDS, DEPLOYMENTS, REPLICASETS, ApiResource
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
@@ -20,7 +20,7 @@ from tests.support.workers import QUIET
 
 Obj = dict[str, Any]
 
-GANGS = Resource("example.org", "v1", "gangs", "Gang", True)
+GANGS = ApiResource("example.org", "v1", "gangs", "Gang", True)
 KINDS = parse_owner_kinds(
     '[{"kind": "Gang", "group": "example.org", "resource": "gangs",'
     ' "pods": [{"count": ["spec.members"]}]}]'
@@ -66,7 +66,7 @@ async def a_world() -> AsyncIterator[World]:
         await owners.stop()
 
 
-def of(resource: Resource, made: Mapping[str, Any]) -> Obj:
+def of(resource: ApiResource, made: Mapping[str, Any]) -> Obj:
     meta = made["metadata"]
     return {
         "apiVersion": resource.api_version,

@@ -13,8 +13,8 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.queues import QueueWatch, is_selected
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.life.observations import save_nodes, save_workloads
-from fluxqueue.db.life.queues import QueueSeen, save_queues
+from fluxqueue.db.store.observations import save_nodes, save_workloads
+from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.tree import count_levels
@@ -39,7 +39,7 @@ def body(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Marks:
+class DirtySet:
     """What the watch says is to be written."""
 
     names: list[str] = field(default_factory=list)
@@ -65,7 +65,7 @@ async def admin() -> AsyncIterator[KubeClient]:
 
 
 @pytest_asyncio.fixture
-async def watch(admin: KubeClient, marks: Marks) -> AsyncIterator[QueueWatch]:
+async def watch(admin: KubeClient, marks: DirtySet) -> AsyncIterator[QueueWatch]:
     """A running watch."""
     made = QueueWatch(admin, marks.names.append, ManualClock(), "hybrid")
     for informer in (made.queues, made.namespaces):
@@ -77,9 +77,9 @@ async def watch(admin: KubeClient, marks: Marks) -> AsyncIterator[QueueWatch]:
 
 
 @pytest.fixture
-def marks() -> Marks:
+def marks() -> DirtySet:
     """Shared by the test and the watch."""
-    return Marks()
+    return DirtySet()
 
 
 async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWatch) -> None:
@@ -99,7 +99,7 @@ async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWat
 
 
 async def test_selectors_follow_the_labels_of_namespaces(
-    admin: KubeClient, watch: QueueWatch, marks: Marks
+    admin: KubeClient, watch: QueueWatch, marks: DirtySet
 ) -> None:
     """Resolved anew when a namespace comes, changes or goes; other queues are not bothered."""
     allowed = {"names": ["fixed"], "selector": {"matchLabels": {"team": "a"}}}
@@ -120,7 +120,7 @@ async def test_selectors_follow_the_labels_of_namespaces(
     assert watch.see(["plain"])[0][0].namespaces is None
 
 
-async def test_a_status_is_no_news(admin: KubeClient, watch: QueueWatch, marks: Marks) -> None:
+async def test_a_status_is_no_news(admin: KubeClient, watch: QueueWatch, marks: DirtySet) -> None:
     """Or the counts that we write would wake a cycle, which changes the counts."""
     await admin.create(FLUXQUEUES, None, body("q"))
     await marks.until("q")

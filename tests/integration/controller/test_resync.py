@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller.observing import resync, writing
+from fluxqueue.controller.observing import flusher, resync_diff
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import is_observed
-from fluxqueue.db.life import rebuild
+from fluxqueue.db.store import rebuild
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
@@ -57,11 +57,11 @@ async def test_an_empty_database_is_filled_page_by_page(
     postgres: PostgresServer, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order of submission; nobody may act on it before the last page is written."""
-    monkeypatch.setattr(resync, "PAGE", 2)
-    monkeypatch.setattr(resync, "WRITE_PAGE", 2)
+    monkeypatch.setattr(resync_diff, "PAGE", 2)
+    monkeypatch.setattr(resync_diff, "WRITE_PAGE", 2)
     other_url = postgres.create()
     seen_early: list[bool] = []
-    write = resync.write
+    write = resync_diff.write
 
     async def write_and_look(tx: Any, *args: Any, **more: Any) -> Any:
         seen_early.append(await is_observed(tx))
@@ -84,7 +84,7 @@ async def test_an_empty_database_is_filled_page_by_page(
             await eventually(are_written, "all rows")
             assert await _rows(database) == NAMES
             assert len((await client.list(FLUXJOBS)).items) == len(NAMES)
-        monkeypatch.setattr(resync, "write", write_and_look)
+        monkeypatch.setattr(resync_diff, "write", write_and_look)
         async with observing(other, client, settings_for(other_url)) as watching:
             assert await _rows(other) == NAMES
             assert seen_early == [False, False, False]
@@ -101,7 +101,7 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a batch with others, and in a resync; it is told, and written when it can be."""
-    monkeypatch.setattr(writing, "APART_S", 0.2)
+    monkeypatch.setattr(flusher, "APART_S", 0.2)
     is_broken = True
 
     def failing(save: Any) -> Any:
@@ -112,7 +112,7 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
 
         return save_all
 
-    for module in (writing, resync, rebuild):
+    for module in (flusher, resync_diff, rebuild):
         monkeypatch.setattr(module, "save_workloads", failing(module.save_workloads))
     async with (
         LocalCluster(QUIET) as cluster,

@@ -183,7 +183,7 @@ async def test_the_last_good_value_outlives_the_process(
         faults = ["fluxqueue/priority", "fluxqueue/depends-on"]
         await row_is(other, "known again", asked_priority=9, depends_on=edge, faults=faults)
         await edit(client, "work", duration="22m")
-        await row_is(other, "others are heeded", duration_s=1320, asked_priority=9)
+        await row_is(other, "others are applied", duration_s=1320, asked_priority=9)
 
 
 async def test_a_template_that_cannot_be_read_keeps_its_last_request(

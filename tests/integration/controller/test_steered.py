@@ -153,7 +153,7 @@ async def test_a_leader_that_was_stopped_heeds_nothing(steering: Steering) -> No
     term = steering.term
     steering.term = await seize(steering.rows.database, CONTROLLER, "another")
     steering.watch.see(new)
-    await eventually(lambda: _priority(steering, 2), "the new one is heeded")
+    await eventually(lambda: _priority(steering, 2), "the new one is applied")
     frozen = Steering(steering.rows, steering.admin, term)
     frozen.watch.see(old)
     tries = asyncio.create_task(frozen.watch.run())
@@ -168,22 +168,22 @@ async def test_the_status_says_which_spec_was_heeded(steering: Steering) -> None
     fluxjob = await steering.fluxjob("a", priority=1, steeredBy={"priority": "bob"})
     uid = fluxjob["spec"]["workload"]["uid"]
 
-    async def heeded() -> int:
+    async def applied() -> int:
         sql = "SELECT observed_generation FROM fluxjobs WHERE uid = :uid"
         return int(await steering.rows.value(sql, uid=uid))
 
-    assert await heeded() == 1
+    assert await applied() == 1
     for generation in (2, 3):
         meta = {**fluxjob["metadata"], "generation": generation}
         steering.watch.see({**fluxjob, "metadata": meta})
 
         async def is_heeded(generation: int = generation) -> bool:
-            return await heeded() == generation
+            return await applied() == generation
 
-        await eventually(is_heeded, f"generation {generation} is heeded")
-    assert await steering.rows.value("SELECT version > published FROM fluxjobs")
+        await eventually(is_heeded, f"generation {generation} is applied")
+    assert await steering.rows.value("SELECT version > written_version FROM fluxjobs")
     await steering.rows.execute("UPDATE fluxjobs SET flux_uid = 'another'")
-    assert await heeded() == 1
+    assert await applied() == 1
 
 
 async def test_what_cannot_be_is_told_on_the_fluxjob(steering: Steering) -> None:

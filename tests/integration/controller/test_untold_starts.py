@@ -51,7 +51,8 @@ async def _owing(database: Database) -> list[str]:
     """Whose status is owed, and will be written at some time though nothing more happens."""
     async with database.begin() as tx:
         rows = await tx.fetch(
-            "SELECT workload_name FROM fluxjobs WHERE publish_at IS NOT NULL ORDER BY workload_name"
+            "SELECT workload_name FROM fluxjobs WHERE status_due_at IS NOT NULL"
+            " ORDER BY workload_name"
         )
     return [row["workload_name"] for row in rows]
 

@@ -10,7 +10,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import CRDS, NODE_TOPOLOGIES, NODES, Resource
+from fluxqueue.kube.resources import CRDS, NODE_TOPOLOGIES, NODES, ApiResource
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
 from tests.support.observers import observing
@@ -45,7 +45,7 @@ def definition(*versions: str) -> dict[str, Any]:
     }
 
 
-def topology(resource: Resource, cores: int) -> dict[str, Any]:
+def topology(resource: ApiResource, cores: int) -> dict[str, Any]:
     """Two zones, in the form that both versions have."""
     resources = [{"name": "cpu", "allocatable": str(cores), "available": "0", "capacity": "99"}]
     zones = [{"name": f"node-{n}", "type": "Node", "resources": resources} for n in range(2)]

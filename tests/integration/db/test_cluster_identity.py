@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.db import cluster_identity, leadership
 from fluxqueue.db.database import Database
-from fluxqueue.db.reader import Reader
+from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.errors import LostLeadership, WrongCluster
 from tests.support.rows import settings_for
 
@@ -48,7 +48,7 @@ async def test_another_cluster_is_refused_and_both_are_named(database_url: str) 
         await cluster_identity.bind(home, HOME, "https://home")
         with pytest.raises(WrongCluster, match=rf"{HOME}.*https://home.*{AWAY}.*adopt-cluster"):
             await cluster_identity.bind(away, AWAY, "https://away")
-        async with Reader(settings_for(database_url), role="view") as reader:
+        async with DatabaseReader(settings_for(database_url), role="view") as reader:
             await cluster_identity.check_reader(reader, HOME)
             with pytest.raises(WrongCluster):
                 await cluster_identity.check_reader(reader, AWAY)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.decisions import store_decisions
-from fluxqueue.db.life.observations import save_foreign
+from fluxqueue.db.store.decisions import store_decisions
+from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod
@@ -33,7 +33,7 @@ async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
     assert one["until"] == one["starts_at"] + 60
     assert one["term"] == rows.term
     assert sorted(await rows.asked(TaskName.RELEASE)) == ["a", "b"]
-    assert await rows.asked(TaskName.SETTLE) == ["b"]
+    assert await rows.asked(TaskName.RECONCILE) == ["b"]
     await rows.check()
 
 
@@ -108,7 +108,7 @@ async def test_of_size_nothing_is_allocated_and_ends(rows: Rows) -> None:
     assert await rows.states() == {"a": "Allocated"}
     await rows.check()
     await rows.see(workload("a", request(0, cpu=1), wanted=0, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Completed"}
     await rows.check()
 
@@ -143,7 +143,7 @@ async def test_beyond_the_depth_impossible_is_found_too(rows: Rows) -> None:
     for uid in ("w0", "w1", "w2"):
         assert (await rows.states())[uid] == "Allocated"
         await rows.see(workload(uid, request(cpu=2), wanted=0, result="Completed"))
-        await rows.settle(uid)
+        await rows.reconcile(uid)
         await rows.match()
     assert (await rows.states())["large"] == "Unsatisfiable"
     assert (await rows.states())["last"] == "Allocated"
@@ -168,7 +168,7 @@ async def test_a_job_that_ended_meanwhile_gets_nothing(rows: Rows) -> None:
     await rows.see(workload("a"), workload("b"), workload("c"))
     await rows.begin_term()
     await rows.see(workload("a", is_deleting=True), workload("b", is_deleting=True), workload("c"))
-    await rows.settle("a", "b")
+    await rows.reconcile("a", "b")
     jobs = {uid: PendingJob(uid, 1, 0, request(cpu=1)) for uid in "abc"}
     got = placement(("n0", {CPU: 1}), starts_at=10)
     decided = Decisions(
@@ -203,7 +203,7 @@ async def test_reservations_follow_the_queue(rows: Rows) -> None:
     assert states["a"] == "Pending"
     await rows.check()
     await rows.see(workload("h0", request(cpu=2), priority=5, is_deleting=True))
-    await rows.settle("h0")
+    await rows.reconcile("h0")
     await rows.check()
     assert (
         await rows.value(
@@ -302,16 +302,16 @@ async def test_observing_settling_and_matching_at_once_never_deadlock(rows: Rows
                 )
             )
 
-    async def settle_all() -> None:
+    async def reconcile_all() -> None:
         for n in range(12):
-            await rows.settle(*(uids[n:] + uids[:n])[:30])
+            await rows.reconcile(*(uids[n:] + uids[:n])[:30])
 
     async def match_all() -> None:
         for _ in range(12):
             assert rows.matcher is not None
             await rows.matcher.run()
 
-    await asyncio.gather(observe(0), settle_all(), match_all(), observe(1), settle_all())
+    await asyncio.gather(observe(0), reconcile_all(), match_all(), observe(1), reconcile_all())
     await rows.check()
     await asyncio.sleep(0)
     after = await rows.value(

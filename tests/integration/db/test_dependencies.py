@@ -21,8 +21,8 @@ def edges(text: str) -> tuple[dict[str, str], ...]:
 
 async def look(rows: Rows) -> None:
     """Drain what is due, until nothing is."""
-    while uids := await rows.take_tasks(TaskName.SETTLE):
-        await rows.settle(*uids)
+    while uids := await rows.take_tasks(TaskName.RECONCILE):
+        await rows.reconcile(*uids)
 
 
 async def end(rows: Rows, uid: str, result: str = "Completed") -> None:
@@ -65,7 +65,7 @@ async def test_afterok_waits_and_is_let_go(rows: Rows) -> None:
     await rows.match()
     assert await rows.states() == {"a": "Allocated", "b": "Pending"}
     await rows.see(workload("a", wanted=0, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await look(rows)
     assert await told(rows, "b") == ("Pending", None, None, "")
     await rows.match()
@@ -177,8 +177,8 @@ async def test_a_begin_time_is_waited_for_by_a_task(rows: Rows) -> None:
     assert (await told(rows, "late"))[2:] == (
         "begin-time", "is not to start before 2096-10-02T07:06:40Z",
     )  # fmt: skip
-    assert await rows.asked(TaskName.SETTLE) == ["late"]
-    assert await rows.take_tasks(TaskName.SETTLE) == []
+    assert await rows.asked(TaskName.RECONCILE) == ["late"]
+    assert await rows.take_tasks(TaskName.RECONCILE) == []
     await rows.execute("UPDATE fluxjobs SET begin_at = now() + interval '20 ms' WHERE uid = 'late'")
     await rows.execute("SELECT pg_sleep(0.03)")
     await look(rows)
@@ -196,19 +196,19 @@ async def test_a_begin_time_behind_a_dependency_counts_too(rows: Rows) -> None:
     await end(rows, "a")
     assert (await told(rows, "b"))[2] == "begin-time"
     await rows.see(replace(seen, is_deleting=True))
-    await rows.settle("b")
+    await rows.reconcile("b")
     await look(rows)
-    assert await rows.value("SELECT settle_at FROM fluxjobs WHERE uid = 'b'") is None
+    assert await rows.value("SELECT reconcile_at FROM fluxjobs WHERE uid = 'b'") is None
 
 
 async def test_a_begin_time_that_is_taken_back_leaves_nothing(rows: Rows) -> None:
     """Nor does an earlier one."""
     await rows.see(workload("a", begin_at_s=4_000_000_000))
     await rows.see(workload("a", begin_at_s=4_000_000_001))
-    assert await rows.value("SELECT settle_at = begin_at FROM fluxjobs")
+    assert await rows.value("SELECT reconcile_at = begin_at FROM fluxjobs")
     await rows.see(workload("a"))
     await look(rows)
-    assert await rows.value("SELECT settle_at FROM fluxjobs") is None
+    assert await rows.value("SELECT reconcile_at FROM fluxjobs") is None
     assert await told(rows, "a") == ("Pending", None, None, "")
 
 

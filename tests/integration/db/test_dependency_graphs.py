@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.dependency import DependencyKind, Edge, Outcome, Target, judge, outcome
+from fluxqueue.fluxjob.dependency import (
+    DependencyKind,
+    DependencyOutcome,
+    Edge,
+    Target,
+    judge,
+    outcome,
+)
 from fluxqueue.fluxjob.states import FluxJobState
 from tests.support.rows import Rows, workload
 
@@ -67,14 +74,18 @@ class Model:
             wait.target = self.stands_for(wait.job)
         for other in self.things.values():
             for wait in other.waits:
-                is_open = outcome(self.edge(wait)) is not Outcome.SATISFIED
+                is_open = outcome(self.edge(wait)) is not DependencyOutcome.SATISFIED
                 if is_open and wait.job in {thing.name, str(thing.jobid)}:
                     wait.target = uid
 
     def waits_for(self, uid: str) -> set[str]:
         """Those whose change it waits for now."""
         waits = self.things[uid].waits
-        return {w.target for w in waits if w.target and outcome(self.edge(w)) is Outcome.WAITING}
+        return {
+            w.target
+            for w in waits
+            if w.target and outcome(self.edge(w)) is DependencyOutcome.WAITING
+        }
 
     def is_in_circle(self, uid: str) -> bool:
         """Whether it is reached from itself."""
@@ -188,10 +199,10 @@ class Story:
 
     async def look(self) -> None:
         """Drain what is due in any order, until nothing is."""
-        while uids := await self.rows.take_tasks(TaskName.SETTLE):
+        while uids := await self.rows.take_tasks(TaskName.RECONCILE):
             self.random.shuffle(uids)
             for uid in uids:
-                await self.rows.settle(uid)
+                await self.rows.reconcile(uid)
 
     async def compare(self) -> None:
         """Every waiting row is what the model says."""

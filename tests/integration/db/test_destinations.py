@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.life.desired_state import read_wanted
-from fluxqueue.db.life.destinations import FEW_NODES
+from fluxqueue.db.store.desired_state import read_wanted
+from fluxqueue.db.store.destinations import FEW_NODES
 from fluxqueue.fluxjob.node import Destination, NodeFact
 from fluxqueue.fluxjob.request import CPU
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -30,7 +30,7 @@ ALIKE = replace(_others(1)[0], labels={"kubernetes.io/hostname": "n0"})
 @pytest.mark.parametrize(
     ("nodes", "expected"),
     [
-        ([HERE, *_others(FEW_NODES - 1)], Destination("n0", "n0", is_told_by_label=True)),
+        ([HERE, *_others(FEW_NODES - 1)], Destination("n0", "n0", is_labelled_index=True)),
         ([HERE, *_others(FEW_NODES)], Destination("n0", "n0")),
         ([HERE, ALIKE], Destination("n0", "n0")),
         ([_named("host-0"), *_others(1)], Destination("n0", "host-0")),
@@ -48,7 +48,7 @@ async def test_a_node_is_told_by_its_label_where_that_is_enough(
     wanted = await read_wanted(rows.database, "job")
     assert wanted is not None
     assert wanted.pin == expected
-    assert [one.to for one in await rows.settle("pod")] == [expected]
+    assert [one.to for one in await rows.reconcile("pod")] == [expected]
 
 
 async def test_a_node_that_is_gone_is_told_by_name(rows: Rows) -> None:
@@ -80,5 +80,5 @@ async def test_only_another_node_is_taken_out_of_the_template(
     wanted = await read_wanted(rows.database, "job")
     assert wanted is not None
     is_fixed = before is None and not is_suspended
-    assert wanted.pin == (None if is_fixed else Destination("n0", "n0", is_told_by_label=True))
+    assert wanted.pin == (None if is_fixed else Destination("n0", "n0", is_labelled_index=True))
     assert wanted.is_pinned is is_pinned

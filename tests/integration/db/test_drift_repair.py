@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.db import retention
-from fluxqueue.db.life import drift_repair
+from fluxqueue.db.store import drift_repair
 from fluxqueue.worker.maintain import Maintenance
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -22,11 +22,11 @@ async def _running(rows: Rows) -> None:
         gated = tuple(pod(f"{uid}-{n}") for n in range(len(nodes[uid])))
         size = len(gated)
         await rows.see(workload(uid, request(size, cpu=1), pods=gated))
-        await rows.settle(uid)
+        await rows.reconcile(uid)
         holders = {holder: node for _, node, _, holder in await rows.slots(uid)}
         run = tuple(pod(one.uid, "Running", is_gated=False, node=holders[one.uid]) for one in gated)
         await rows.see(workload(uid, request(size, cpu=1), pods=run, is_suspended=False))
-        await rows.settle(uid)
+        await rows.reconcile(uid)
     assert await rows.states() == {"a": "Running", "b": "Running", "w": "Pending"}
     await rows.check()
 
@@ -60,7 +60,7 @@ async def test_a_hand_in_the_tables(rows: Rows, invariant: str) -> None:
     for _ in range(4):
         await maintenance.maintain()
     assert await rows.drift() == []
-    await rows.settle("a", "b")
+    await rows.reconcile("a", "b")
     await rows.match()
     await rows.check()
     for uid, size in (("a", 2), ("b", 1)):

@@ -97,7 +97,7 @@ async def test_each_pod_gets_a_slot_of_its_own_kind(rows: Rows) -> None:
     pods = [pod(0, LARGE), pod(1, SMALL), pod(2, SMALL)]
     await rows.see(group(3, *pods))
     await rows.match()
-    ungates = {one.pod_uid: one.to.name for one in await rows.settle("g")}
+    ungates = {one.pod_uid: one.to.name for one in await rows.reconcile("g")}
     assert ungates == {"p0": "n0", "p1": "n1", "p2": "n1"}
     assert sorted(await given(rows)) == [(LARGE, "p0"), (SMALL, "p1"), (SMALL, "p2")]
 
@@ -126,15 +126,17 @@ async def test_held_while_it_gathers_it_gathers_on_when_it_is_let_go(rows: Rows)
 async def test_pods_that_do_not_come_are_overdue(rows: Rows) -> None:
     """It says so at its time and waits on."""
     await rows.see(group(2, pod(0, SMALL), gather_s=1000))
-    assert TaskName.SETTLE not in await rows.take_tasks(TaskName.SETTLE)
-    assert await rows.value("SELECT settle_at = gather_until FROM fluxjobs")
+    assert TaskName.RECONCILE not in await rows.take_tasks(TaskName.RECONCILE)
+    assert await rows.value("SELECT reconcile_at = gather_until FROM fluxjobs")
     assert await rows.value("SELECT gather_until > now() FROM fluxjobs")
-    await rows.execute("UPDATE fluxjobs SET gather_until = now(), published = version")
-    await rows.settle("g")
+    await rows.execute("UPDATE fluxjobs SET gather_until = now(), written_version = version")
+    await rows.reconcile("g")
     state, reason = await told(rows)
     assert state == "Gathering"
     assert reason == ("1 of 2 pods; missing 1; overdue: it has gathered for more than 1000 s")
-    assert await rows.value("SELECT settle_at IS NULL AND published < version FROM fluxjobs")
+    assert await rows.value(
+        "SELECT reconcile_at IS NULL AND written_version < version FROM fluxjobs"
+    )
     await rows.see(group(2, pod(0, SMALL), pod(1, SMALL)))
     assert await told(rows) == ("Pending", "")
 
@@ -146,7 +148,7 @@ async def test_the_time_that_its_pods_have_is_what_was_said_last(rows: Rows) -> 
     await rows.see(group(2, pod(0, SMALL), gather_s=400))
     after = await rows.value("SELECT gather_until FROM fluxjobs")
     assert (before - after).total_seconds() == 600
-    assert await rows.value("SELECT settle_at = gather_until FROM fluxjobs")
+    assert await rows.value("SELECT reconcile_at = gather_until FROM fluxjobs")
 
 
 async def test_it_grows_by_the_kinds_of_the_pods_that_wait(rows: Rows) -> None:
@@ -155,12 +157,12 @@ async def test_it_grows_by_the_kinds_of_the_pods_that_wait(rows: Rows) -> None:
     pods = [pod(0, SMALL), pod(1, LARGE)]
     await rows.see(group(1, *pods))
     await rows.match()
-    await rows.settle("g")
+    await rows.reconcile("g")
     assert await given(rows) == [(SMALL, "p0")]
     assert await rows.value("SELECT lacking FROM fluxjobs") == 1
     await rows.add_nodes(cpu_node("n1", 4))
     await rows.match()
-    ungates = {one.pod_uid: one.to.name for one in await rows.settle("g")}
+    ungates = {one.pod_uid: one.to.name for one in await rows.reconcile("g")}
     assert ungates == {"p1": "n1"}
     assert await given(rows) == [(SMALL, "p0"), (LARGE, "p1")]
 
@@ -170,14 +172,14 @@ async def test_a_slot_goes_back_with_its_pod_and_the_rest_with_the_last(rows: Ro
     pods = [pod(0, SMALL), pod(1, LARGE)]
     await rows.see(group(2, *pods))
     await rows.match()
-    await rows.settle("g")
+    await rows.reconcile("g")
     going = pod(1, LARGE, is_gated=False, phase="Running", node="n0")
     await rows.see(group(2, going))
-    await rows.settle("g")
+    await rows.reconcile("g")
     assert await rows.states() == {"g": "Running"}
     assert await given(rows) == [(LARGE, "p1")]
     await rows.see(group(2, result="Completed"))
-    await rows.settle("g")
+    await rows.reconcile("g")
     assert await rows.states() == {"g": "Completed"}
     assert await rows.value("SELECT count(*) FROM node_usage WHERE allocated > 0") == 0
 
@@ -187,5 +189,5 @@ async def test_deleted_while_it_waits_it_leaves_at_once(rows: Rows, is_complete:
     pods = [pod(0, SMALL), pod(1, SMALL)][: 2 if is_complete else 1]
     await rows.see(group(2, *pods))
     await rows.see(group(2, is_deleting=True))
-    await rows.settle("g")
+    await rows.reconcile("g")
     assert await rows.states() == {"g": "Cancelled"}

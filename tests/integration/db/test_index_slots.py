@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from fluxqueue.db.life.rebuild import Found, take_over
-from fluxqueue.db.life.settling import Ungate
+from fluxqueue.db.store.rebuild import Found, take_over
+from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.adoption import PlacedPod
-from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.scheduler.resource_set import GivenSlots
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -83,12 +83,12 @@ class Indexed:
     async def look(self) -> list[Ungate]:
         """Seen and settled; who was given a slot is let go and runs there."""
         await self.see()
-        ungates = await self.rows.settle("a")
+        ungates = await self.rows.reconcile("a")
         for one in ungates:
             started = replace(self.pods[one.pod_uid], phase="Running", is_gated=False)
             self.pods[one.pod_uid] = replace(started, node=one.to.name)
         await self.see()
-        await self.rows.settle("a")
+        await self.rows.reconcile("a")
         await self.rows.check()
         return ungates
 
@@ -232,7 +232,7 @@ async def test_on_a_lost_node_nobody_waits_for_a_pod_to_go(rows: Rows) -> None:
     await job.look()
     await rows.forget_tasks()
     await rows.add_nodes(cpu_node(before["2a"][1], cpu=2, is_up=False))
-    assert await rows.asked(TaskName.SETTLE) == ["a"], "nobody else would look at it"
+    assert await rows.asked(TaskName.RECONCILE) == ["a"], "nobody else would look at it"
     await job.look()
     assert await rows.value("SELECT lacking FROM fluxjobs") == 1
     await rows.match()
@@ -289,7 +289,7 @@ async def test_an_empty_database_learns_whose_slots_they_are(rows: Rows) -> None
     for index in set(homes) - {2, 5}:
         node = f"n{homes[index]}"
         job.pods[f"{index}a"] = pod(f"{index}a", "Running", is_gated=False, index=index, node=node)
-    record = Record(
+    record = DecisionRecord(
         "flux-a",
         state=FluxJobState.RUNNING,
         jobid=1,

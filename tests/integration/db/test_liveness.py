@@ -85,9 +85,9 @@ async def test_a_loop_that_fails_becomes_late_with_its_last_error(process: Proce
 
 async def test_a_loop_that_hangs_becomes_late(process: Process) -> None:
     """It has begun and says nothing."""
-    process.loops.expect("publish")
+    process.loops.expect("status")
     await process.after(1)
-    process.loops.begin("publish")
+    process.loops.begin("status")
     assert not process.is_late(await process.after(LATE_S - 5))
     assert process.is_late(await process.after(10))
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.desired_state import read_owed_releases
-from fluxqueue.db.life.published import read_owed_status
-from fluxqueue.db.reader import Reading, statement
+from fluxqueue.db.reader import DatabaseReading, statement
+from fluxqueue.db.store.desired_state import read_pending_releases
+from fluxqueue.db.store.statuses import read_owed_status
 from tests.support.rows import Rows, cpu_node, workload
 
 pytestmark = pytest.mark.own_database
@@ -29,9 +29,9 @@ async def touched(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
     for table in ("fluxjobs", "allocations", "allocation_slots", "nodes"):
         await rows.execute(f"ALTER TABLE {table} SET (autovacuum_enabled = false)")
     most: dict[str, int] = {}
-    fetch = Reading.fetch
+    fetch = DatabaseReading.fetch
 
-    async def explain(self: Reading, sql: str, **values: Any) -> list[dict[str, Any]]:
+    async def explain(self: DatabaseReading, sql: str, **values: Any) -> list[dict[str, Any]]:
         asked = statement(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}")
         run = self.connection.execute
         session = self.connection.sync_connection
@@ -46,7 +46,7 @@ async def touched(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
         most[key] = max(most.get(key, 0), *(_rows(step) for step in _steps(plan)))
         return await fetch(self, sql, **values)
 
-    monkeypatch.setattr(Reading, "fetch", explain)
+    monkeypatch.setattr(DatabaseReading, "fetch", explain)
     return most
 
 
@@ -74,7 +74,7 @@ async def _have_had(rows: Rows, number: int) -> None:
     await rows.execute("UPDATE allocations SET is_live = false, ended_at = now()")
     await rows.execute(
         "UPDATE fluxjobs SET state = 'Completed', ended_at = now(), started_at = now(),"
-        " is_gone = true, published = version + 1, release_at = NULL, settle_at = NULL"
+        " is_gone = true, written_version = version + 1, release_at = NULL, reconcile_at = NULL"
     )
     await rows.execute(_LOOK_AGAIN)
     await rows.match()
@@ -88,11 +88,11 @@ async def test_starts_and_what_is_told_of_them(rows: Rows, touched: Mapping[str,
     await _have_had(rows, MANY)
     await rows.see(*(workload(uid) for uid in uids))
     await rows.match()
-    assert len(await read_owed_releases(rows.database, uids)) == MANY
+    assert len(await read_pending_releases(rows.database, uids)) == MANY
     await rows.execute(
-        "UPDATE fluxjobs SET release_at = NULL, published = version, state = 'Running',"
-        " allocated_at = now() - interval '3 s', published_at = now() - interval '2.5 s',"
-        " started_at = now(), publish_at = now() WHERE state = 'Allocated'"
+        "UPDATE fluxjobs SET release_at = NULL, written_version = version, state = 'Running',"
+        " allocated_at = now() - interval '3 s', status_written_at = now() - interval '2.5 s',"
+        " started_at = now(), status_due_at = now() WHERE state = 'Allocated'"
     )
     assert await read_owed_status(rows.database, uids) == [], "it is put off to tell of so many"
     await rows.execute(_LOOK_AGAIN)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller.observing import resync
-from fluxqueue.controller.observing.mending import Mending
-from fluxqueue.db.life.rebuild import TakenOver, prepare
+from fluxqueue.controller.observing import resync_diff
+from fluxqueue.controller.observing.resync_repair import ResyncRepair
+from fluxqueue.db.store.rebuild import TakenOver, prepare
 from tests.integration.db.test_steering import run
 from tests.support.rows import Rows
 
@@ -28,21 +28,21 @@ async def test_one_that_is_refused_keeps_what_its_pods_use(
     its = {("n0", "cpu"): 2}
     told: list[dict[Any, int]] = []
 
-    def compare(_: object, __: object, page: list[str], *___: object) -> resync.Differences:
+    def compare(_: object, __: object, page: list[str], *___: object) -> resync_diff.Differences:
         if page == ["a"]:
             raise ValueError("no row can hold it")
-        return resync.Differences()
+        return resync_diff.Differences()
 
     async def write(_: object, __: object, held: dict[Any, int], **___: object) -> TakenOver:
         told.append(dict(held))
         return TakenOver()
 
-    monkeypatch.setattr(resync, "WRITE_PAGE", 1)
-    monkeypatch.setattr(resync, "compare", compare)
-    monkeypatch.setattr(resync, "write", write)
-    suspects = resync.Suspects(found={"a": its, "b": {}}, outdated=["a"])
+    monkeypatch.setattr(resync_diff, "WRITE_PAGE", 1)
+    monkeypatch.setattr(resync_diff, "compare", compare)
+    monkeypatch.setattr(resync_diff, "write", write)
+    suspects = resync_diff.Suspects(found={"a": its, "b": {}}, outdated=["a"])
     sight: Any = SimpleNamespace(of=lambda page: page)
-    mending = Mending(
+    mending = ResyncRepair(
         rows.database.begin,
         asyncio.Lock(),
         sight,

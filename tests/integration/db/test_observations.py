@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from fluxqueue.db.life.observations import read_known, save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.observations import read_known, save_foreign, save_nodes, save_workloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.node import ForeignPod
@@ -19,7 +19,7 @@ from tests.support.waiting import eventually
 
 async def effects(rows: Rows) -> dict[str, list[str]]:
     """Whom the tasks are for, by name; then there are none."""
-    found = {task.value: await rows.asked(task) for task in (TaskName.RELEASE, TaskName.SETTLE)}
+    found = {task.value: await rows.asked(task) for task in (TaskName.RELEASE, TaskName.RECONCILE)}
     await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE task_name <> 'schedule'")
     return {task: uids for task, uids in found.items() if uids}
 
@@ -138,13 +138,13 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
             (),
             {"a": WorkloadGone("default", (pod("q", is_terminating=True),)), "zz": WorkloadGone()},
         )
-    assert (await effects(rows))["settle"] == ["a"]
+    assert (await effects(rows))["reconcile"] == ["a"]
     (row,) = await rows.fetch("SELECT is_gone, is_deleting, wanted FROM fluxjobs")
     assert row == {"is_gone": True, "is_deleting": True, "wanted": 0}
     assert await rows.fetch("SELECT uid FROM pods") == [{"uid": "q"}]
     async with rows.database.begin() as tx:
         assert (await read_known(tx)).flux_uids == {"a": "flux-a"}, "a pod of it is still there"
-    await rows.settle("a")
+    await rows.reconcile("a")
     async with rows.database.begin() as tx:
         assert (await read_known(tx)).flux_uids == {}
 
@@ -244,10 +244,10 @@ async def test_what_was_seen_last_decides_how_a_deleted_one_ended(
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", pods=(pod("p"),)))
     await rows.match()
-    await rows.settle("a")
+    await rows.reconcile("a")
     async with rows.database.begin() as tx:
         await save_workloads(tx, (), {"a": gone})
-    await rows.settle("a")
+    await rows.reconcile("a")
     (row,) = await rows.fetch("SELECT state, reason FROM fluxjobs")
     assert row["state"] == state
     assert reason in row["reason"]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import cast
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.reading.snapshot import PromiseRow, read_rows
+from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Count, Jobspec, Resource
@@ -248,7 +248,7 @@ async def test_the_check_sees_promises_kept_and_broken(rows: Rows) -> None:
     (promise,) = (await read_rows(rows.database)).promises
     assert promise.excuse == "overrun of job 1"
     await rows.see(workload("a", request(2, cpu=4, duration_s=HOUR_S), result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     assert (await rows.states())["b"] == "Allocated"
     found = {one.uid: one for one in (await read_rows(rows.database)).promises}

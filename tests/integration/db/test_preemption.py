@@ -10,9 +10,9 @@ from sqlalchemy.exc import DBAPIError
 
 from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.life.decisions import Changes, take_changes
-from fluxqueue.db.life.steering import cancel
 from fluxqueue.db.reading.snapshot import read_rows
+from fluxqueue.db.store.decisions import NodeChanges, take_changes
+from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
@@ -37,9 +37,9 @@ async def start(rows: Rows, clock: ManualClock, *jobs: WorkloadSeen) -> None:
         await rows.see(one)
         await rows.match()
         await rows.see(replace(one, is_suspended=False, pods=pods_of(one, "Pending")))
-        await rows.settle(one.uid)
+        await rows.reconcile(one.uid)
         await rows.see(running(one))
-        await rows.settle(one.uid)
+        await rows.reconcile(one.uid)
         clock.advance(1)
 
 
@@ -56,7 +56,7 @@ def running(one: WorkloadSeen) -> WorkloadSeen:
 async def leave(rows: Rows, one: WorkloadSeen) -> None:
     """It is suspended and its pods are gone."""
     await rows.see(replace(one, is_suspended=True, pods=()))
-    await rows.settle(one.uid)
+    await rows.reconcile(one.uid)
 
 
 async def vacating(rows: Rows) -> dict[str, str]:
@@ -71,7 +71,7 @@ async def events(rows: Rows, uid: str) -> list[tuple[str, str]]:
     return [(one["event"], one["message"]) for one in notices]
 
 
-async def owed(rows: Rows) -> int:
+async def pending_actions(rows: Rows) -> int:
     """Rows of preemptions that are left."""
     return int(await rows.value("SELECT count(*) FROM preemptions"))
 
@@ -107,7 +107,7 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
         "high": "Allocated",
     }
     assert [slot[1] for slot in await rows.slots("high")] == ["n2"]
-    assert await owed(rows) == 0
+    assert await pending_actions(rows) == 0
     row = "SELECT result, reason FROM accounting WHERE uid = 'c'"
     assert await rows.fetch(row) == [
         {"result": "Requeued", "reason": "requeued to make way for job 5"}
@@ -132,7 +132,7 @@ async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for
     await leave(rows, LOW[0])
     leaving = [LOW[1]]
 
-    async def look(tx: Transaction, ledger: ShareLedger) -> Changes:
+    async def look(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
         changes = await take_changes(tx, ledger)
         while leaving:
             await leave(rows, leaving.pop())
@@ -144,7 +144,7 @@ async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for
     await rows.match()
     states = await rows.states()
     assert (states["high"], states["rival"]) == ("Allocated", "Pending")
-    assert await owed(rows) == 0
+    assert await pending_actions(rows) == 0
     await rows.check()
 
 
@@ -161,14 +161,16 @@ async def test_nobody_is_asked_for_nothing(rows: Rows) -> None:
     await start(rows, clock, equal, other, bare)
     await rows.see(HIGH)
     await rows.match()
-    assert await owed(rows) == 0, "nobody of this queue may"
+    assert await pending_actions(rows) == 0, "nobody of this queue may"
     await see_queues(rows, queue("q", preemption={**rules, "queues": ["other"]}))
     await rows.match()
-    assert await owed(rows) == 0, "it runs for a moment only"
+    assert await pending_actions(rows) == 0, "it runs for a moment only"
     clock.advance(1000)
     await rows.see(job("high", "q", request(2, cpu=4), priority=10))
     await rows.match()
-    assert (await vacating(rows), await owed(rows)) == ({}, 0), "one is not enough for two"
+    assert (await vacating(rows), await pending_actions(rows)) == ({}, 0), (
+        "one is not enough for two"
+    )
     await rows.see(HIGH)
     await rows.match()
     assert await vacating(rows) == {"other": "job 4"}
@@ -268,13 +270,13 @@ async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
     await rows.see(HIGH)
     await rows.match()
     await rows.see(replace(LOW[0], is_suspended=False, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     clock.advance(10)
     await rows.match()
     assert (await rows.states())["high"] == "Allocated"
     assert await told(rows, "b") == ("Running", "")
     assert [event for event, _ in await events(rows, "b")] == ["PreemptionPlanned", "PreemptionOff"]
-    assert await owed(rows) == 0
+    assert await pending_actions(rows) == 0
     clock.advance(100)
     await rows.match()
     assert await vacating(rows) == {}
@@ -291,11 +293,11 @@ async def test_of_a_head_that_is_cancelled_nobody_remembers(rows: Rows) -> None:
     await rows.match()
     assert await vacating(rows) == {"b": "job 3"}
     await cancel(rows.database, "default", ["high"], "alice")
-    await rows.settle("high")
+    await rows.reconcile("high")
     await leave(rows, LOW[1])
     await rows.match()
     assert await rows.states() == {"a": "Running", "b": "Allocated", "high": "Cancelled"}
-    assert await owed(rows) == 0
+    assert await pending_actions(rows) == 0
     await rows.check()
 
 
@@ -319,7 +321,7 @@ async def test_what_a_crash_has_left_is_done_by_the_next(rows: Rows) -> None:
     with pytest.raises(DBAPIError, match="crash"):
         await rows.match()
     assert await vacating(rows) == {}, "all or none"
-    assert await owed(rows) == 2
+    assert await pending_actions(rows) == 2
     await rows.execute("DROP TRIGGER crash ON fluxjobs")
     await rows.forget_tasks()
     await rows.execute("SELECT fluxqueue_sweep(interval '0 s')")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.queues import QueueSeen, read_figures, read_rules, save_queues
-from fluxqueue.db.life.waiting import appraise
+from fluxqueue.db.store.queue_snapshot import appraise
+from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Jobspec
@@ -169,7 +169,7 @@ async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
     assert "perUser.jobs is 2, user alice has 2" in (await told(rows, "j2"))[1]
     assert "total.cpu is 0.005 cpu, queue q has 0.004 cpu" in (await told(rows, "j4"))[1]
     await rows.see(job("j0", "q", user_name="alice", wanted=0, result="Completed"))
-    await rows.settle("j0")
+    await rows.reconcile("j0")
     await rows.match()
     assert (await rows.states())["j2"] == "Allocated"
     await rows.check()
@@ -197,9 +197,9 @@ async def test_what_runs_grows_within_the_limits_of_its_queue(
     assert set((await rows.states()).values()) == {"Allocated"}
     pods = tuple(pod(f"p{n}") for n in range(5))
     await rows.see(replace(small, wanted=5, pods=pods))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     assert len(await rows.slots("a")) == 4
     assert words in (await told(rows, "a"))[1]
@@ -268,7 +268,7 @@ async def test_a_changed_queue_orders_anew_what_waits(rows: Rows) -> None:
     async with rows.database.begin() as tx:
         assert await appraise(tx, ["a", "b"]) == 0
     await rows.see(workload("run", request(cpu=1), wanted=0, result="Completed"))
-    await rows.settle("run")
+    await rows.reconcile("run")
     await rows.match()
     assert (await rows.states())["y"] == "Allocated"
 
@@ -351,7 +351,7 @@ async def test_fair_share_lowers_who_used_much(rows: Rows) -> None:
     assert (await priority(rows, "a"), await priority(rows, "b")) == (25, 50)
     assert await keeper.share() == 0, "again: nothing has changed"
     await rows.see(job("run", "q", user_name="alice", wanted=0, result="Completed"))
-    await rows.settle("run")
+    await rows.reconcile("run")
     await rows.match()
     assert (await rows.states())["b"] == "Allocated", "behind alice by submission, before by share"
     await see_queues(rows, queue("q", defaultDuration="1h"))

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from fluxqueue.db import leadership
-from fluxqueue.db.life.desired_state import read_owed_releases
-from fluxqueue.db.life.observations import save_foreign
-from fluxqueue.db.life.rebuild import Found, TakenOver, prepare, put_back, take_over
+from fluxqueue.db.store.desired_state import read_pending_releases
+from fluxqueue.db.store.observations import save_foreign
+from fluxqueue.db.store.rebuild import Found, TakenOver, prepare, put_back, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
 from fluxqueue.scheduler.adoption import PlacedPod
-from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.scheduler.resource_set import GivenSlots
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
@@ -23,12 +23,18 @@ from tests.support.rows import Rows, cpu_node, pod, workload
 CPU = {"cpu": 1, "pods": 1}
 
 
-def _record(state: S, jobid: int | None, *nodes: str, version: int = 9, **more: Any) -> Record:
+def _record(
+    state: S, jobid: int | None, *nodes: str, version: int = 9, **more: Any
+) -> DecisionRecord:
     given = GivenSlots(tuple((n, {"cpu": 1}) for n in nodes), 100, None) if nodes else None
-    return Record(f"flux-{jobid}", state=state, jobid=jobid, version=version, given=given, **more)
+    return DecisionRecord(
+        f"flux-{jobid}", state=state, jobid=jobid, version=version, given=given, **more
+    )
 
 
-def _found(uid: str, record: Record | None, *nodes: str, size: int = 1, **more: Any) -> Found:
+def _found(
+    uid: str, record: DecisionRecord | None, *nodes: str, size: int = 1, **more: Any
+) -> Found:
     """A workload whose pods run on ``nodes``."""
     run = [pod(f"{uid}-{n}", "Running", is_gated=False, node=node) for n, node in enumerate(nodes)]
     seen = workload(uid, request(size, cpu=1), is_suspended=not nodes, pods=tuple(run))
@@ -73,7 +79,7 @@ async def test_a_release_half_done_goes_on(rows: Rows) -> None:
     await _take(rows, gated, _found("b", _record(S.ALLOCATED, 2, "n0")))
     assert await rows.states() == {"a": "Allocated", "b": "Allocated"}
     assert set(await rows.asked(TaskName.RELEASE)) == {"a", "b"}
-    assert {u.pod_uid: u.to.name for u in await rows.settle("a")} == {"a-0": "n1", "a-1": "n0"}
+    assert {u.pod_uid: u.to.name for u in await rows.reconcile("a")} == {"a-0": "n1", "a-1": "n0"}
     assert [slot[1] for slot in await rows.slots("b")] == ["n0"]
     await rows.match()
     await rows.check()
@@ -204,7 +210,7 @@ async def test_slots_of_unequal_pods_keep_their_kinds(rows: Rows) -> None:
     half = _found("a", record, size=2, is_suspended=False)
     pods = (replace(pod("a-0"), kind="large"), replace(pod("a-1"), kind="small"))
     await _take(rows, replace(half, seen=replace(half.seen, pods=pods)))
-    assert sorted(one.pod_uid for one in await rows.settle("a")) == ["a-0", "a-1"]
+    assert sorted(one.pod_uid for one in await rows.reconcile("a")) == ["a-0", "a-1"]
     held = await rows.fetch("SELECT kind, pod_uid FROM allocation_slots ORDER BY number")
     assert [tuple(row.values()) for row in held] == [("small", "a-1"), ("large", "a-0")]
     await rows.check()
@@ -237,7 +243,7 @@ async def test_what_its_author_suspended_stays_suspended(rows: Rows) -> None:
     assert await rows.asked(TaskName.RELEASE) == []
     for uid in ("waited", "ran", "unheld"):
         await rows.see(workload(uid, generation=7))
-    await rows.settle("ran")
+    await rows.reconcile("ran")
     assert await rows.states() == {"waited": "Held", "ran": "Held", "unheld": "Pending"}
     await rows.see(workload("waited", is_suspended=False, generation=8))
     assert (await rows.states())["waited"] == "Pending"
@@ -285,7 +291,7 @@ async def test_a_crash_in_the_middle_is_no_crash(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One transaction: it begins anew from nothing, and numbers are still those of before."""
-    from fluxqueue.db.life import rebuild
+    from fluxqueue.db.store import rebuild
 
     await rows.add_nodes(cpu_node("n0"))
     found = _found("a", _record(S.RUNNING, 70, "n0"), "n0")
@@ -327,6 +333,6 @@ async def test_what_is_held_and_was_let_go_meanwhile_is_suspended_again(rows: Ro
     record = _record(S.HELD, 5, held_by="ann")
     await _take(rows, _found("a", record, is_suspended=False))
     assert await rows.states() == {"a": "Held"}
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    assert owed.wanted is not None
-    assert owed.wanted.is_suspended
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    assert pending.wanted is not None
+    assert pending.wanted.is_suspended

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.controller.observing import resync
-from fluxqueue.controller.observing.mending import Mending
-from fluxqueue.controller.observing.seen import see_workload
+from fluxqueue.controller.observing import resync_diff
+from fluxqueue.controller.observing.read_workload import see_workload
+from fluxqueue.controller.observing.resync_repair import ResyncRepair
 from fluxqueue.db.database import Database
-from fluxqueue.db.life import rebuild
+from fluxqueue.db.store import rebuild
 from fluxqueue.scheduler.record import NUMBER_MAX
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.workload import labels
@@ -74,13 +74,13 @@ class World:
     pods: dict[str, Obj]
     fluxjobs: dict[str, Obj]
 
-    def sight(self) -> resync.Sight:
+    def sight(self) -> resync_diff.Sight:
         """As the controller has listed it."""
-        published = [resync.publication(one) for one in self.fluxjobs.values()]
-        return resync.Sight(
+        written_version = [resync_diff.publication(one) for one in self.fluxjobs.values()]
+        return resync_diff.Sight(
             {job["metadata"]["uid"]: job for job in self.jobs.values()},
             {f"uid-{name}": {pod["metadata"]["uid"]: pod} for name, pod in self.pods.items()},
-            {one.workload_uid: one for one in published if one is not None},
+            {one.workload_uid: one for one in written_version if one is not None},
             {f"n{n}": f"n{n}" for n in range(4)},
             1000,
         )
@@ -118,11 +118,11 @@ async def _nothing_to_recall() -> bool:
     return False
 
 
-async def _resync(database: Database, world: World) -> Mending:
-    """What ``Comparing.compare`` does with what it has listed."""
+async def _resync(database: Database, world: World) -> ResyncRepair:
+    """What ``ResyncSchedule.compare`` does with what it has listed."""
     sight = world.sight()
-    suspects = await resync.find(sight, resync.read_rows(database))
-    mending = Mending(
+    suspects = await resync_diff.find(sight, resync_diff.read_rows(database))
+    mending = ResyncRepair(
         database.begin,
         asyncio.Lock(),
         sight,
@@ -371,9 +371,9 @@ async def test_what_no_row_can_hold_is_taken_by_its_pods(postgres: PostgresServe
         # As if a reader had let through what no row can hold.
         broken = replace(victim.record(), reason="\0", set_queue="\0")
         with pytest.MonkeyPatch.context() as patch:
-            read = resync.Published.record
+            read = resync_diff.Published.record
             patch.setattr(
-                resync.Published,
+                resync_diff.Published,
                 "record",
                 lambda one: broken if one.uid == victim.uid else read(one),
             )

@@ -9,19 +9,19 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.life import steering
-from fluxqueue.db.life.desired_state import read_wanted
-from fluxqueue.db.life.published import read_published
-from fluxqueue.db.life.queues import QueueSeen, save_queues
-from fluxqueue.db.life.rebuild import Found, note_preemptions, take_over
+from fluxqueue.db.store import steering
+from fluxqueue.db.store.desired_state import read_wanted
+from fluxqueue.db.store.queues import QueueSeen, save_queues
+from fluxqueue.db.store.rebuild import Found, note_preemptions, take_over
+from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
-from fluxqueue.scheduler.record import Record, read_record
-from fluxqueue.worker import publish
+from fluxqueue.scheduler.record import DecisionRecord, read_record
+from fluxqueue.worker import status
 from tests.integration.db import test_preemption as preempting
 from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
@@ -44,11 +44,11 @@ async def _set_queue(rows: Rows, *, enabled: bool, started: bool) -> None:
     await rows.match()
 
 
-async def _records(rows: Rows, *uids: str) -> dict[str, Record]:
+async def _records(rows: Rows, *uids: str) -> dict[str, DecisionRecord]:
     """What the status effect would write now, read back."""
-    found = await read_published(rows.database, uids)
+    found = await read_statuses(rows.database, uids)
     return {
-        uid: read_record({"metadata": {"uid": row.flux_uid}, "status": publish._render(row)})
+        uid: read_record({"metadata": {"uid": row.flux_uid}, "status": status._render(row)})
         for uid, row in found.items()
     }
 
@@ -112,7 +112,7 @@ async def test_what_runs_and_left_no_record_was_taken_in(rows: Rows) -> None:
     await _take(rows, Found(runs, None, (_placed("a-0"),)))
     await _steer(steering.requeue, rows, "a")
     await rows.see(replace(runs, is_suspended=True, generation=3, pods=()))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     assert await rows.states() == {"a": "Pending"}
 
@@ -133,10 +133,10 @@ async def _run(rows: Rows, uid: str, pods: int) -> WorkloadSeen:
     gated = workload(uid, asked, is_suspended=False, generation=2, pods=tuple(map(pod, names)))
     await rows.see(gated)
     await rows.match()
-    await rows.settle(uid)
+    await rows.reconcile(uid)
     seen = replace(gated, pods=tuple(map(_pod, names)))
     await rows.see(seen)
-    await rows.settle(uid)
+    await rows.reconcile(uid)
     assert (await rows.states())[uid] == "Running"
     return seen
 
@@ -157,12 +157,12 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
     assert wanted is not None
     assert wanted.is_suspended
     await rows.see(replace(left, is_suspended=True, generation=3))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.fetch("SELECT state, vacate_by, reason FROM fluxjobs") == [
         {"state": "Running", "vacate_by": ALICE, "reason": record.reason}
     ]
     await rows.see(replace(left, is_suspended=True, generation=3, pods=()))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.fetch("SELECT state, vacate_by, held_by, reason FROM fluxjobs") == [
         {"state": "Pending", "vacate_by": None, "held_by": None, "reason": f"requeued by {ALICE}"}
     ]
@@ -177,7 +177,7 @@ async def test_a_requeue_whose_last_pod_went_meanwhile_is_done(rows: Rows) -> No
     await _lose_all(rows)
     gone = replace(seen, is_suspended=True, generation=3, pods=())
     await _take(rows, Found(gone, record))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.see(gone)
     assert await rows.states() == {"a": "Pending"}
     assert await rows.value("SELECT vacate_by FROM fluxjobs") is None
@@ -202,7 +202,7 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
         assert wanted.is_deleted
     assert {"a", "w"} <= set(await rows.asked(TaskName.RELEASE))
     await rows.see(replace(runs, is_deleting=True, pods=()), replace(waits, is_deleting=True))
-    await rows.settle("a", "w")
+    await rows.reconcile("a", "w")
     assert await rows.fetch("SELECT uid, state, reason FROM fluxjobs ORDER BY uid") == [
         {"uid": uid, "state": "Cancelled", "reason": f"cancelled by {ALICE}"} for uid in ("a", "w")
     ]
@@ -225,8 +225,8 @@ async def test_a_rack_that_is_held_whole_is_so_again(rows: Rows) -> None:
     records = await _records(rows, "a", "b")
     assert records["a"].given is not None
     assert records["a"].given.held == ("n0", "n1", "n2")
-    (published,) = (await read_published(rows.database, ["a"])).values()
-    lite = publish._render(published)["R"]["execution"]["R_lite"]
+    (written_version,) = (await read_statuses(rows.database, ["a"])).values()
+    lite = status._render(written_version)["R"]["execution"]["R_lite"]
     assert [one["children"] for one in lite] == [{"core": "0-3"}] * 3
 
     await _lose_all(rows)
@@ -273,7 +273,7 @@ async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Ro
     await preempting.leave(rows, preempting.LOW[1])
     await rows.match()
     assert (await rows.states())["other"] == "Allocated"
-    assert await preempting.owed(rows) == 0
+    assert await preempting.pending_actions(rows) == 0
     await rows.check()
 
 
@@ -294,7 +294,7 @@ async def test_one_whose_preemptor_is_gone_is_requeued_all_the_same(rows: Rows) 
     async with rows.database.begin() as tx:
         await note_preemptions(tx)
     await rows.match()
-    assert await preempting.owed(rows) == 0
+    assert await preempting.pending_actions(rows) == 0
     await preempting.leave(rows, low)
     await rows.match()
     assert await rows.states() == {"a": "Allocated"}

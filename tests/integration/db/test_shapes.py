@@ -92,7 +92,7 @@ async def test_an_exclusive_rack_is_nobody_else_s_after_a_restart_too(rows: Rows
     await rows.match()
     assert (await rows.states())["b"] in {"Pending", "Reserved"}
     await rows.see(workload("a", asked(slot(1)), wanted=0, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     assert (await rows.states())["b"] == "Allocated"
 
@@ -126,10 +126,10 @@ async def test_further_slots_stay_in_the_very_rack(rows: Rows) -> None:
     pods = (pod("p0"), pod("p1"), pod("p2"))
     await rows.see(workload("a", near, pods=pods[:1]))
     await rows.match()
-    await rows.settle("a")
+    await rows.reconcile("a")
     (first,) = await placed(rows, "a")
     await rows.see(workload("a", near, wanted=3, pods=pods))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     found = await placed(rows, "a")
     assert len(found) == 2, "the rack has no third node, so the third pod waits"

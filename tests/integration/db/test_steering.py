@@ -7,16 +7,16 @@ from functools import partial
 
 import pytest
 
-from fluxqueue.db.life import steering
-from fluxqueue.db.life.desired_state import (
+from fluxqueue.db.reading import accounting
+from fluxqueue.db.store import steering
+from fluxqueue.db.store.desired_state import (
     Released,
     finish,
-    read_owed_releases,
+    read_pending_releases,
     read_wanted,
 )
-from fluxqueue.db.life.owed import sweep
-from fluxqueue.db.life.settling import settle
-from fluxqueue.db.reading import accounting
+from fluxqueue.db.store.pending_actions import sweep
+from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
 from tests.support.pool_model import request
@@ -29,7 +29,7 @@ async def act(
     verb: object, rows: Rows, *names: str, actor: str = ALICE, **more: object
 ) -> list[str]:
     """Run a command; its messages, those refused with ``no:`` in front."""
-    outcomes: Sequence[steering.Outcome] = await verb(  # type: ignore[operator]
+    outcomes: Sequence[steering.SteeringOutcome] = await verb(  # type: ignore[operator]
         rows.database, "default", names, actor, **more
     )
     return [one.message if one.is_done else f"no: {one.message}" for one in outcomes]
@@ -42,15 +42,15 @@ async def run(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None
     gated = tuple(pod(f"{uid}-{n}") for n in range(pods))
     await rows.see(workload(uid, count, pods=gated, is_suspended=False, generation=2, **more))
     await rows.match()
-    await rows.settle(uid)
+    await rows.reconcile(uid)
     await let_go(rows, uid)
     await see_running(rows, uid, pods, **more)
 
 
 async def let_go(rows: Rows, uid: str) -> None:
     """What the release writes down: the generation that it made."""
-    (owed,) = await read_owed_releases(rows.database, [uid])
-    await finish(rows.database, [Released(owed, is_made=True, generation=2)])
+    (pending,) = await read_pending_releases(rows.database, [uid])
+    await finish(rows.database, [Released(pending, is_made=True, generation=2)])
 
 
 async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
@@ -58,7 +58,7 @@ async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object)
     running = tuple(pod(f"{uid}-{n}", "Running", is_gated=False, node="n0") for n in range(pods))
     seen = {"is_suspended": False, "generation": 2} | more
     await rows.see(workload(uid, request(pods, cpu=1), pods=running, **seen))
-    await rows.settle(uid)
+    await rows.reconcile(uid)
 
 
 async def reason(rows: Rows, uid: str = "a") -> str:
@@ -120,7 +120,7 @@ async def test_what_does_not_fit_the_state_is_refused_with_its_name(rows: Rows) 
         "no: is Running: only what waits can be moved; requeue it first"
     ]
     await rows.see(workload("a", result="Completed", wanted=0))
-    await rows.settle("a")
+    await rows.reconcile("a")
     for verb in (steering.hold, steering.release, steering.cancel, steering.requeue):
         (message,) = await act(verb, rows, "a")
         assert message.startswith("no: is Completed"), message
@@ -145,7 +145,7 @@ async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: 
         assert wanted is not None
         assert wanted.is_deleted
     await rows.see(workload("a", is_deleting=True), workload("w", is_deleting=True))
-    await rows.settle("a", "w")
+    await rows.reconcile("a", "w")
     assert await rows.states() == {"a": "Cancelled", "w": "Cancelled"}
     assert await reason(rows) == await reason(rows, "w") == f"cancelled by {ALICE}"
     assert await act(steering.cancel, rows, "a") == ["is Cancelled"]
@@ -162,14 +162,14 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
     wanted = await read_wanted(rows.database, "a")
     assert wanted is not None
     assert wanted.is_suspended
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert (await rows.states())["a"] == "Running"  # its pods still run
     left = (pod("a-1", "Running", is_gated=False, is_terminating=True, node="n0"),)
     await rows.see(workload("a", request(2, cpu=1), pods=left, generation=3))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert [state for _, _, state, _ in await rows.slots("a")] == ["returned", "held"]
     await rows.see(workload("a", request(2, cpu=1), generation=3))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Pending", "later": "Pending"}
     assert await reason(rows) == f"requeued by {ALICE}"
     assert await act(steering.requeue, rows, "a") == ["is Pending: it waits already"]
@@ -189,11 +189,11 @@ async def test_dependencies_that_changed_while_it_ran_are_looked_at_when_it_wait
     edge = ({"type": "afterany", "job": "nobody"},)
     for edges in (edge, ()):
         await see_running(rows, depends_on=edges)
-        await rows.settle(*await rows.take_tasks(TaskName.SETTLE))
+        await rows.reconcile(*await rows.take_tasks(TaskName.RECONCILE))
     await act(steering.requeue, rows, "a")
     await rows.see(workload("a", request(cpu=1), generation=3))
-    while uids := await rows.take_tasks(TaskName.SETTLE):
-        await rows.settle(*uids)
+    while uids := await rows.take_tasks(TaskName.RECONCILE):
+        await rows.reconcile(*uids)
     assert await rows.states() == {"a": "Pending"}
     await rows.match()
     assert await rows.states() == {"a": "Allocated"}
@@ -206,20 +206,20 @@ async def test_requeue_before_its_pods_are_seen_waits_until_there_are_none(rows:
     await rows.add_nodes(cpu_node("n0", cpu=4))
     await rows.see(job(generation=1, is_idle=True))
     await rows.match()
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    await finish(rows.database, [Released(owed, is_made=True, generation=2, pinned_to="n0")])
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(pending, is_made=True, generation=2, pinned_to="n0")])
     await act(steering.requeue, rows, "a")
     await rows.see(job(generation=1, is_idle=True))  # as it was before its release
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Allocated"}
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    await finish(rows.database, [Released(owed, generation=2)])
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(pending, generation=2)])
     started = (pod("a-1", "Running", is_gated=False, is_terminating=True, node="n0"),)
     await rows.see(job(generation=3, pinned_to="n0", pods=started))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Running"}
     await rows.see(job(generation=3, pinned_to="n0", is_idle=True))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Pending"}
     await rows.check()
 
@@ -228,15 +228,15 @@ async def test_who_resumes_what_is_being_requeued_is_overruled(rows: Rows) -> No
     """Its author lets it go while its pods end: it is suspended again, and waits its turn."""
     await run(rows)
     await act(steering.requeue, rows, "a")
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    await finish(rows.database, [Released(owed, generation=2)])
-    assert await read_owed_releases(rows.database, ["a"]) == []
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(pending, generation=2)])
+    assert await read_pending_releases(rows.database, ["a"]) == []
     await rows.see(workload("a", is_suspended=False, generation=2))  # seen late
-    assert await read_owed_releases(rows.database, ["a"]) == []
+    assert await read_pending_releases(rows.database, ["a"]) == []
     await rows.see(workload("a", is_suspended=False, generation=4))
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    assert owed.wanted is not None
-    assert owed.wanted.is_suspended
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    assert pending.wanted is not None
+    assert pending.wanted.is_suspended
 
 
 async def test_a_late_suspension_of_ours_is_not_its_authors(rows: Rows) -> None:
@@ -244,15 +244,15 @@ async def test_a_late_suspension_of_ours_is_not_its_authors(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", held_by="author", generation=1))
     await rows.see(workload("a", is_suspended=False, generation=2))
-    (late,) = await read_owed_releases(rows.database, ["a"])
+    (late,) = await read_pending_releases(rows.database, ["a"])
     await rows.match()
     await rows.see(workload("a", is_suspended=False, generation=2, has_affinity=True))
     await finish(rows.database, [Released(late, is_made=True, generation=2)])
     await rows.see(workload("a", is_suspended_again=True, generation=3))
     assert await rows.states() == {"a": "Allocated"}
     assert await rows.value("SELECT coalesce(author_hold, vacate_by) FROM fluxjobs") is None
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    await finish(rows.database, [Released(owed, is_made=True, generation=4)])
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    await finish(rows.database, [Released(pending, is_made=True, generation=4)])
     await rows.see(workload("a", is_suspended=False, generation=4))
     await rows.see(workload("a", generation=5))
     assert await rows.value("SELECT author_hold FROM fluxjobs") == "suspended", "this one is his"
@@ -263,7 +263,7 @@ async def test_a_requeued_one_that_ends_first_has_ended(rows: Rows) -> None:
     await run(rows)
     await act(steering.requeue, rows, "a")
     await rows.see(workload("a", wanted=0, result="Completed", is_suspended=False))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Completed"}
 
 
@@ -283,11 +283,11 @@ async def test_an_author_who_suspends_a_running_job_gets_it_held(rows: Rows) -> 
     stopped = workload("a", request(2, cpu=1), pods=ending, is_suspended=True, generation=3)
     await rows.see(stopped)
     assert await reason(rows) == "suspended by its author; goes back to the queue as its pods end"
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert (await rows.states())["a"] == "Running"
     assert await read_wanted(rows.database, "a") is None  # its author's word stands
     await rows.see(workload("a", request(2, cpu=1), is_suspended=True, generation=3))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
     assert await rows.states() == {"a": "Held"}
     assert await reason(rows) == "suspended by its author"
@@ -310,10 +310,10 @@ async def test_an_author_who_resumes_in_time_keeps_what_is_left(rows: Rows) -> N
     ending = (pod("a-0", "Running", is_gated=False, is_terminating=True, node="n0"),)
     await rows.see(workload("a", pods=ending, is_suspended=True, generation=3))
     await rows.see(workload("a", pods=ending, is_suspended=False, generation=4))
-    await rows.settle("a")
+    await rows.reconcile("a")
     fresh = (pod("a-9"),)
     await rows.see(workload("a", pods=fresh, is_suspended=False, generation=4))
-    (ungate,) = await rows.settle("a")
+    (ungate,) = await rows.reconcile("a")
     assert ungate.pod_uid == "a-9"
 
 
@@ -324,7 +324,7 @@ async def test_our_own_suspension_is_not_taken_for_the_authors(rows: Rows) -> No
     await rows.match()
     await let_go(rows, "a")
     await rows.see(workload("a", generation=1, wanted=1))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Allocated"}
 
 
@@ -353,7 +353,7 @@ async def test_every_run_is_in_the_books(rows: Rows) -> None:
     )
     await rows.see(workload("a", request(2, cpu=1), wanted=0, result="Failed", user_name="bob"))
     await rows.see(workload("never", is_deleting=True, user_name="bob"))
-    await rows.settle("a", "never")
+    await rows.reconcile("a", "never")
     (line,) = await accounting.use(rows.database, accounting.Period(), by=("user", "queue"))
     assert (line["user"], line["queue"], line["runs"]) == ("bob", "default", 2)
     assert float(line["cpu_h"]) == pytest.approx(3.0, abs=0.02)
@@ -372,12 +372,12 @@ async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
     await rows.see(
         workload("a", pods=(replace_refused(refused),), is_suspended=False, generation=2)
     )
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert [state for _, _, state, _ in await rows.slots("a")] == ["returned"]
     await rows.see(workload("a", pods=(pod("a-1"),), is_suspended=False, generation=2))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.match()
-    (ungate,) = await rows.settle("a")
+    (ungate,) = await rows.reconcile("a")
     assert (ungate.pod_uid, ungate.to.name) == ("a-1", "n1")
     await rows.check()
 
@@ -394,18 +394,18 @@ async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> 
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", pods=(pod("p"),)))
     await rows.match()
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.see(workload("a", pods=(pod("p", is_gated=False),), is_suspended=False))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.forget_tasks()
     await rows.add_nodes(gone=("n0",))
-    assert await rows.asked(TaskName.SETTLE) == ["a"]
+    assert await rows.asked(TaskName.RECONCILE) == ["a"]
     async with rows.database.begin() as tx:
-        settled = await settle(tx, ["a"])
-    assert [one.pod_uid for one in settled.evictions] == ["p"]
+        reconciled = await reconcile(tx, ["a"])
+    assert [one.pod_uid for one in reconciled.evictions] == ["p"]
     await rows.forget_tasks()
     async with rows.database.begin() as tx:
-        assert (await sweep(tx))["settle"] == 1, "until it is deleted"
+        assert (await sweep(tx))["reconcile"] == 1, "until it is deleted"
 
 
 def of(uid: str, namespace: str = "default") -> steering.FluxJobOf:
@@ -413,17 +413,17 @@ def of(uid: str, namespace: str = "default") -> steering.FluxJobOf:
     return steering.FluxJobOf(namespace, f"{uid}-job", uid)
 
 
-async def heed(
+async def apply_spec_changes(
     rows: Rows, fluxjob: steering.FluxJobOf, values: dict[str, object], by: dict[str, str]
-) -> list[steering.Outcome] | None:
+) -> list[steering.SteeringOutcome] | None:
     """What the controller does with a spec."""
     async with rows.database.begin() as tx:
-        return await steering.heed(tx, fluxjob, values, by)
+        return await steering.apply_spec_changes(tx, fluxjob, values, by)
 
 
 async def cancel_deleted(
     rows: Rows, fluxjob: steering.FluxJobOf, actor: str
-) -> steering.Outcome | None:
+) -> steering.SteeringOutcome | None:
     """What the controller does with a deletion."""
     async with rows.database.begin() as tx:
         return await steering.cancel_deleted(tx, fluxjob, actor)
@@ -433,7 +433,7 @@ async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows)
     """Made in a namespace of one's own, with the UID of somebody else's work."""
     await rows.see(workload("a"))
     lies = of("a", "mine")
-    assert await heed(rows, lies, {"hold": True}, {"hold": "eve"}) is None
+    assert await apply_spec_changes(rows, lies, {"hold": True}, {"hold": "eve"}) is None
     assert await cancel_deleted(rows, lies, "eve") is None
     assert await rows.states() == {"a": "Pending"}
 
@@ -441,10 +441,10 @@ async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows)
 async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     """By whoever changed it; seen again, or after somebody else's command, it changes nothing."""
     await rows.see(workload("a"))
-    assert await heed(rows, of("nobody"), {"hold": True}, {}) is None
+    assert await apply_spec_changes(rows, of("nobody"), {"hold": True}, {}) is None
     said = {"hold": True, "priority": 7}
     by = {"hold": "bob", "priority": "eve"}
-    outcomes = await heed(rows, of("a"), said, by)
+    outcomes = await apply_spec_changes(rows, of("a"), said, by)
     assert outcomes is not None
     assert [(one.reference, one.is_done) for one in outcomes] == [
         ("spec.hold", True),
@@ -452,13 +452,13 @@ async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     ]
     assert await rows.states() == {"a": "Held"}
     assert await reason(rows) == "held by bob"
-    assert await heed(rows, of("a"), said, by) == []
+    assert await apply_spec_changes(rows, of("a"), said, by) == []
     await act(steering.release, rows, "a")
-    assert await heed(rows, of("a"), said, by) == []
+    assert await apply_spec_changes(rows, of("a"), said, by) == []
     assert await rows.states() == {"a": "Pending"}
     actors = "SELECT actor FROM history WHERE event IN ('hold', 'priority') ORDER BY id"
     assert [row["actor"] for row in await rows.fetch(actors)] == ["bob", "eve"]
-    assert await heed(rows, of("a"), {}, by) is not None
+    assert await apply_spec_changes(rows, of("a"), {}, by) is not None
     assert await rows.value("SELECT set_priority IS NULL AND priority = 0 FROM fluxjobs")
 
 
@@ -466,13 +466,13 @@ async def test_what_a_spec_says_and_cannot_be_is_told_and_not_done_later(rows: R
     """A queue that is not there, a hold of what runs."""
     await run(rows)
     said = {"hold": True, "queue": "nowhere"}
-    outcomes = await heed(rows, of("a"), said, {"hold": "bob", "queue": "bob"})
+    outcomes = await apply_spec_changes(rows, of("a"), said, {"hold": "bob", "queue": "bob"})
     assert outcomes is not None
     assert [one.message.split(":")[0] for one in outcomes if not one.is_done] == [
         "is Running",
         "is Running",
     ]
-    assert await heed(rows, of("a"), said, {}) == []
+    assert await apply_spec_changes(rows, of("a"), said, {}) == []
     assert await rows.states() == {"a": "Running"}
 
 
@@ -480,11 +480,11 @@ async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> Non
     """Also when the author's is seen again; removed, it may start at any time."""
     later = "2100-01-01T00:00:00Z"
     await rows.see(workload("a"))
-    await heed(rows, of("a"), {"beginTime": later}, {"beginTime": "bob"})
+    await apply_spec_changes(rows, of("a"), {"beginTime": later}, {"beginTime": "bob"})
     await rows.see(workload("a", begin_at_s=1))
     assert await rows.value("SELECT blocked_by FROM fluxjobs") == "begin-time"
     assert await reason(rows) == f"is not to start before {later}"
-    await heed(rows, of("a"), {}, {"beginTime": "bob"})
+    await apply_spec_changes(rows, of("a"), {}, {"beginTime": "bob"})
     await rows.see(workload("a", begin_at_s=4102444800))
     assert await rows.value("SELECT blocked_by FROM fluxjobs") is None
 
@@ -492,7 +492,7 @@ async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> Non
 async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> None:
     """As the command does; what has ended stays as it is."""
     await rows.see(workload("a"), workload("b", result="Completed", wanted=0))
-    await rows.settle("b")
+    await rows.reconcile("b")
     cancelled = await cancel_deleted(rows, of("a"), "somebody")
     assert cancelled is not None
     assert cancelled.is_done
@@ -514,11 +514,11 @@ async def test_a_value_that_no_row_takes_costs_only_itself(
     """All other fields are heeded; it is told, and not tried again until it is changed."""
     await rows.see(workload("a", begin_at_s=None))
     said = {"hold": True, field: value}
-    outcomes = await heed(rows, of("a"), said, dict.fromkeys(said, "bob"))
+    outcomes = await apply_spec_changes(rows, of("a"), said, dict.fromkeys(said, "bob"))
     assert outcomes is not None
     assert {one.reference: one.is_done for one in outcomes} == {
         "spec.hold": True,
         f"spec.{field}": False,
     }
     assert await rows.states() == {"a": "Held"}
-    assert await heed(rows, of("a"), said, {}) == []
+    assert await apply_spec_changes(rows, of("a"), said, {}) == []

@@ -20,10 +20,10 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.engine import libpq_url
-from fluxqueue.db.life.desired_state import Released, finish, read_owed_releases
-from fluxqueue.db.life.observations import save_foreign
-from fluxqueue.db.life.owed import sweep
-from fluxqueue.db.life.published import CALM, read_owed_status
+from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
+from fluxqueue.db.store.observations import save_foreign
+from fluxqueue.db.store.pending_actions import sweep
+from fluxqueue.db.store.statuses import CALM, read_owed_status
 from fluxqueue.db.task_queue import TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -59,27 +59,30 @@ async def test_many_are_batches(rows: Rows) -> None:
     """A task is for a few dozen, whoever owes them."""
     await rows.see(*(workload(f"j{n:03}") for n in range(120)))
     await rows.forget_tasks()
-    await rows.execute("UPDATE fluxjobs SET settle_at = now()")
+    await rows.execute("UPDATE fluxjobs SET reconcile_at = now()")
     sizes = await rows.fetch(
         "SELECT jsonb_array_length(args -> 'uids') AS size FROM procrastinate.procrastinate_jobs"
     )
     assert sorted(row["size"] for row in sizes) == [20, 50, 50]
-    assert len(set(await rows.asked(TaskName.SETTLE))) == 120
+    assert len(set(await rows.asked(TaskName.RECONCILE))) == 120
 
 
 async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
     """From its submission to its nodes within a moment: one task, and two seconds from then on."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
-    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    assert await rows.asked(TaskName.STATUS) == ["a"]
     await rows.match()
-    assert await rows.value("SELECT publish_at IS NULL FROM fluxjobs"), "its release tells"
+    assert await rows.value("SELECT status_due_at IS NULL FROM fluxjobs"), "its release tells"
     await rows.execute(
-        "UPDATE fluxjobs SET release_at = NULL, published = version, published_at = now()"
+        "UPDATE fluxjobs SET release_at = NULL, written_version = version,"
+        " status_written_at = now()"
     )
     await rows.execute("UPDATE fluxjobs SET state = 'Running'")
-    assert await rows.value("SELECT publish_at >= published_at + interval '2 s' FROM fluxjobs")
-    assert await rows.asked(TaskName.PUBLISH) == ["a", "a"]
+    assert await rows.value(
+        "SELECT status_due_at >= status_written_at + interval '2 s' FROM fluxjobs"
+    )
+    assert await rows.asked(TaskName.STATUS) == ["a", "a"]
 
 
 async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
@@ -89,7 +92,7 @@ async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
     await rows.match()
     await rows.forget_tasks()
     await rows.execute("UPDATE fluxjobs SET release_at = NULL")
-    assert await rows.asked(TaskName.PUBLISH) == ["a"]
+    assert await rows.asked(TaskName.STATUS) == ["a"]
 
 
 @pytest.mark.parametrize(("setting", "seconds"), [(0.2, 0.2), (2.0, 2.0), (30.0, 30.0)])
@@ -100,8 +103,8 @@ async def test_how_often_a_status_is_told_is_a_setting(
     settings = settings_for(database_url, status_interval_s=setting)
     async with Database(settings, role="test") as database, database.begin() as tx:
         (row,) = await tx.fetch(
-            "SELECT extract(epoch FROM fluxjob_publish_at(now(), 1) - now()) AS pause,"
-            " extract(epoch FROM fluxjob_publish_at(now(), 0.5) - now()) AS of_its_end"
+            "SELECT extract(epoch FROM fluxjob_status_due_at(now(), 1) - now()) AS pause,"
+            " extract(epoch FROM fluxjob_status_due_at(now(), 0.5) - now()) AS of_its_end"
         )
     assert seconds <= row["pause"] <= 1.25 * seconds
     assert seconds / 2 <= row["of_its_end"] <= 0.75 * seconds
@@ -111,7 +114,7 @@ async def test_whoever_connects_without_our_settings_means_two_seconds(database_
     """psql, for one."""
     async with await psycopg.AsyncConnection.connect(libpq_url(database_url)) as connection:
         found = await connection.execute(
-            "SELECT extract(epoch FROM fluxjob_publish_at(now(), 1) - now())"
+            "SELECT extract(epoch FROM fluxjob_status_due_at(now(), 1) - now())"
         )
         (pause,) = await found.fetchone() or (0,)
     assert 2 <= pause <= 2.5
@@ -120,24 +123,28 @@ async def test_whoever_connects_without_our_settings_means_two_seconds(database_
 async def test_an_end_is_told_sooner(rows: Rows) -> None:
     """Who waits for it waits a second at most."""
     await rows.see(workload("a"))
-    await rows.execute("UPDATE fluxjobs SET published = version, published_at = now()")
+    await rows.execute("UPDATE fluxjobs SET written_version = version, status_written_at = now()")
     await rows.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
-    assert await rows.value("SELECT publish_at < published_at + interval '1.6 s' FROM fluxjobs")
+    assert await rows.value(
+        "SELECT status_due_at < status_written_at + interval '1.6 s' FROM fluxjobs"
+    )
 
 
 _TOLD_TO_HAVE_STARTED = (
-    "UPDATE fluxjobs SET release_at = NULL, published = version,"
-    " published_at = now() - interval '2.5 s', allocated_at = now() - interval '3 s'"
+    "UPDATE fluxjobs SET release_at = NULL, written_version = version,"
+    " status_written_at = now() - interval '2.5 s', allocated_at = now() - interval '3 s'"
 )
-_COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), publish_at = now()"
-_DUE = "SELECT extract(epoch FROM publish_at - published_at) AS due FROM fluxjobs ORDER BY uid"
+_COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), status_due_at = now()"
+_DUE = (
+    "SELECT extract(epoch FROM status_due_at - status_written_at) AS due FROM fluxjobs ORDER BY uid"
+)
 
 
 _TEN_SECONDS_LATER = (
-    "UPDATE fluxjobs SET published_at = published_at - interval '10 s',"
+    "UPDATE fluxjobs SET status_written_at = status_written_at - interval '10 s',"
     " allocated_at = allocated_at - interval '10 s'"
 )
-_START_PUT_OFF = "UPDATE fluxjobs SET published = 0, publish_at = now()"
+_START_PUT_OFF = "UPDATE fluxjobs SET written_version = 0, status_due_at = now()"
 
 
 async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[str]:
@@ -162,15 +169,15 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     uids = await _start(rows, CALM + 1)
     assert await read_owed_status(rows.database, uids) == []
     assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
-    assert sorted(await rows.asked(TaskName.PUBLISH)) == uids
+    assert sorted(await rows.asked(TaskName.STATUS)) == uids
 
     await rows.forget_tasks()
     await rows.execute("UPDATE fluxjobs SET state = 'Completed', ended_at = now() WHERE uid = 'j0'")
-    assert await rows.asked(TaskName.PUBLISH) == ["j0"], "of its end nobody has to wait"
+    assert await rows.asked(TaskName.STATUS) == ["j0"], "of its end nobody has to wait"
     assert (await rows.fetch(_DUE))[0]["due"] < 10
 
     await rows.execute(_TEN_SECONDS_LATER)
-    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
 
@@ -181,13 +188,13 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
         before = await rows.value("SELECT now()")
         assert await read_owed_status(rows.database, uids) == []
         after = await rows.value("SELECT now()")
-        for row in await rows.fetch("SELECT publish_at, published_at FROM fluxjobs"):
-            first, last = (row["published_at"],) * 2 if is_last else (before, after)
+        for row in await rows.fetch("SELECT status_due_at, status_written_at FROM fluxjobs"):
+            first, last = (row["status_written_at"],) * 2 if is_last else (before, after)
             wait_s = 30 if is_last else 10
-            assert first + timedelta(seconds=wait_s) <= row["publish_at"]
-            assert row["publish_at"] <= last + timedelta(seconds=wait_s + 0.5)
+            assert first + timedelta(seconds=wait_s) <= row["status_due_at"]
+            assert row["status_due_at"] <= last + timedelta(seconds=wait_s + 0.5)
         await rows.execute(_TEN_SECONDS_LATER)
-        await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+        await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
 
@@ -203,8 +210,8 @@ async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows)
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
-    (owed,) = await read_owed_releases(rows.database, ["a"])
-    made = Released(owed, is_made=True, generation=2, pinned_to="n0", is_put_off=True)
+    (pending,) = await read_pending_releases(rows.database, ["a"])
+    made = Released(pending, is_made=True, generation=2, pinned_to="n0", is_put_off=True)
     await finish(rows.database, [made])
     due = (await rows.fetch(_DUE))[0]["due"]
     assert 10 <= due <= 10.5
@@ -217,7 +224,9 @@ async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows)
 async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
     """His task is taken along: whoever takes it has to tell, or nobody does for a while."""
     uids = await _start(rows, CALM + 1)
-    waits = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%put_off%'"
+    waits = (
+        "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%along AS%'"
+    )
     async with rows.database.begin() as tx:
         await tx.execute(
             "UPDATE fluxjobs SET state = 'Completed', ended_at = now() WHERE uid = 'j0'"
@@ -237,13 +246,13 @@ async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
     """The new object shows nothing; the row says so by itself."""
     await rows.see(workload("a"))
-    await rows.execute("UPDATE fluxjobs SET published = version")
+    await rows.execute("UPDATE fluxjobs SET written_version = version")
     await rows.forget_tasks()
     await rows.see(workload("a", flux_uid="another"))
-    assert await rows.asked(TaskName.PUBLISH) == ["a"]
-    await rows.execute("UPDATE fluxjobs SET published = version")
+    assert await rows.asked(TaskName.STATUS) == ["a"]
+    await rows.execute("UPDATE fluxjobs SET written_version = version")
     await rows.see(workload("a", flux_uid="another"))
-    assert await rows.value("SELECT publish_at FROM fluxjobs") is None
+    assert await rows.value("SELECT status_due_at FROM fluxjobs") is None
 
 
 async def fetch_and_finish(database: Database) -> None:
@@ -304,7 +313,7 @@ async def test_what_is_given_back_while_nobody_waits_wakes_no_cycle(rows: Rows) 
     await rows.match()
     await rows.take_tasks(*TaskName)
     await rows.see(workload("a", asked, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.value("SELECT count(*) FROM graph_changes") > 0
     assert not await rows.is_cycle_asked()
     assert "schedule" not in await swept(rows)
@@ -355,7 +364,7 @@ async def test_what_is_given_back_wakes_a_cycle_for_who_waits(rows: Rows) -> Non
     await rows.match()
     await rows.take_tasks(*TaskName)
     await rows.see(workload("a", asked, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.is_cycle_asked()
     await rows.forget_tasks()
     assert (await swept(rows))["schedule"] == 1
@@ -388,12 +397,12 @@ async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
     await rows.match()
     await rows.see(workload("a", pods=(pod("p"),)))
     await rows.forget_tasks()
-    assert await swept(rows) == {"release": 1, "settle": 1}
+    assert await swept(rows) == {"release": 1, "reconcile": 1}
     assert await swept(rows) == {}
     await rows.execute("UPDATE fluxjobs SET release_at = NULL")  # done, but it told no status
-    await rows.execute("UPDATE fluxjobs SET publish_at = now()")
+    await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
     await rows.forget_tasks()
-    assert await swept(rows) == {"publish": 1, "settle": 1}
+    assert await swept(rows) == {"status": 1, "reconcile": 1}
 
 
 async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
@@ -401,18 +410,18 @@ async def test_the_sweep_finds_dependents_and_lost_nodes(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0"))
     edge = {"type": "afterany", "job": "a"}
     await rows.see(workload("a"), workload("b", depends_on=(edge,)))
-    await rows.settle("b")
+    await rows.reconcile("b")
     await rows.match()
-    await rows.execute("UPDATE fluxjobs SET settle_at = NULL, release_at = NULL")
+    await rows.execute("UPDATE fluxjobs SET reconcile_at = NULL, release_at = NULL")
     await rows.add_nodes(gone=("n0",))
     await rows.forget_tasks()
-    assert (await swept(rows))["settle"] == 1
-    assert await rows.asked(TaskName.SETTLE) == ["a"]
+    assert (await swept(rows))["reconcile"] == 1
+    assert await rows.asked(TaskName.RECONCILE) == ["a"]
     await rows.see(workload("a", wanted=0, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.forget_tasks()
-    assert (await swept(rows))["settle"] == 1
-    assert await rows.asked(TaskName.SETTLE) == ["b"]
+    assert (await swept(rows))["reconcile"] == 1
+    assert await rows.asked(TaskName.RECONCILE) == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -450,7 +459,7 @@ async def test_tasks_of_a_dead_worker_run_again(rows: Rows) -> None:
     """procrastinate would leave them ``doing`` for ever; a living worker's is left alone."""
     manager = rows.database.app.job_manager
     await rows.see(workload("a"))
-    await rows.execute("UPDATE fluxjobs SET release_at = now(), settle_at = now()")
+    await rows.execute("UPDATE fluxjobs SET release_at = now(), reconcile_at = now()")
     for _ in range(2):
         assert await manager.fetch_job(["effects"], await manager.register_worker())
     await rows.execute(

@@ -37,13 +37,13 @@ async def force(rows: Rows, state: FluxJobState) -> None:
         )
         await tx.execute("ALTER TABLE fluxjobs ENABLE TRIGGER fluxjobs_before_update")
         await tx.execute("DELETE FROM procrastinate.procrastinate_jobs")
-        await tx.execute("UPDATE fluxjobs SET published = version")
+        await tx.execute("UPDATE fluxjobs SET written_version = version")
         await tx.execute("DELETE FROM history")
 
 
-async def published(rows: Rows) -> None:
+async def written_version(rows: Rows) -> None:
     """Everybody has seen how it is, and nothing is under way."""
-    await rows.execute("UPDATE fluxjobs SET published = version")
+    await rows.execute("UPDATE fluxjobs SET written_version = version")
     await rows.forget_tasks()
 
 
@@ -70,8 +70,8 @@ async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
         assert await rows.fetch("SELECT 1 FROM history") == []
         return
     await rows.execute(move, new=str(to))
-    assert await rows.asked(TaskName.PUBLISH) == ["a"]
-    assert await rows.value("SELECT published < version FROM fluxjobs")
+    assert await rows.asked(TaskName.STATUS) == ["a"]
+    assert await rows.value("SELECT written_version < version FROM fluxjobs")
     (line,) = await rows.fetch("SELECT uid, jobid, actor, event, detail FROM history")
     assert line["event"] == str(new)
     assert line["actor"] == "test"
@@ -82,10 +82,10 @@ async def test_what_nobody_sees_makes_no_noise(rows: Rows) -> None:
     """Columns the FluxJob object does not show change without an effect or a version."""
     await rows.see(workload("a"))
     version = await rows.value("SELECT version FROM fluxjobs")
-    await published(rows)
+    await written_version(rows)
     await rows.execute("UPDATE fluxjobs SET wanted = 7, is_suspended = false, is_examined = true")
     assert await rows.value("SELECT version FROM fluxjobs") == version
-    assert await rows.asked(TaskName.PUBLISH) == []
+    assert await rows.asked(TaskName.STATUS) == []
 
 
 async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> None:
@@ -93,9 +93,9 @@ async def test_what_users_see_is_published_without_an_audit_line(rows: Rows) -> 
     await rows.see(workload("a"))
     before = await rows.value("SELECT count(*) FROM history")
     for change in ("reason = 'x'", "set_priority = 5", "queue = 'q'", "expected_start = now()"):
-        await published(rows)
+        await written_version(rows)
         await rows.execute(f"UPDATE fluxjobs SET {change}")
-        assert await rows.asked(TaskName.PUBLISH) == ["a"]
+        assert await rows.asked(TaskName.STATUS) == ["a"]
     assert await rows.value("SELECT count(*) FROM history") == before
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.life.observations import is_reshaped
-from fluxqueue.db.life.settling import Ungate
+from fluxqueue.db.store.observations import is_reshaped
+from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR, CHANGED, CHANGED_REASON
 from fluxqueue.fluxjob.request import CPU
@@ -70,12 +70,12 @@ async def test_a_pod_larger_than_its_slot_counts_with_the_rest_of_it(rows: Rows)
     await rows.see(workload("a", asked))
     await rows.match()
     await rows.see(workload("a", asked, pods=(asking("a0", 1),), is_suspended=False))
-    (ungate,) = await rows.settle("a")
+    (ungate,) = await rows.reconcile("a")
     there = ungate.to.name
     elsewhere = "n1" if there == "n0" else "n0"
     pods = (bound("a0", 5, there), bound("a1", 2, there), bound("a2", 3, elsewhere))
     await rows.see(workload("a", asked, pods=pods, is_suspended=False))
-    await rows.settle("a")
+    await rows.reconcile("a")
     # What its pod grew by in place its slot grows by, too; what has no slot is unmanaged.
     assert await usage(rows, there) == (5, 2, 1)
     assert await usage(rows, elsewhere) == (0, 3, 5)
@@ -83,7 +83,7 @@ async def test_a_pod_larger_than_its_slot_counts_with_the_rest_of_it(rows: Rows)
     await rows.see(workload("a", asked, pods=pods[:1], is_suspended=False))
     assert (await usage(rows, there))[1] == (await usage(rows, elsewhere))[1] == 0
     await rows.see(workload("a", asked, pods=pods[:2], is_suspended=False, result="Completed"))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await usage(rows, there) == (5, 2, 1)
 
 
@@ -95,7 +95,7 @@ async def test_a_pod_that_first_shows_larger_than_its_slot(rows: Rows) -> None:
     await rows.match()
     pinned = workload("a", asked, is_pinnable=True, pinned_to="n0", is_suspended=False)
     await rows.see(replace(pinned, pods=(bound("a0", 6, "n0"),)))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await usage(rows, "n0") == (1, 5, 2)
     assert "takes" in (await notices(rows, "a"))[0]
 
@@ -106,7 +106,7 @@ async def test_a_gated_pod_larger_than_its_slot_stays_gated(rows: Rows) -> None:
     await rows.match()
     pods = (asking("small", 1), asking("wide", 7))
     await rows.see(workload("a", request(2, cpu=1), pods=pods, is_suspended=False))
-    ungates: list[Ungate] = await rows.settle("a")
+    ungates: list[Ungate] = await rows.reconcile("a")
     assert [one.pod_uid for one in ungates] == ["small"]
 
 
@@ -114,7 +114,9 @@ async def release(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0", cpu=8))
     await rows.see(workload("a", request(2, cpu=1)))
     await rows.match()
-    await rows.execute("UPDATE fluxjobs SET let_go_at = 2, release_at = NULL WHERE uid = 'a'")
+    await rows.execute(
+        "UPDATE fluxjobs SET released_generation = 2, release_at = NULL WHERE uid = 'a'"
+    )
     await rows.see(workload("a", request(2, cpu=1), is_suspended=False, generation=2))
 
 
@@ -136,10 +138,10 @@ async def test_suspended_edited_and_resumed_is_decided_for_anew(rows: Rows) -> N
     row = await row_of(rows)
     assert (row["vacate_by"], row["reason"]) == (CHANGED, CHANGED_REASON)
     assert row["release_at"] is not None  # it is suspended again
-    assert await rows.settle("a") == []
+    assert await rows.reconcile("a") == []
     again = replace(resumed, is_suspended=True, is_suspended_again=True, generation=6, pods=())
     await rows.see(again)
-    await rows.settle("a")
+    await rows.reconcile("a")
     row = await row_of(rows)
     assert (row["state"], row["request"]) == ("Pending", again.request)
     await rows.match()

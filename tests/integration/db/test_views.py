@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.view import fill as fill_view
 from fluxqueue.db.database import Database
-from fluxqueue.db.life.observations import save_foreign
 from fluxqueue.db.reading.fluxjobs import ALL, Narrow, Turn, living, living_sql, values_of
 from fluxqueue.db.reading.gauges import read_gauges
+from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -61,9 +61,9 @@ async def running(rows: Rows) -> None:
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", pods=(pod("p"),)))
     await rows.match()
-    await rows.settle("a")
+    await rows.reconcile("a")
     await rows.see(workload("a", pods=(pod("p", "Running", is_gated=False),)))
-    await rows.settle("a")
+    await rows.reconcile("a")
     assert await rows.states() == {"a": "Running"}
     await rows.check()
 

@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue import metrics
-from fluxqueue.db.life import decisions, desired_state, settling
+from fluxqueue.db.store import decisions, desired_state, reconciling
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.worker import publish, release, settle
+from fluxqueue.worker import reconcile_pods, release, status
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.poison import EXCEPTIONS, NAMES
@@ -39,12 +39,12 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "what follows is decided": (settling, "_follow"),
-    "what follows is noted": (settling, "_note_effects"),
+    "what follows is decided": (reconciling, "_follow"),
+    "what follows is noted": (reconciling, "_note_effects"),
     "what its object is to be": (desired_state, "_desired"),
     "its object is released": (release, "_make"),
-    "its pods are let go": (settle, "_ungate"),
-    "its status is written": (publish, "_put"),
+    "its pods are let go": (reconcile_pods, "_ungate"),
+    "its status is written": (status, "_put"),
 }
 """Each step of a task that looks at one row by itself, and where it stands."""
 

@@ -90,7 +90,7 @@ async def test_one_row_holds_up_itself_alone(
             )
             await _store(rows, poison, orjson.loads(good))
             await rows.execute(
-                "UPDATE fluxjobs SET set_aside_by = '0' WHERE uid = :uid", uid=poison
+                "UPDATE fluxjobs SET quarantined_by = '0' WHERE uid = :uid", uid=poison
             )
         async with worker(database_url, cluster):
             await eventually(lambda: is_released(admin, "poison"), "other software tries it again")

@@ -11,7 +11,7 @@ import pytest_asyncio
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
-from fluxqueue.worker import review as under_test
+from fluxqueue.worker import review_tasks as under_test
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node

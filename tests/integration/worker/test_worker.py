@@ -47,7 +47,7 @@ async def test_effects_arrive_whatever_the_api_server_does(
         async with worker(database_url, cluster, faults=0.33) as transport:
 
             async def all_done() -> bool:
-                return await rows.value("SELECT count(*) FROM owed") == 0 and all(
+                return await rows.value("SELECT count(*) FROM pending_actions") == 0 and all(
                     [await is_released(admin, name) for name in uids]
                 )
 
@@ -93,7 +93,7 @@ async def test_who_has_resumed_meanwhile_is_not_suspended_unseen(
             return bool(await rows.value("SELECT release_at IS NULL FROM fluxjobs"))
 
         async with worker(database_url, cluster):
-            await eventually(is_done, "the release that was owed")
+            await eventually(is_done, "the release that was pending_actions")
         assert await is_released(admin, "a")
         assert await rows.states() == {uid: "Held"}, "until the controller sees it"
 
@@ -192,7 +192,7 @@ async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> N
     await rows.match()
     for uid in ("gone", "kept"):
         await rows.see(workload(uid, wanted=0, result="Completed"))
-        await rows.settle(uid)
+        await rows.reconcile(uid)
     await rows.execute("UPDATE fluxjobs SET is_gone = true WHERE uid = 'gone'")
     await rows.execute(
         "UPDATE fluxjobs SET ended_at = ended_at - interval '2 days' WHERE ended_at IS NOT NULL"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.soak import MEMORY, Series, verdict
 from benchmarks.throughput.load import Load
-from benchmarks.throughput.meters import Reading, count_statements
+from benchmarks.throughput.meters import MeterReading, count_statements
 from benchmarks.throughput.report import MANAGED, PLAIN, Measured, Run, beyond, figures
 
 LOG = """\
@@ -43,7 +43,7 @@ def test_a_figure_stands_beside_its_goal() -> None:
     """The ratio is that of the medians; without runs there is no line."""
     load = Load("one", 100, 1)
     runs = [
-        Run(mode, load, took_s, Reading(took_s, {"worker-0": 1.0}, None))
+        Run(mode, load, took_s, MeterReading(took_s, {"worker-0": 1.0}, None))
         for mode, took_s in ((PLAIN, 2.0), (PLAIN, 2.0), (MANAGED, 4.0))
     ]
     lines = {line.what: line for line in figures(Measured(runs))}

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.throughput.load import Load
-from benchmarks.throughput.meters import Reading
+from benchmarks.throughput.meters import MeterReading
 from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run, rates
 
 LOAD, OTHER = Load("one", 100, 1), Load("ten", 10, 10)
 
 
 def _run(mode: str, rate: float, load: Load = LOAD) -> Run:
-    return Run(mode, load, load.all_pods / rate, Reading(1.0, {}, None))
+    return Run(mode, load, load.all_pods / rate, MeterReading(1.0, {}, None))
 
 
 def test_each_run_is_held_against_kubernetes_alone_just_before_and_after() -> None:

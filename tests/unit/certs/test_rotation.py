@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue import certs
-from fluxqueue.certs.rotation import Held, Lives, plan, read_bundle, read_held, to_data
+from fluxqueue.certs.rotation import HeldCertificates, Lives, plan, read_bundle, read_held, to_data
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -19,12 +19,12 @@ NAMES = certs.service_names("hook", "fluxqueue-system")
 
 
 def _settle(
-    held: Held,
+    held: HeldCertificates,
     callers: tuple[x509.Certificate, ...] = (),
     *,
     now: datetime = NOW,
     names: tuple[str, ...] = NAMES,
-) -> Held:
+) -> HeldCertificates:
     """Repeat as the controller does: store, tell the callers, ask again."""
     for _ in range(6):
         wanted = plan(held, callers, names, now=now, lives=LIVES)
@@ -34,7 +34,9 @@ def _settle(
     raise AssertionError("never settles")
 
 
-def _is_served_rightly(held: Held, callers: tuple[x509.Certificate, ...], now: datetime) -> bool:
+def _is_served_rightly(
+    held: HeldCertificates, callers: tuple[x509.Certificate, ...], now: datetime
+) -> bool:
     assert held.serving is not None
     builder = PolicyBuilder().store(Store(list(callers))).time(now)
     verifier = builder.build_server_verifier(x509.DNSName(NAMES[0]))
@@ -46,7 +48,7 @@ def _is_served_rightly(held: Held, callers: tuple[x509.Certificate, ...], now: d
 
 
 def test_from_nothing_the_ca_is_trusted_before_anything_is_served() -> None:
-    first = plan(Held(), (), NAMES, now=NOW, lives=LIVES)
+    first = plan(HeldCertificates(), (), NAMES, now=NOW, lives=LIVES)
     assert first.ca is not None
     assert first.serving is None, "nobody trusts its CA yet"
     second = plan(first, first.trusted, NAMES, now=NOW, lives=LIVES)
@@ -55,14 +57,14 @@ def test_from_nothing_the_ca_is_trusted_before_anything_is_served() -> None:
 
 
 def test_what_is_stored_is_read_back_and_needs_nothing() -> None:
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     again = read_held(to_data(held))
     assert again == held
     assert plan(again, held.trusted, NAMES, now=NOW, lives=LIVES) is again
 
 
 def test_a_serving_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_ca() -> None:
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     before, due = NOW + 60 * DAY - HOUR, NOW + 60 * DAY
     assert plan(held, held.trusted, NAMES, now=before, lives=LIVES) is held
     renewed = plan(held, held.trusted, NAMES, now=due, lives=LIVES)
@@ -71,13 +73,13 @@ def test_a_serving_certificate_is_renewed_at_two_thirds_of_its_life_by_the_same_
 
 
 def test_other_names_are_a_reason_for_a_new_certificate() -> None:
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     other = certs.service_names("hook", "elsewhere")
     assert plan(held, held.trusted, other, now=NOW, lives=LIVES).serving != held.serving
 
 
 def test_a_new_ca_signs_only_when_callers_trust_it_and_the_old_one_stays_for_the_overlap() -> None:
-    old = _settle(Held())
+    old = _settle(HeldCertificates())
     due = NOW + 600 * DAY
     old = _settle(old, old.trusted, now=due - DAY)
     added = plan(old, old.trusted, NAMES, now=due, lives=LIVES)
@@ -96,8 +98,8 @@ def test_a_new_ca_signs_only_when_callers_trust_it_and_the_old_one_stays_for_the
 
 
 def test_a_lost_secret_keeps_the_callers_ca_for_webhooks_that_still_serve_what_it_signed() -> None:
-    old = _settle(Held())
-    first = plan(Held(), old.trusted, NAMES, now=NOW + DAY, lives=LIVES)
+    old = _settle(HeldCertificates())
+    first = plan(HeldCertificates(), old.trusted, NAMES, now=NOW + DAY, lives=LIVES)
     assert set(old.trusted) < set(first.trusted)
     assert first.serving is None
     new = _settle(first, first.trusted, now=NOW + DAY)
@@ -113,12 +115,12 @@ def test_a_stranger_in_the_bundle_is_not_kept() -> None:
     builder = builder.public_key(key.public_key()).serial_number(7)
     builder = builder.not_valid_before(NOW).not_valid_after(NOW + 900 * DAY)
     stranger = builder.sign(key, certs.pairs.hashes.SHA256())
-    held = _settle(Held(), (stranger,))
+    held = _settle(HeldCertificates(), (stranger,))
     assert stranger not in held.trusted
 
 
 def test_everything_expired_is_made_anew() -> None:
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     late = NOW + 2000 * DAY
     new = _settle(held, held.trusted, now=late)
     assert _is_served_rightly(new, new.trusted, late)
@@ -131,7 +133,7 @@ DAMAGE = st.sampled_from(["ca.crt", "ca.key", "tls.crt", "tls.key"])
 @settings(max_examples=40, deadline=None)
 @given(damaged=st.sets(DAMAGE, min_size=1), junk=st.binary(max_size=40), is_absent=st.booleans())
 def test_whatever_is_damaged_is_repaired(damaged: set[str], junk: bytes, is_absent: bool) -> None:
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     data = to_data(held)
     for key in damaged:
         if is_absent:
@@ -148,7 +150,7 @@ def test_whatever_is_damaged_is_repaired(damaged: set[str], junk: bytes, is_abse
 @given(steps=st.lists(st.integers(1, 400), min_size=5, max_size=40))
 def test_at_no_step_of_any_history_is_a_caller_refused(steps: list[int]) -> None:
     """Webhooks lag behind the Secret and callers behind the bundle, each by one step."""
-    held = _settle(Held())
+    held = _settle(HeldCertificates())
     served, callers, now = held, held.trusted, NOW
     for days in steps:
         # Nobody looks for at most a quarter of the life: what has expired cannot be served.

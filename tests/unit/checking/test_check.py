@@ -15,8 +15,8 @@ from fluxqueue.db.reading.snapshot import (
     LateEffect,
     LoopRow,
     PromiseRow,
+    QuarantinedRow,
     ReservationRow,
-    SetAsideRow,
     UsageRow,
 )
 from tests.support import views
@@ -360,7 +360,9 @@ def test_each_loop_has_succeeded_lately() -> None:
 def test_what_is_set_aside_is_a_warning() -> None:
     """An object, and input of a FluxJob; of one that is over nobody needs to know."""
     scenery = healthy()
-    scenery.rows["set_aside"] = [SetAsideRow("node", "n9", "", "n9", "cpu: 'x' is no quantity")]
+    scenery.rows["quarantined_objects"] = [
+        QuarantinedRow("node", "n9", "", "n9", "cpu: 'x' is no quantity")
+    ]
     (row,) = scenery.rows["fluxjobs"]
     scenery.rows["fluxjobs"] = [replace(row, trouble="priority: 'x' is no number")]
     told = {(one.invariant, one.severity) for one in compare(scenery.view())}

@@ -11,7 +11,7 @@ import pytest
 from fluxqueue.cli.user.explain import _changes, exit_code, read_file, tell
 from fluxqueue.errors import InvalidInput
 from fluxqueue.explain.answer import Place
-from fluxqueue.explain.review import Question, Scene, answer
+from fluxqueue.explain.review import Question, QueueSnapshot, answer
 from fluxqueue.explain.status import Named, render_answer
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS, NodeRequirement, Operator
@@ -55,7 +55,7 @@ def _status() -> dict[str, Any]:
     queue = [PendingJob("train", 17, 0, within(_request(12, 4), "rack"))]
     decisions = run_cycle(matcher, queue, POLICIES["easy"], NOW)
     promised = {one.uid: placement for one, placement in decisions.reserved}
-    scene = Scene(matcher, queue, decisions, POLICIES["easy"], Queues(), NOW, {}, promised)
+    scene = QueueSnapshot(matcher, queue, decisions, POLICIES["easy"], Queues(), NOW, {}, promised)
     found = answer(scene, Question(queue[0], place=Place("default", 0, 1, 12)))
     names = {"tune-0": Named(12, "ml", "tune")}
     return render_answer(found, names, NOW, known={"jobid": 17, "state": "Reserved"})

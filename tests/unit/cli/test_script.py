@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.cli.user.script import Request, duration, read_script
+from fluxqueue.cli.user.script import ScriptRequest, duration, read_script
 from fluxqueue.cli.user.submit import job_manifest
 from fluxqueue.errors import InvalidInput
 
 
-def read(*lines: str) -> Request:
+def read(*lines: str) -> ScriptRequest:
     """A shell script with these lines at its head."""
     return read_script("\n".join(["#!/bin/bash", *lines, "srun app", "#SBATCH -n 99"]), "job.sh")
 
@@ -108,5 +108,5 @@ def test_scripts_that_cannot_be_carried() -> None:
 
 def test_an_array_is_completions() -> None:
     """One pod for each index."""
-    spec = job_manifest(Request(name="a", image="i", array=10, command=("x",)))["spec"]
+    spec = job_manifest(ScriptRequest(name="a", image="i", array=10, command=("x",)))["spec"]
     assert (spec["completions"], spec["completionMode"]) == (10, "Indexed")

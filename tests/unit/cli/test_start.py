@@ -14,7 +14,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from fluxqueue.cli.main import VERBS, Verb, app
+from fluxqueue.cli.main import VERBS, CommandVerb, app
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -90,9 +90,9 @@ def test_a_fault_in_a_command_is_not_taken_for_another_name(
 ) -> None:
     """click asks a mapping, and a KeyError out of the import was `No such command 'jobs'`."""
 
-    def broken(_: Verb, __: str) -> None:
+    def broken(_: CommandVerb, __: str) -> None:
         raise KeyError("SOME_VARIABLE")
 
-    monkeypatch.setattr(Verb, "load", broken)
+    monkeypatch.setattr(CommandVerb, "load", broken)
     assert repr(CliRunner().invoke(app, ["jobs"]).exception) == "KeyError('SOME_VARIABLE')"
     assert "No such command 'jbos'" in CliRunner().invoke(app, ["jbos"]).output

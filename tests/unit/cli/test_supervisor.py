@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.cli import supervisor
-from fluxqueue.cli.supervisor import Part
+from fluxqueue.cli.supervisor import StackPart
 from tests.support.waiting import eventually
 
 
@@ -21,7 +21,9 @@ async def test_what_cannot_be_started_for_a_while_is_started_in_the_end(
     monkeypatch.setattr(supervisor, "RESTART_MAX_S", 0.05)
     program, away = tmp_path / "python", tmp_path / "away"
     program.symlink_to(sys.executable)
-    part = Part("sleeper", [str(program), "-c", "import signal; signal.pause()"], tmp_path / "log")
+    part = StackPart(
+        "sleeper", [str(program), "-c", "import signal; signal.pause()"], tmp_path / "log"
+    )
     await part.start()
     try:
         first = part.pid

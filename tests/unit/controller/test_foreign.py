@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from fluxqueue.controller.observing.foreign import ForeignPods
-from fluxqueue.controller.observing.seen import trim_pod
-from fluxqueue.workload.nodes import foreign_pod
+from fluxqueue.controller.observing.read_workload import trim_pod
+from fluxqueue.controller.observing.unmanaged_pods import ForeignPods
+from fluxqueue.workload.node_object import foreign_pod
 from tests.support.workloads import bare_pod, container, owner
 
 Obj = dict[str, Any]

@@ -9,8 +9,8 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.groups import WINDOWS_MAX, Groups
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared, read_declared
-from fluxqueue.controller.observing.seen import age
-from fluxqueue.db.life.observations import KnownGroup
+from fluxqueue.controller.observing.read_workload import age
+from fluxqueue.db.store.observations import KnownGroup
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.marks import Marks
+from fluxqueue.controller.observing.dirty_set import DirtySet
 from fluxqueue.controller.observing.owners import Owners
 from fluxqueue.controller.observing.pod_groups import PodGroups
-from fluxqueue.controller.observing.troubles import Troubles
+from fluxqueue.controller.observing.quarantine import Quarantine
 from fluxqueue.controller.observing.watches import Watches
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
@@ -110,8 +110,8 @@ async def test_a_priority_class_without_a_number() -> None:
     async with KubeClient(NOWHERE) as client:
         clock = ManualClock()
         begin: Any = None
-        troubles = Troubles(client, clock, begin)
-        marking: Any = _Marking(Marks(clock))
+        troubles = Quarantine(client, clock, begin)
+        marking: Any = _Marking(DirtySet(clock))
         watches = Watches(client, clock, OwnerKinds(), marking, troubles=troubles, policy="fcfs")
         for name, value in (("high", 9), ("odd", "nine"), ("none", None), ("low", 1)):
             one = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "value": value}
@@ -128,7 +128,7 @@ async def test_a_priority_class_without_a_number() -> None:
 class _Marking:
     """Nothing is marked."""
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: DirtySet) -> None:
         self.marks = marks
 
     def __getattr__(self, name: str) -> Any:

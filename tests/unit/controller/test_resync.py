@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.controller.observing.resync import (
+from fluxqueue.controller.observing.read_workload import see_gone, see_workload
+from fluxqueue.controller.observing.resync_diff import (
     Differences,
     Published,
     Sight,
@@ -15,8 +16,7 @@ from fluxqueue.controller.observing.resync import (
     find,
     publication,
 )
-from fluxqueue.controller.observing.seen import see_gone, see_workload
-from fluxqueue.db.life.present import Present, RowSeen
+from fluxqueue.db.store.resync_rows import Present, RowSeen
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.observation import WorkloadGone
 from fluxqueue.workload.gates import pin_patch
@@ -110,7 +110,7 @@ def _see_gone(sight: Sight) -> Callable[[str], WorkloadGone]:
 
 
 def _names(found: Differences) -> set[str]:
-    kinds = ("found", "changed", "gone", "unpublished")
+    kinds = ("found", "changed", "gone", "stale_statuses")
     return {kind for kind in kinds if getattr(found, kind)}
 
 
@@ -138,7 +138,7 @@ async def test_a_row_that_is_newer_is_published() -> None:
     """Somebody wrote over the status, or it was lost with its FluxJob."""
     status = {"state": "Pending", "version": 2}
     found = await _compare(_sight(fluxjob=_fluxjob(**status)))
-    assert _names(found) == {"unpublished"}
+    assert _names(found) == {"stale_statuses"}
 
 
 async def test_what_changed_unseen() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.demo.ledger import Ledger
+from fluxqueue.demo.ledger import DemoLedger
 from tests.support.views import running_pod
 
 Obj = dict[str, Any]
@@ -24,7 +24,7 @@ def pod(name: str, phase: str, node: str = "node-1") -> Obj:
 
 def test_a_pod_occupies_its_node_from_binding_to_its_end() -> None:
     """Two pods of 8 cores, overlapping for one second of three: 16 core-seconds each."""
-    ledger = Ledger()
+    ledger = DemoLedger()
     ledger.take(None, pod("a", "Pending", ""), 0.0)
     ledger.take(pod("a", "Pending", ""), pod("a", "Pending"), 1.0)
     ledger.take(None, pod("b", "Pending"), 2.0)
@@ -39,7 +39,7 @@ def test_a_pod_occupies_its_node_from_binding_to_its_end() -> None:
 
 def test_a_pod_that_vanishes_while_it_runs_frees_its_node() -> None:
     """Deletion without a final phase counts neither as success nor as failure."""
-    ledger = Ledger()
+    ledger = DemoLedger()
     ledger.take(None, pod("a", "Running"), 0.0)
     ledger.take(pod("a", "Running"), None, 2.0)
     account = ledger.accounts["default"]
@@ -53,7 +53,7 @@ STATES = st.sampled_from([("Pending", ""), ("Pending", "n1"), ("Running", "n1"),
 @given(st.lists(st.tuples(st.integers(0, 4), st.one_of(st.none(), STATES)), max_size=40))
 def test_counts_are_those_of_a_recount(changes: list[tuple[int, Any]]) -> None:
     """Whatever the order of changes, what is counted equals what is there."""
-    ledger, present = Ledger(), dict[str, Obj]()
+    ledger, present = DemoLedger(), dict[str, Obj]()
     peak = 0
     for at_s, (number, state) in enumerate(changes):
         name = f"p{number}"

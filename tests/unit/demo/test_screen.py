@@ -6,10 +6,10 @@ import io
 
 from rich.console import Console
 
-from fluxqueue.db.reading.figures import FluxJobLine, NodeLine
+from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures
 from fluxqueue.demo.screen import Frame, LiveScreen, PlainScreen, choose_screen, draw
 
-NODES = [NodeLine("node-1", 16000, 8000, 0), NodeLine("node-2", 32000, 0, 500)]
+NODES = [NodeFigures("node-1", 16000, 8000, 0), NodeFigures("node-2", 32000, 0, 500)]
 
 
 def line(number: int, state: str, reason: str = "") -> FluxJobLine:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.reading.figures import FluxJobLine, NodeLine, RunFigures
-from fluxqueue.demo.ledger import Ledger
+from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures, RunFigures
+from fluxqueue.demo.ledger import DemoLedger
 from fluxqueue.demo.manifests import batch_scene, pi_scene
-from fluxqueue.demo.verdict import Outcome, judge
+from fluxqueue.demo.verdict import DemoOutcome, judge
 from tests.support.views import running_pod
 
 
@@ -26,8 +26,8 @@ class Run:
         self.scene = pi_scene()
         self.lines = [line(one.name, "Completed") for one in self.scene.submissions]
         self.figures = RunFigures({"Completed": 4}, 4.0, 1.0, 0)
-        self.nodes = [NodeLine("pi-1", 16000, 0, 0)]
-        self.ledger = Ledger()
+        self.nodes = [NodeFigures("pi-1", 16000, 0, 0)]
+        self.ledger = DemoLedger()
         for number in range(4):
             self._run_pod(f"pi-{number + 1}", 2.0 * (number // 2))
 
@@ -38,7 +38,7 @@ class Run:
         self._events = [*getattr(self, "_events", []), (at_s + 2.0, 0, running, ended)]
         self._events.append((at_s, 1, None, running))
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> DemoOutcome:
         """Judge it; ends come before starts at the same moment."""
         for at_s, _, old, new in sorted(self._events, key=lambda event: event[:2]):
             self.ledger.take(old, new, at_s)
@@ -85,7 +85,7 @@ def test_a_leak_is_a_problem_in_slots_and_in_cores() -> None:
     assert outcome.leaked == 2
     assert "2 slots leaked, 0 cores not returned" in outcome.problems
     run = Run()
-    run.nodes = [NodeLine("pi-1", 16000, 8000, 0)]
+    run.nodes = [NodeFigures("pi-1", 16000, 8000, 0)]
     assert "0 slots leaked, 8 cores not returned" in run.outcome().problems
 
 
@@ -94,5 +94,5 @@ def test_an_impossible_job_must_be_told_soon() -> None:
     scene = batch_scene(2, 1)
     told = {"impossible": 7.0}
     figures = RunFigures({}, 0.0, 0.0, 0)
-    problems = judge(scene, figures, [], [], Ledger(), told).problems
+    problems = judge(scene, figures, [], [], DemoLedger(), told).problems
     assert "impossible was called impossible only after 7.0 s" in problems

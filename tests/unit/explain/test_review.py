@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fluxqueue.explain.answer import Answer, Certainty, Change, Reason, Verdict
-from fluxqueue.explain.review import NEWCOMER, Keeper, Question, Scene, answer
+from fluxqueue.explain.answer import Answer, Certainty, Change, PlacementVerdict, Reason
+from fluxqueue.explain.review import NEWCOMER, Keeper, Question, QueueSnapshot, answer
 from fluxqueue.explain.status import HIDDEN, Named, render_answer, render_refusal
 from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.node import NodeFact
@@ -64,16 +64,16 @@ def scene(
     policy: str = "easy",
     rules: Mapping[str, QueueRules] | None = None,
     use: Mapping[tuple[str, str], Amounts] | None = None,
-) -> Scene:
+) -> QueueSnapshot:
     """After a cycle that started nothing."""
     queues = Queues(rules or {}, dict(use or {}))
     decisions = run_cycle(matcher, queue, POLICIES[policy], NOW, queues)
     assert not decisions.allocated
     promised = {one.uid: where for one, where in decisions.reserved}
-    return Scene(matcher, queue, decisions, POLICIES[policy], queues, NOW, {}, promised)
+    return QueueSnapshot(matcher, queue, decisions, POLICIES[policy], queues, NOW, {}, promised)
 
 
-def texts(found: Answer) -> dict[str, Verdict]:
+def texts(found: Answer) -> dict[str, PlacementVerdict]:
     return {one.change.text: one.outcome.verdict for one in found.variants}
 
 
@@ -84,9 +84,9 @@ def test_a_promise_behind_it_may_move_to_other_nodes() -> None:
     (where,) = made.promised.values()
     first = job("first", on(where.nodes[0], slots(1, 1, 500)), priority=9)
     found = answer(made, Question(first)).outcome
-    assert (found.verdict, found.nodes) == (Verdict.NOW, where.nodes)
+    assert (found.verdict, found.nodes) == (PlacementVerdict.NOW, where.nodes)
     last = replace(first, priority=0)
-    assert answer(made, Question(last)).outcome.verdict is Verdict.LATER
+    assert answer(made, Question(last)).outcome.verdict is PlacementVerdict.LATER
 
 
 def test_who_runs_and_who_is_before_it_are_in_the_way() -> None:
@@ -108,7 +108,7 @@ def test_no_known_end() -> None:
     """What it waits for has no duration: later, nobody knows when."""
     made = scene(cluster({"n0": 4}, {"n0": (4, FOREVER)}))
     found = answer(made, Question(job("new", slots(1, 4)))).outcome
-    assert (found.verdict, found.starts_at, found.certainty) == (Verdict.LATER, None, None)
+    assert (found.verdict, found.starts_at, found.certainty) == (PlacementVerdict.LATER, None, None)
     assert "no known end" in found.message
     assert [one.until for one in found.blockers] == [None]
 
@@ -124,17 +124,17 @@ def test_limits_and_stopped_queues_and_the_way_round_them() -> None:
     use = {("narrow", "ada"): Amounts(1, 1, 1000)}
     made = scene(cluster({"n0": 4}, {}), rules=rules, use=use)
     for queue, verdict, reason in (
-        ("narrow", Verdict.LATER, Reason.OVER_LIMIT),
-        ("still", Verdict.LATER, Reason.STOPPED),
-        ("closed", Verdict.NEVER, Reason.REFUSED_BY_QUEUE),
-        ("nowhere", Verdict.NEVER, Reason.REFUSED_BY_QUEUE),
+        ("narrow", PlacementVerdict.LATER, Reason.OVER_LIMIT),
+        ("still", PlacementVerdict.LATER, Reason.STOPPED),
+        ("closed", PlacementVerdict.NEVER, Reason.REFUSED_BY_QUEUE),
+        ("nowhere", PlacementVerdict.NEVER, Reason.REFUSED_BY_QUEUE),
     ):
         asked = job("new", slots(1, 1), queue=queue, user="ada")
         found = answer(made, Question(asked))
         assert (found.outcome.verdict, found.outcome.reason) == (verdict, reason), found
-        assert texts(found)["in queue default"] is Verdict.NOW
+        assert texts(found)["in queue default"] is PlacementVerdict.NOW
     free = job("new", slots(1, 1), queue="narrow", user="bob")
-    assert answer(made, Question(free)).outcome.verdict is Verdict.NOW
+    assert answer(made, Question(free)).outcome.verdict is PlacementVerdict.NOW
 
 
 def test_a_queue_without_backfill_lets_nobody_overtake() -> None:
@@ -142,8 +142,8 @@ def test_a_queue_without_backfill_lets_nobody_overtake() -> None:
     matcher = cluster({"n0": 4}, {"n0": (2, NOW + 50)})
     made = scene(matcher, job("head", slots(1, 4), jobid=1), policy="fcfs")
     found = answer(made, Question(job("new", slots(1, 1))))
-    assert (found.outcome.verdict, found.outcome.reason) == (Verdict.LATER, Reason.BEHIND)
-    assert not any(verdict is Verdict.NOW for verdict in texts(found).values())
+    assert (found.outcome.verdict, found.outcome.reason) == (PlacementVerdict.LATER, Reason.BEHIND)
+    assert not any(verdict is PlacementVerdict.NOW for verdict in texts(found).values())
 
 
 def test_a_cycle_looks_so_far_only() -> None:
@@ -156,26 +156,31 @@ def test_a_cycle_looks_so_far_only() -> None:
     assert "1 jobs are ahead" in found.outcome.message
     assert found.place is not None
     assert (found.place.position, found.place.waiting) == (2, 2)
-    assert not any(verdict is Verdict.NOW for verdict in texts(found).values())
+    assert not any(verdict is PlacementVerdict.NOW for verdict in texts(found).values())
 
 
 def test_variants_of_each_sort() -> None:
     """Fewer pods, less of a resource, not in one place, without a constraint."""
     made = scene(cluster({"n0": 4, "n1": 4, "n2": 4}, {"n0": (2, NOW + 500)}))
     assert texts(answer(made, Question(job("new", slots(3, 4))))) == {
-        "with 2 pods instead of 3": Verdict.NOW,
-        "with 2 cpu for each pod instead of 4": Verdict.NOW,
+        "with 2 pods instead of 3": PlacementVerdict.NOW,
+        "with 2 cpu for each pod instead of 4": PlacementVerdict.NOW,
     }
     zone = replace(slots(2, 4), resources=(Resource("zone", Count(1, 1), slots(2, 4).resources),))
-    assert texts(answer(made, Question(job("new", zone))))["not all within one zone"] is Verdict.NOW
+    assert (
+        texts(answer(made, Question(job("new", zone))))["not all within one zone"]
+        is PlacementVerdict.NOW
+    )
     pinned = on("n0", slots(1, 4))
-    assert texts(answer(made, Question(job("new", pinned))))["without node=n0"] is Verdict.NOW
+    assert (
+        texts(answer(made, Question(job("new", pinned))))["without node=n0"] is PlacementVerdict.NOW
+    )
     never = answer(made, Question(job("new", slots(1, 5))))
     assert never.outcome.reason is Reason.UNSATISFIABLE
-    assert texts(never)["with 4 cpu for each pod instead of 5"] is Verdict.NOW
+    assert texts(never)["with 4 cpu for each pod instead of 5"] is PlacementVerdict.NOW
     whole = replace(slots(10, 1), is_node_exclusive=True)
     shared = texts(answer(made, Question(job("new", whole))))
-    assert shared["on nodes shared with other jobs"] is Verdict.NOW
+    assert shared["on nodes shared with other jobs"] is PlacementVerdict.NOW
 
 
 def test_a_shorter_run_is_over_before_a_promise() -> None:
@@ -183,16 +188,16 @@ def test_a_shorter_run_is_over_before_a_promise() -> None:
     matcher = cluster({"n0": 4}, {"n0": (2, NOW + 630)})
     made = scene(matcher, job("head", slots(1, 4), jobid=1))
     found = answer(made, Question(job("new", slots(1, 1, None))))
-    assert texts(found) == {"with a duration of 10m instead of no limit": Verdict.NOW}
+    assert texts(found) == {"with a duration of 10m instead of no limit": PlacementVerdict.NOW}
 
 
 def test_what_is_held_says_what_comes_of_its_release() -> None:
     keeper = Keeper(Reason.HELD, "held by ada", Change("hold", "false", "if it is released"))
     made = scene(cluster({"n0": 4}, {}))
     found = answer(made, Question(job("new", slots(1, 4)), keeper=keeper))
-    assert (found.outcome.verdict, found.outcome.reason) == (Verdict.LATER, Reason.HELD)
+    assert (found.outcome.verdict, found.outcome.reason) == (PlacementVerdict.LATER, Reason.HELD)
     assert found.outcome.starts_at is None
-    assert texts(found) == {"if it is released": Verdict.NOW}
+    assert texts(found) == {"if it is released": PlacementVerdict.NOW}
     begins = replace(keeper, reason=Reason.BEGIN_TIME, not_before=NOW + 60)
     later = answer(made, Question(job("new", slots(1, 4)), keeper=begins)).outcome
     assert (later.starts_at, later.certainty) == (NOW + 60, Certainty.AT_BEST)
@@ -245,7 +250,7 @@ def test_every_field_of_a_status_is_defined() -> None:
     assert list(_unknown(status, _schema())) == []
     refusal = render_refusal("TooMany", "later", NOW, retryAfterSeconds=3)
     assert list(_unknown(refusal, _schema())) == []
-    for one in (*Verdict, *Certainty):
+    for one in (*PlacementVerdict, *Certainty):
         enums = _schema()["properties"]
         assert one in enums["verdict"]["enum"] or one in enums["certainty"]["enum"]
     for reason in Reason:

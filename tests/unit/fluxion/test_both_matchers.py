@@ -10,7 +10,7 @@ import pytest
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, Unsatisfiable
 from fluxqueue.fluxion.formats.node_document import node_document
 from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxion.tell.vertices import why_not
@@ -18,14 +18,14 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.match.matcher import Matcher, Verbs
+from fluxqueue.graph.match.matcher import Matcher, MatcherVerbs
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.model import UNLIMITED
 
 RACK = "topology.kubernetes.io/rack"
 GPU = "nvidia.com/gpu"
-LATER = Verb.ALLOCATE_ORELSE_RESERVE
+LATER = SearchVerb.ALLOCATE_ORELSE_RESERVE
 
 
 def facts(count: int = 4) -> list[NodeFact]:
@@ -64,7 +64,7 @@ GRAPHS = [
     (flux_graph, "core", 1),
 ]
 each_graph = pytest.mark.parametrize(("make", "kind", "unit"), GRAPHS)
-Make = Callable[[], Verbs]
+Make = Callable[[], MatcherVerbs]
 
 
 def slots(count: int, kind: str, units: int, duration_s: float = 100.0) -> Jobspec:

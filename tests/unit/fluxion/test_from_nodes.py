@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from fluxqueue.errors import InvalidGraph, Unsatisfiable
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.levels import Level
@@ -63,7 +63,7 @@ def test_racks_of_one_name_in_two_zones_are_two() -> None:
         FluxionMatcher(graph, "lonode").match(
             Jobspec(9999, (Resource("rack", Count(1, 1), (slot,)),)),
             1,
-            verb=Verb.SATISFIABILITY,
+            verb=SearchVerb.SATISFIABILITY,
         )
 
 
@@ -75,7 +75,7 @@ def test_unknown_is_no_rack() -> None:
     slot = Resource("slot", Count(2, 2), (Resource("core", Count(1, 1)),), label="s")
     rack = Jobspec(9999, (Resource("rack", Count(1, 1), (slot,)),))
     with pytest.raises(Unsatisfiable):
-        matcher.match(rack, 1, verb=Verb.SATISFIABILITY)
+        matcher.match(rack, 1, verb=SearchVerb.SATISFIABILITY)
     assert matcher.match(Jobspec(9999, (slot,)), 1) is not None
 
 

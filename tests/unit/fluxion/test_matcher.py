@@ -15,7 +15,7 @@ from fluxqueue.fluxion.formats.jgf import parse_jgf
 from fluxqueue.fluxion.formats.rv1 import parse_rv1
 from fluxqueue.fluxion.formats.writers import write
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import GRAPH_END, Verb
+from fluxqueue.fluxion.match.search import GRAPH_END, SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
@@ -64,14 +64,14 @@ def test_busy_and_never_are_different() -> None:
     with pytest.raises(InsufficientResources):
         matcher.match(slots(1), 2)
     with pytest.raises(InsufficientResources):
-        matcher.match(slots(1), 2, verb=Verb.ALLOCATE_WITH_SATISFIABILITY)
+        matcher.match(slots(1), 2, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
     with pytest.raises(Unsatisfiable):
-        matcher.match(slots(5), 2, verb=Verb.ALLOCATE_WITH_SATISFIABILITY)
+        matcher.match(slots(5), 2, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
     with pytest.raises(InsufficientResources):
         matcher.match(slots(5), 2)
     with pytest.raises(Unsatisfiable):
-        matcher.match(nodes(3, 1), 2, verb=Verb.ALLOCATE_ORELSE_RESERVE)
-    assert matcher.match(slots(4, 2), 2, verb=Verb.SATISFIABILITY) is None
+        matcher.match(nodes(3, 1), 2, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
+    assert matcher.match(slots(4, 2), 2, verb=SearchVerb.SATISFIABILITY) is None
     assert list(matcher.state.bookings) == [1]
 
 
@@ -81,12 +81,12 @@ def test_reservations_are_conservative() -> None:
     matcher.match(slots(4, duration_s=100), 1)
     starts = []
     for job in (2, 3, 4):
-        found = matcher.match(slots(3, duration_s=50), job, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+        found = matcher.match(slots(3, duration_s=50), job, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
         assert found is not None
         starts.append((found.at, found.is_reserved))
     assert starts == [(100, True), (150, True), (200, True)]
     matcher.cancel(3)
-    found = matcher.match(slots(2, duration_s=50), 5, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+    found = matcher.match(slots(2, duration_s=50), 5, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
     assert found is not None
     assert found.at == 150
 
@@ -246,11 +246,15 @@ def test_status_hides_and_shows() -> None:
     matcher.set_status(rack, is_up=False)
     assert matcher.by_vertices.nodes_up == 1
     assert given(matcher.match(slots(1), 1)) == ["node1"]
-    for verb in (Verb.ALLOCATE, Verb.ALLOCATE_WITH_SATISFIABILITY, Verb.ALLOCATE_ORELSE_RESERVE):
+    for verb in (
+        SearchVerb.ALLOCATE,
+        SearchVerb.ALLOCATE_WITH_SATISFIABILITY,
+        SearchVerb.ALLOCATE_ORELSE_RESERVE,
+    ):
         for request in (slots(2, 2), nodes(2, 1)):
             with pytest.raises(InsufficientResources):
                 matcher.match(request, 2, verb=verb)
-            assert matcher.match(request, 2, verb=Verb.SATISFIABILITY) is None
+            assert matcher.match(request, 2, verb=SearchVerb.SATISFIABILITY) is None
     matcher.set_status(rack, is_up=True)
     assert given(matcher.match(slots(2), 2)) == ["node0"]
 
@@ -259,13 +263,13 @@ def test_growth_counts_at_once() -> None:
     """After an attachment a two-node job fits; Fluxion 0.54 calls it unsatisfiable."""
     matcher = FluxionMatcher(cluster(2), "lonode")
     with pytest.raises(Unsatisfiable):
-        matcher.match(nodes(2, 1), 1, verb=Verb.ALLOCATE_WITH_SATISFIABILITY)
+        matcher.match(nodes(2, 1), 1, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
     matcher.match(slots(1), 1)
     small = FluxionMatcher(cluster(2), "lonode").graph
     text = write(_whole(cluster(2, 3)), "jgf")
     matcher.attach(parse_jgf(text))
     assert len(matcher.graph) == len(small) + 4
-    found = matcher.match(nodes(2, 1), 2, verb=Verb.ALLOCATE_WITH_SATISFIABILITY)
+    found = matcher.match(nodes(2, 1), 2, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
     assert given(found) == ["node0", "node1"]
     assert list(matcher.state.bookings) == [1, 2]
     matcher.remove_ranks([1])

@@ -11,7 +11,7 @@ from fluxqueue.fluxion.formats.jgf import parse_jgf
 from fluxqueue.fluxion.formats.rv1 import parse_rv1
 from fluxqueue.fluxion.formats.writers import write
 from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import Verb
+from fluxqueue.fluxion.match.search import SearchVerb
 from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
@@ -51,7 +51,7 @@ def test_a_share_is_reserved_in_time() -> None:
     """What will be free is reserved; a short job fits in front of it, a long one does not."""
     one = matcher(4000)
     one.match(slots(3000, duration_s=100), 1)
-    later = one.match(slots(2000, duration_s=50), 2, verb=Verb.ALLOCATE_ORELSE_RESERVE)
+    later = one.match(slots(2000, duration_s=50), 2, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
     assert later is not None
     assert (later.at, later.is_reserved) == (100, True)
     assert one.match(slots(1000, duration_s=100), 3) is not None
@@ -122,7 +122,7 @@ def test_size_and_use_by_others_change() -> None:
     one.match(slots(1000), 1)
     one.set_foreign(cpu, 2000)
     with pytest.raises(InsufficientResources):
-        one.match(slots(1500), 2, verb=Verb.ALLOCATE_WITH_SATISFIABILITY)
+        one.match(slots(1500), 2, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
     one.set_foreign(cpu, 0)
     one.resize(cpu, 2000)
     assert one.match(slots(1000), 2) is not None

@@ -6,8 +6,8 @@ import pytest
 
 from fluxqueue.fluxjob.dependency import (
     DependencyKind,
+    DependencyOutcome,
     Edge,
-    Outcome,
     Target,
     judge,
     outcome,
@@ -15,7 +15,7 @@ from fluxqueue.fluxjob.dependency import (
 from fluxqueue.fluxjob.states import FluxJobState
 
 K, S = DependencyKind, FluxJobState
-YES, NEVER = Outcome.SATISFIED, Outcome.NEVER
+YES, NEVER = DependencyOutcome.SATISFIED, DependencyOutcome.NEVER
 ENDINGS = {
     K.AFTEROK: {
         S.COMPLETED: YES,
@@ -41,21 +41,21 @@ def edge(kind: DependencyKind, state: FluxJobState, *, has_started: bool = False
 def test_each_kind_waits_for_an_end_of_its_own(kind: DependencyKind) -> None:
     """Whatever waits or is placed is waited for; each end lets go, or never will."""
     for state in S:
-        expected = ENDINGS[kind].get(state, Outcome.WAITING)
+        expected = ENDINGS[kind].get(state, DependencyOutcome.WAITING)
         if kind is K.AFTER and state is S.RUNNING:
-            expected = Outcome.SATISFIED
+            expected = DependencyOutcome.SATISFIED
         assert outcome(edge(kind, state)) is expected, state
 
 
 @pytest.mark.parametrize("state", S)
 def test_after_is_satisfied_by_what_has_started(state: FluxJobState) -> None:
     """However it went on."""
-    assert outcome(edge(K.AFTER, state, has_started=True)) is Outcome.SATISFIED
+    assert outcome(edge(K.AFTER, state, has_started=True)) is DependencyOutcome.SATISFIED
 
 
 def test_satisfied_stays_satisfied_and_unknown_is_told() -> None:
     """A target that was forgotten since does not matter; one that never was does."""
-    assert outcome(Edge(K.AFTEROK, "a", None, is_satisfied=True)) is Outcome.SATISFIED
+    assert outcome(Edge(K.AFTEROK, "a", None, is_satisfied=True)) is DependencyOutcome.SATISFIED
     assert judge([Edge(K.AFTEROK, "a")]).reason == "depends on a, which does not exist yet"
 
 

@@ -69,7 +69,7 @@ def test_the_first_observation(
     change = on_first_seen(seen(**facts))
     assert what(change) == expected
     assert change.must_release is must_release
-    assert change.must_settle is ("result" in facts or "is_deleting" in facts)
+    assert change.must_reconcile is ("result" in facts or "is_deleting" in facts)
 
 
 @pytest.mark.parametrize("state", [S.GATHERING, S.PENDING, S.RESERVED, S.UNSATISFIABLE])
@@ -103,10 +103,10 @@ def test_another_request_ends_quarantine(by: str) -> None:
     row = StoredRow(S.HELD, "is set aside", by, is_examined=True)
     same = after(row)
     assert what(same) == ("Held", by, "is set aside")
-    assert not same.is_set_aside_over
+    assert not same.leaves_quarantine
     other = after(replace(row, is_same_request=False))
     assert what(other) == ("Pending", None, "")
-    assert other.is_set_aside_over
+    assert other.leaves_quarantine
     assert not other.is_examined
     # A hold by the author counts, whatever else changes in the same moment.
     held = after(replace(row, is_same_request=False), has_hold=True)
@@ -115,7 +115,7 @@ def test_another_request_ends_quarantine(by: str) -> None:
 
 @pytest.mark.parametrize("state", [S.ALLOCATED, S.RUNNING])
 def test_its_author_suspends_and_resumes_what_was_released(state: FluxJobState) -> None:
-    row = StoredRow(state, let_go_at=2)
+    row = StoredRow(state, released_generation=2)
     ours = after(row, generation=2)
     assert ours.vacate_by is None
     again = after(row, generation=3, is_suspended_again=True)
@@ -125,7 +125,7 @@ def test_its_author_suspends_and_resumes_what_was_released(state: FluxJobState) 
     assert stopped.reason == f"{BY_SUSPENSION}; goes back to the queue as its pods end"
     leaving = replace(row, vacate_by=AUTHOR, author_hold=SUSPENDED, reason=stopped.reason)
     resumed = after(leaving, generation=4, is_suspended=False)
-    assert (resumed.vacate_by, resumed.let_go_at, resumed.reason) == (None, 4, "")
+    assert (resumed.vacate_by, resumed.released_generation, resumed.reason) == (None, 4, "")
     assert not resumed.must_release
 
 
@@ -133,33 +133,35 @@ def test_its_author_suspends_and_resumes_what_was_released(state: FluxJobState) 
 def test_an_edit_between_suspending_and_resuming_needs_a_new_decision(
     vacate_by: str | None,
 ) -> None:
-    row = StoredRow(S.RUNNING, let_go_at=2, vacate_by=vacate_by, is_same_request=False)
+    row = StoredRow(S.RUNNING, released_generation=2, vacate_by=vacate_by, is_same_request=False)
     change = after(row, generation=5, is_suspended=False, is_reshaped=vacate_by is None)
     assert (change.vacate_by, change.reason) == (CHANGED, CHANGED_REASON)
-    assert (change.must_release, change.must_settle) == (True, True)
+    assert (change.must_release, change.must_reconcile) == (True, True)
 
 
 @pytest.mark.parametrize("vacate_by", ["bob", "job 7", CHANGED])
 def test_what_is_requeued_is_suspended_again_when_its_author_resumes_it(vacate_by: str) -> None:
-    row = StoredRow(S.RUNNING, let_go_at=2, vacate_by=vacate_by)
+    row = StoredRow(S.RUNNING, released_generation=2, vacate_by=vacate_by)
     assert after(row, generation=3, is_suspended=False).must_release
     assert not after(row, generation=2, is_suspended=False).must_release
 
 
 def test_an_observation_from_before_the_release_keeps_the_node() -> None:
-    row = StoredRow(S.ALLOCATED, let_go_at=3, pinned_to="n1")
+    row = StoredRow(S.ALLOCATED, released_generation=3, pinned_to="n1")
     assert after(row, generation=2).pinned_to == "n1"
     assert after(row, generation=3).pinned_to is None
 
 
 def test_the_first_look_after_the_release_notes_its_generation() -> None:
-    assert after(StoredRow(S.ALLOCATED), is_suspended=False, generation=4).let_go_at == 4
-    assert after(StoredRow(S.ALLOCATED), is_suspended=True, generation=4).let_go_at is None
-    assert after(StoredRow(S.PENDING), is_suspended=False, generation=4).let_go_at is None
+    assert after(StoredRow(S.ALLOCATED), is_suspended=False, generation=4).released_generation == 4
+    assert (
+        after(StoredRow(S.ALLOCATED), is_suspended=True, generation=4).released_generation is None
+    )
+    assert after(StoredRow(S.PENDING), is_suspended=False, generation=4).released_generation is None
 
 
 def test_how_it_ended_is_kept_while_it_is_deleted() -> None:
-    row = StoredRow(S.RUNNING, let_go_at=1, result="Completed")
+    row = StoredRow(S.RUNNING, released_generation=1, result="Completed")
     assert after(row, is_deleting=True).result == "Completed"
     assert after(row, is_deleting=True, result="Failed").result == "Failed"
     # Restarted by its controller: a result that is seen no more never was its end.
@@ -206,12 +208,12 @@ def test_no_observation_leads_where_no_transition_goes() -> None:
         for bits in itertools.product([True, False], repeat=5)
         for held_by, generation in ((None, 3), (AUTHOR, 1))
     ]
-    for state, held_by, vacate_by, let_go_at, is_same in rows:
+    for state, held_by, vacate_by, released_generation, is_same in rows:
         row = StoredRow(
             state,
             held_by=held_by,
             vacate_by=vacate_by,
-            let_go_at=let_go_at,
+            released_generation=released_generation,
             is_same_request=is_same,
         )
         for one in facts:
@@ -220,4 +222,4 @@ def test_no_observation_leads_where_no_transition_goes() -> None:
             # What its author holds never waits in the queue.
             assert not (change.author_hold and change.state in {S.PENDING, S.RESERVED})
             if state.is_final:
-                assert (change.must_settle, change.must_release) == (False, False)
+                assert (change.must_reconcile, change.must_release) == (False, False)

@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
-from fluxqueue.policy.limits import Amounts, Use, why_refused
+from fluxqueue.policy.limits import Amounts, LimitUse, why_refused
 from fluxqueue.policy.queue_rules import Limits, QueueRules
 from tests.support.asked import Slots
 from tests.support.asked import asked as make
@@ -105,19 +105,19 @@ USED = {
 )
 def test_limits_on_what_runs(rules: QueueRules, user: str, reason: str) -> None:
     """Queue by queue and user by user; the value of the limit and the use are told."""
-    found = Use.of(USED).why_over(rules, user, Amounts(1, 2, 1000))
+    found = LimitUse.of(USED).why_over(rules, user, Amounts(1, 2, 1000))
     assert reason in (found or "") if reason else found is None
 
 
 def test_what_adds_nothing_passes_a_limit_that_was_lowered() -> None:
     """A job without cpu is not kept back by a limit on cpu."""
     rules = QueueRules("q", per_user=Limits(nodes=1, cpu_m=10))
-    assert Use.of(USED).why_over(rules, "alice", Amounts(jobs=1)) is None
+    assert LimitUse.of(USED).why_over(rules, "alice", Amounts(jobs=1)) is None
 
 
 def test_use_grows() -> None:
     """What is decided in a walk counts for those behind."""
-    use, rules = Use(), QueueRules("q", total=Limits(jobs=1))
+    use, rules = LimitUse(), QueueRules("q", total=Limits(jobs=1))
     assert use.why_over(rules, "a", Amounts(1)) is None
     use.add("q", "a", Amounts(1))
     assert use.why_over(rules, "b", Amounts(1)) is not None

@@ -17,15 +17,15 @@ from fluxqueue.scheduler.adoption import (
     target_state,
     with_start,
 )
-from fluxqueue.scheduler.record import Record
+from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.scheduler.resource_set import GivenSlots
 
 CPU = {"cpu": 1000}
 
 
-def _record(*nodes: str, state: S = S.RUNNING) -> Record:
+def _record(*nodes: str, state: S = S.RUNNING) -> DecisionRecord:
     slots = tuple((node, CPU) for node in nodes)
-    return Record("f", state=state, given=GivenSlots(slots, 0, None))
+    return DecisionRecord("f", state=state, given=GivenSlots(slots, 0, None))
 
 
 def _pod(name: str, node: str | None, *, index: int | None = None, cpu: int = 1000) -> PlacedPod:
@@ -59,33 +59,42 @@ def test_a_template_tells_of_a_start_that_its_fluxjob_does_not_yet() -> None:
     """What was asked for is on its node, since its BatchJob started, or was made at the latest."""
     request = equal_slots(2, CPU, duration_s=60)
     start = PinnedStart("n1", request, "q", jobid=7, starts_at_s=100)
-    for waiting in (Record("f", 50), Record("f", 50, S.PENDING, jobid=7, version=2)):
+    for waiting in (
+        DecisionRecord("f", 50),
+        DecisionRecord("f", 50, S.PENDING, jobid=7, version=2),
+    ):
         found = with_start(waiting, start)
         assert (found.state, found.jobid, found.accepted_by) == (S.ALLOCATED, 7, "q")
         assert found.version == waiting.version
         assert found.given == GivenSlots((("n1", CPU), ("n1", CPU)), 100, 160)
     early = replace(start, starts_at_s=None)
-    assert with_start(Record("f", 50), early).given == GivenSlots(
+    assert with_start(DecisionRecord("f", 50), early).given == GivenSlots(
         (("n1", CPU), ("n1", CPU)), 50, 110
     )
     whole = replace(start, request=replace(request, is_node_exclusive=True, duration_s=0.0))
-    given = with_start(Record("f", 50), whole).given
+    given = with_start(DecisionRecord("f", 50), whole).given
     assert given is not None
     assert (given.held, given.until) == (("n1",), None)
 
 
 def test_what_a_fluxjob_tells_wins_over_its_template() -> None:
     start = PinnedStart("n1", equal_slots(1, CPU), "q", jobid=7, starts_at_s=100)
-    for told in (_record("n2"), Record("f", 50, S.COMPLETED), Record("f", 50, S.CANCELLED)):
+    for told in (
+        _record("n2"),
+        DecisionRecord("f", 50, S.COMPLETED),
+        DecisionRecord("f", 50, S.CANCELLED),
+    ):
         assert with_start(told, start) == told
     nobody_knows = replace(start, starts_at_s=None)
-    assert with_start(Record("f"), nobody_knows) == Record("f")
+    assert with_start(DecisionRecord("f"), nobody_knows) == DecisionRecord("f")
 
 
 def test_unequal_pods_hold_slots_of_their_own_kind() -> None:
     """Also where another would do, and where the record does not say of what kind they are."""
     slots = (("n1", CPU), ("n1", {"cpu": 4000}), ("n2", CPU))
-    record = Record("f", state=S.RUNNING, given=GivenSlots(slots, 0, None, (), ("s", "l", "s")))
+    record = DecisionRecord(
+        "f", state=S.RUNNING, given=GivenSlots(slots, 0, None, (), ("s", "l", "s"))
+    )
     pods = [replace(_pod("a", "n1"), kind="l"), replace(_pod("b", "n2"), kind="other")]
     found = {slot.number: (slot.pod_uid, slot.kind) for slot in place(record, pods)}
     assert found == {0: (None, "s"), 1: ("a", "l"), 2: (None, "s"), 3: ("b", "other")}
@@ -140,10 +149,10 @@ def test_a_whole_that_has_not_started_is_kept_whole_or_not_at_all() -> None:
         ({"result": S.FAILED, "record": _record("n")}, S.FAILED),
         ({"record": _record("n", state=S.ALLOCATED)}, S.ALLOCATED),
         ({"record": _record("n", state=S.ALLOCATED), "is_deleting": True}, S.PENDING),
-        ({"record": Record("f", state=S.RUNNING)}, S.PENDING),
-        ({"record": Record("f", state=S.RESERVED)}, S.PENDING),
-        ({"record": Record("f", state=S.COMPLETED)}, S.PENDING),
-        ({"record": Record("f", state=S.CANCELLED), "is_deleting": True}, S.CANCELLED),
+        ({"record": DecisionRecord("f", state=S.RUNNING)}, S.PENDING),
+        ({"record": DecisionRecord("f", state=S.RESERVED)}, S.PENDING),
+        ({"record": DecisionRecord("f", state=S.COMPLETED)}, S.PENDING),
+        ({"record": DecisionRecord("f", state=S.CANCELLED), "is_deleting": True}, S.CANCELLED),
         ({"is_held": True}, S.HELD),
         ({}, S.PENDING),
     ],

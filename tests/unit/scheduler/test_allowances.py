@@ -87,7 +87,7 @@ def test_deciding_ends_soon_and_starts_the_others(matcher: Matcher) -> None:
     put_off = [job for job, reason in decisions.waiting if reason == DEFERRED]
     assert put_off
     assert {job.user for job in put_off} == {"mallory"}
-    assert all(isinstance(error, TooComplex) for _, error in decisions.set_aside)
+    assert all(isinstance(error, TooComplex) for _, error in decisions.quarantined)
 
 
 def test_plain_requests_are_never_put_off(matcher: Matcher) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.fluxjob.kept_back import KeptBack
+from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
@@ -136,7 +136,7 @@ def test_depth_counts_each_queue_by_itself() -> None:
         (Outlook(NOON - 5, "a"), Outlook(NOON + 10, "a"), False),
         (Outlook(None, "a"), Outlook(NOON + 10, "a"), False),
         (Outlook(None, "a"), Outlook(None, "a"), True),
-        (Outlook(None, "a", KeptBack.UNUSABLE), Outlook(None, "a"), False),
+        (Outlook(None, "a", WaitReason.UNUSABLE), Outlook(None, "a"), False),
         (Outlook(None, "a", position=2), Outlook(None, "a", position=3), False),
     ],
 )
@@ -165,8 +165,8 @@ def test_nodes_that_cannot_be_used_have_a_word() -> None:
     queue = [job(1, 2), job(2, 2)]
     decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
     told = forecast(found, queue, decisions, POLICIES["easy"], NOON)
-    assert decisions.kept_back["u1"] == told["u1"].kept_back == KeptBack.UNUSABLE
-    assert told["u2"].kept_back is KeptBack.UNUSABLE
+    assert decisions.wait_reason["u1"] == told["u1"].wait_reason == WaitReason.UNUSABLE
+    assert told["u2"].wait_reason is WaitReason.UNUSABLE
 
 
 def test_what_bars_has_a_word() -> None:
@@ -181,4 +181,4 @@ def test_what_bars_has_a_word() -> None:
         job(3),
     ]
     decisions = run_cycle(pools(), queue, POLICIES["easy"], NOON, Queues(rules))
-    assert decisions.kept_back == {"u1": KeptBack.STOPPED, "u2": KeptBack.OVER_LIMIT}
+    assert decisions.wait_reason == {"u1": WaitReason.STOPPED, "u2": WaitReason.OVER_LIMIT}

@@ -9,11 +9,11 @@ import pytest
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.simulation.arrivals import node_faults, synthetic
 from fluxqueue.simulation.engine import simulate
+from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.gantt import Panel, blocks, draw
 from fluxqueue.simulation.jobs import uniform_cluster
-from fluxqueue.simulation.metrics import figures
-from fluxqueue.simulation.workloads import node_faults, synthetic
 
 
 def panel(count: int = 60, faults: int = 2) -> Panel:

@@ -6,14 +6,14 @@ import pytest
 
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.engine import simulate
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
-from fluxqueue.simulation.metrics import (
+from fluxqueue.simulation.figures import (
     bounded_slowdown,
     clock,
     figures,
     percentile,
     render_table,
 )
+from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
 
 
 def job(number: int, submit_s: int, cores: int, asked_s: int, runs_s: int) -> SimulatedJob:

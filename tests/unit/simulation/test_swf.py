@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.simulation.arrivals import synthetic
 from fluxqueue.simulation.swf import SwfJob, SwfLog, from_jobs, parse, read_file, render, to_jobs
-from fluxqueue.simulation.workloads import synthetic
 
 SAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "workload.swf"
 GOOD = "1 0 10 100 4 -1 -1 4 200 -1 1 3 1 -1 -1 -1 -1 -1"

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.simulation.workloads import (
+from fluxqueue.simulation.arrivals import (
     DAY_S,
     ROUND_DURATIONS_S,
     WorkloadShape,

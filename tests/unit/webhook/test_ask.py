@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from tests.e2e.objects import job
-from webhook.admit import Answer, admit
+from webhook.admit import AdmissionAnswer, admit
 
 
 def ask(
     spec: dict[str, Any], *, operation: str = "CREATE", user: dict[str, Any] | None = None
-) -> Answer:
+) -> AdmissionAnswer:
     """As the API server does."""
     return admit(
         {
@@ -32,7 +32,7 @@ def ask(
     )
 
 
-def patch_of(answer: Answer) -> list[dict[str, Any]]:
+def patch_of(answer: AdmissionAnswer) -> list[dict[str, Any]]:
     text = answer.review["response"].get("patch", "")
     found: list[dict[str, Any]] = orjson.loads(base64.b64decode(text)) if text else []
     return found

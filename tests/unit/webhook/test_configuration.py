@@ -11,13 +11,15 @@ from localcluster.types.cel import compile_expression
 
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.submitter import Submitters
-from webhook.configuration import Endpoint, build_configuration
+from webhook.configuration import WebhookEndpoint, build_configuration
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
-URL = Endpoint(url="https://127.0.0.1:9443/")
+URL = WebhookEndpoint(url="https://127.0.0.1:9443/")
 
 
-def _build(endpoint: Endpoint = URL, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _build(
+    endpoint: WebhookEndpoint = URL, **options: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
     configuration = build_configuration(endpoint, CA, **options)
     assert configuration["kind"] == "MutatingWebhookConfiguration"
     _, _, _, jobs, pods, *_ = configuration["webhooks"]
@@ -156,7 +158,7 @@ def test_calls_a_url_or_a_service() -> None:
             "url": "https://127.0.0.1:9443/mutate",
             "caBundle": bundle,
         }
-    for webhook in _build(Endpoint(service="fluxqueue-webhook", namespace="own")):
+    for webhook in _build(WebhookEndpoint(service="fluxqueue-webhook", namespace="own")):
         assert webhook["clientConfig"] == {
             "service": {
                 "name": "fluxqueue-webhook",
@@ -194,8 +196,10 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
     )
 
 
-@pytest.mark.parametrize("endpoint", [Endpoint(), Endpoint(url="https://x", service="y")])
-def test_needs_exactly_one_endpoint(endpoint: Endpoint) -> None:
+@pytest.mark.parametrize(
+    "endpoint", [WebhookEndpoint(), WebhookEndpoint(url="https://x", service="y")]
+)
+def test_needs_exactly_one_endpoint(endpoint: WebhookEndpoint) -> None:
     with pytest.raises(ValueError, match="either url or service"):
         build_configuration(endpoint, CA)
 

@@ -194,9 +194,9 @@ def test_the_reason_is_told_once_with_what_it_is_about() -> None:
     ("state", "how", "word"),
     [
         ("Pending", {}, "Queued"),
-        ("Pending", {"kept_back": "OverLimit"}, "OverLimit"),
+        ("Pending", {"wait_reason": "OverLimit"}, "OverLimit"),
         ("Pending", {"blocked_by": "begin-time"}, "BeginTime"),
-        ("Pending", {"blocked_by": "dependency", "kept_back": "OverLimit"}, "Dependency"),
+        ("Pending", {"blocked_by": "dependency", "wait_reason": "OverLimit"}, "Dependency"),
         ("Reserved", {}, "Reserved"),
         ("Held", {"held_by": "author"}, "Held"),
         ("Held", {"held_by": "queue"}, "HeldByQueue"),

@@ -196,7 +196,7 @@ def test_a_release_to_one_node_is_in_the_template() -> None:
 
 def test_where_a_label_is_enough_no_affinity_is_written() -> None:
     """And none is left of the release before, which may have named another node."""
-    to = Destination("n1", "n1", is_told_by_label=True)
+    to = Destination("n1", "n1", is_labelled_index=True)
     for is_pinned, left in ((False, {}), (True, {"affinity": _UNPINNED})):
         patch = gates.pin_patch("u", to=to, jobid=7, nodes="n1", is_pinned=is_pinned)
         assert patch["spec"]["template"]["spec"] == {
@@ -278,7 +278,7 @@ def test_freeing_a_pod_takes_our_gate_alone() -> None:
     [
         Destination("n1", "host1"),
         Destination("n1", None),
-        Destination("n1", "n1", is_told_by_label=True),
+        Destination("n1", "n1", is_labelled_index=True),
     ],
 )
 def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: bool) -> None:
@@ -289,7 +289,7 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
     expected: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", **OURS}]}
     if to.hostname is not None:
         expected["nodeSelector"] = {HOSTNAME: to.hostname}
-    if not (has_affinity or to.is_told_by_label):
+    if not (has_affinity or to.is_labelled_index):
         expected["affinity"] = BY_NAME
     assert patch == {
         "metadata": {

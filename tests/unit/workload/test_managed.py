@@ -89,7 +89,7 @@ def test_a_stored_object_is_managed_by_its_gate(workload: dict[str, Any], expect
     assert managed.is_managed(unnamed) is expected
 
 
-BY_LABEL = Destination("n1", "n1", is_told_by_label=True)
+BY_LABEL = Destination("n1", "n1", is_labelled_index=True)
 
 
 def _released(to: Destination = BY_LABEL, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
-from fluxqueue.workload.nodes import foreign_pod, node_fact
+from fluxqueue.workload.node_object import foreign_pod, node_fact
 from tests.support.workloads import bare_pod, container
 
 

@@ -12,7 +12,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Count, Jobspec, Resource, parse_document, render
 from fluxqueue.workload.constraints import read_demand
-from fluxqueue.workload.nodes import node_fact
+from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.numa import NodeZones, read_bundles, read_zones
 
 GIB = 1 << 30

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from fluxqueue.fluxion.ledger.vertices import Masks, VertexLedger
 from fluxqueue.fluxion.match.child_order import ChildOrder
-from fluxqueue.fluxion.match.request import Need, Request
-from fluxqueue.fluxion.match.walk.candidates import Candidate, Candidates, Found, Share
+from fluxqueue.fluxion.match.request import Need, WalkRequest
+from fluxqueue.fluxion.match.walk.candidates import Candidates, Found, Share, WalkCandidate
 from fluxqueue.fluxion.match.walk.looking import Window
 from fluxqueue.fluxion.match.walk.scoring import FACTOR_SHIFT
 from fluxqueue.fluxion.match.walk.traversal import Walk
@@ -49,7 +49,7 @@ class BlockPlan:
     def __init__(
         self,
         graph: ResourceGraph,
-        request: Request,
+        request: WalkRequest,
         policy: Policy,
         levels: tuple[Need, ...] = (),
     ) -> None:
@@ -144,7 +144,7 @@ class BlockPlan:
             count, score, is_exclusive = result
             candidates = Candidates()
             own = score - self.graph.id[base]
-            candidates.add(Candidate(own, count, ((base, is_exclusive),), False))
+            candidates.add(WalkCandidate(own, count, ((base, is_exclusive),), False))
         else:
             candidates = found.get(self.top.kind)
         if candidates is None or not candidates.total:
@@ -187,7 +187,7 @@ class _MaskMaker:
             i = v - base
             self.marked.setdefault(shape.parents[i], []).append((i, is_exclusive))
 
-    def of(self, candidate: Candidate) -> tuple[int, int, tuple[Share, ...]]:
+    def of(self, candidate: WalkCandidate) -> tuple[int, int, tuple[Share, ...]]:
         booked = touched = 0
         shape = self.shape
         units = {v - self.base: taken for v, taken in candidate.shares}
@@ -301,7 +301,7 @@ class BlockWalk(Walk):
                 if size <= 0:
                     continue
             candidates.members.append(
-                Candidate(score + ids[i], size, ((base + i, is_exclusive),), False)
+                WalkCandidate(score + ids[i], size, ((base + i, is_exclusive),), False)
             )
             candidates.total += size
             if wanted:

@@ -17,7 +17,7 @@ from collections import OrderedDict
 
 from fluxqueue.fluxion.ledger.vertices import VertexLedger
 from fluxqueue.fluxion.match.child_order import ChildOrder
-from fluxqueue.fluxion.match.request import Need, Request
+from fluxqueue.fluxion.match.request import Need, WalkRequest
 from fluxqueue.fluxion.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
 from fluxqueue.fluxion.match.vertices.block_table import BlockTable
 from fluxqueue.fluxion.match.vertices.block_walk import BlockPlan
@@ -64,7 +64,7 @@ class FastSelector:
         }
 
     def select(
-        self, request: Request, policy: Policy, window: Window, constraint: Allowed | None
+        self, request: WalkRequest, policy: Policy, window: Window, constraint: Allowed | None
     ) -> tuple[bool, Booking | None]:
         """Return whether tables can answer the request, and the booking if it is possible."""
         if len(self.state.log) > self.max_log:
@@ -94,7 +94,7 @@ class FastSelector:
         self._plans.clear()
         self._stamp += 1
 
-    def _plan_for(self, request: Request, policy: Policy) -> Prepared | None:
+    def _plan_for(self, request: WalkRequest, policy: Policy) -> Prepared | None:
         if not self._is_regular:
             return None
         # A compiled request belongs to one graph, and so to one selector.
@@ -106,7 +106,7 @@ class FastSelector:
         request.plans[policy.name] = self._stamp, plan
         return plan
 
-    def _find_plan(self, request: Request, policy: Policy) -> Prepared | None:
+    def _find_plan(self, request: WalkRequest, policy: Policy) -> Prepared | None:
         key = (request.key, policy)
         try:
             plan = self._plans[key]
@@ -121,7 +121,7 @@ class FastSelector:
             self._stamp += 1
         return plan
 
-    def _make_plan(self, request: Request, policy: Policy) -> Prepared | None:
+    def _make_plan(self, request: WalkRequest, policy: Policy) -> Prepared | None:
         if len(request.needs) != 1 or request.has_several_kinds:
             return None
         levels: tuple[Need, ...] = ()

@@ -15,7 +15,7 @@ Share = tuple[int, int]
 """A consumable pool, and the units taken of it."""
 
 
-class Candidate:
+class WalkCandidate:
     """Something that can be taken as a whole: a vertex, or the vertices of one slot.
 
     A consumable pool counts what is left of it. ``shares`` is what a slot takes of pools.
@@ -41,12 +41,12 @@ class Candidates:
     __slots__ = ("chosen", "members", "total", "wanted")
 
     def __init__(self) -> None:
-        self.members: list[Candidate] = []
+        self.members: list[WalkCandidate] = []
         self.total = 0
         self.chosen = 0
         self.wanted = 0
 
-    def add(self, candidate: Candidate) -> None:
+    def add(self, candidate: WalkCandidate) -> None:
         self.members.append(candidate)
         self.total += candidate.count
 
@@ -61,11 +61,11 @@ class Candidates:
         self.chosen = taken
 
 
-def score_of(candidate: Candidate) -> int:
+def score_of(candidate: WalkCandidate) -> int:
     return candidate.score
 
 
-def units_of(candidates: Sequence[Candidate]) -> int:
+def units_of(candidates: Sequence[WalkCandidate]) -> int:
     return sum(candidate.count for candidate in candidates)
 
 
@@ -100,7 +100,7 @@ class ShareTally:
 class PoolTaker:
     """Takes one slot's share after another out of pools, the best pool first."""
 
-    def __init__(self, members: list[Candidate]) -> None:
+    def __init__(self, members: list[WalkCandidate]) -> None:
         self._members = members
         self._position = 0
         self._left = members[0].count if members else 0

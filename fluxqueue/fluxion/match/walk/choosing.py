@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.fluxion.match.request import Need
-from fluxqueue.fluxion.match.walk.candidates import Candidate, Candidates, Found, score_of, units_of
+from fluxqueue.fluxion.match.walk.candidates import (
+    Candidates,
+    Found,
+    WalkCandidate,
+    score_of,
+    units_of,
+)
 from fluxqueue.fluxion.match.walk.scoring import Scoring
 
 
@@ -41,7 +47,7 @@ class Choosing(Scoring):
         if by_block is None:
             candidates.choose(wanted, self.policy.is_high)  # These are racks.
             return
-        seen: list[list[Candidate]] = []
+        seen: list[list[WalkCandidate]] = []
         total = 0
         for members in sorted(by_block, key=lambda one: self._first_key(one[0].edges[0][0])):
             if total >= wanted:
@@ -53,17 +59,17 @@ class Choosing(Scoring):
             key=lambda one: graph.id[graph.blocks[graph.block_of[one[0].edges[0][0]]].base],
             reverse=True,
         )
-        chosen: list[Candidate] = []
+        chosen: list[WalkCandidate] = []
         for member in (one for members in seen for one in members):
             if wanted <= units_of(chosen):
                 break
             chosen.append(member)
         self._put_first(candidates, chosen, wanted)
 
-    def _by_block(self, candidates: Candidates) -> list[list[Candidate]] | None:
+    def _by_block(self, candidates: Candidates) -> list[list[WalkCandidate]] | None:
         """Return the candidates by node, best first, or None if one is not part of a node."""
         block_of = self.graph.block_of
-        found: dict[int, list[Candidate]] = {}
+        found: dict[int, list[WalkCandidate]] = {}
         for member in candidates.members:
             blocks = {block_of[v] for v, _ in member.edges}
             if len(blocks) != 1 or -1 in blocks:
@@ -71,7 +77,7 @@ class Choosing(Scoring):
             found.setdefault(blocks.pop(), []).append(member)
         return [sorted(members, key=score_of) for members in found.values()]
 
-    def _put_first(self, candidates: Candidates, chosen: list[Candidate], wanted: int) -> None:
+    def _put_first(self, candidates: Candidates, chosen: list[WalkCandidate], wanted: int) -> None:
         taken = set(map(id, chosen))
         rest = [one for one in candidates.members if id(one) not in taken]
         candidates.members = [*chosen, *rest]
@@ -92,7 +98,7 @@ class Choosing(Scoring):
             by_block,
             key=lambda members: self._emptiness_after(members[0].edges[0][0], members[:1]),
         )
-        chosen: list[Candidate] = []
+        chosen: list[WalkCandidate] = []
         rest = wanted
         if self.policy.occupancy < 0:
             rounds = max(map(len, left))

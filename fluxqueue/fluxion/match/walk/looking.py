@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.fluxion.ledger.vertices import VertexLedger
-from fluxqueue.fluxion.match.request import Need, Request
+from fluxqueue.fluxion.match.request import Need, WalkRequest
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import Policy
 
@@ -42,7 +42,7 @@ class Looking:
     def __init__(
         self,
         state: VertexLedger,
-        request: Request,
+        request: WalkRequest,
         policy: Policy,
         window: Window,
         constraint: Callable[[int], bool] | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxqueue.fluxion.match.request import Need
-from fluxqueue.fluxion.match.walk.candidates import Candidate, Found, Share
+from fluxqueue.fluxion.match.walk.candidates import Found, Share, WalkCandidate
 from fluxqueue.fluxion.match.walk.looking import Looking
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.policy import NODE_FACTOR
@@ -58,7 +58,7 @@ class Scoring(Looking):
         score = (-free if self.policy.occupancy < 0 else free) * TIES + graph.id[v]
         return -score if self.policy.is_high else score
 
-    def _emptiness_after(self, v: int, taken: Sequence[Candidate]) -> int:
+    def _emptiness_after(self, v: int, taken: Sequence[WalkCandidate]) -> int:
         """Return how empty the block of ``v`` is with these candidates in it.
 
         Equally empty blocks are ordered by id, the lower first. ``pack`` and ``spread`` sort nodes

@@ -23,19 +23,19 @@ from fluxqueue.fluxion.match.child_order import ChildOrder
 from fluxqueue.fluxion.match.collect import Collector
 from fluxqueue.fluxion.match.request import (
     Need,
-    Request,
+    WalkRequest,
     are_several_kinds,
     exclusive_kinds,
     has_several_kinds,
 )
 from fluxqueue.fluxion.match.walk.candidates import (
-    Candidate,
     Candidates,
     Edge,
     Found,
     PoolTaker,
     Share,
     ShareTally,
+    WalkCandidate,
     merge,
     score_of,
 )
@@ -65,7 +65,7 @@ class Walk(Choosing):
         self,
         state: VertexLedger,
         order: ChildOrder,
-        request: Request,
+        request: WalkRequest,
         policy: Policy,
         window: Window,
         constraint: Allowed | None = None,
@@ -96,7 +96,7 @@ class Walk(Choosing):
         if result is None:
             return False
         count, score, is_exclusive = result
-        root = Candidate(score, count, ((0, is_exclusive),), True)
+        root = WalkCandidate(score, count, ((0, is_exclusive),), True)
         found.setdefault(self.graph.type_of[0], Candidates()).add(root)
         return self._choose_at_top(needs, found, count)
 
@@ -324,7 +324,7 @@ class Walk(Choosing):
         candidates = found.get(kind)
         if candidates is None:
             candidates = found[kind] = Candidates()
-        candidates.add(Candidate(score, count, ((child, is_taken_exclusively),), False))
+        candidates.add(WalkCandidate(score, count, ((child, is_taken_exclusively),), False))
         return True
 
     # -- slots ------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Walk(Choosing):
                     score += member.score
                     edges.append((member.edges[0][0], True))
             into.setdefault(self._slot, Candidates()).add(
-                Candidate(score, 1, tuple(edges), False, tuple(shares))
+                WalkCandidate(score, 1, tuple(edges), False, tuple(shares))
             )
 
     def _per_slot(self, part: Need, parts: Found) -> int:

@@ -22,12 +22,12 @@ import numpy as np
 
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
-from fluxqueue.graph.ledger.table import Table
+from fluxqueue.graph.ledger.table import AllocationTable
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Group, Leaf, Part, at_least
 from fluxqueue.graph.match.shares.filling import fill
-from fluxqueue.graph.match.shares.offer import Offer, PlaceScores, View
+from fluxqueue.graph.match.shares.offer import Offer, OfferView, PlaceScores
 from fluxqueue.graph.model.arrays import Mask, Vector
 
 Chosen: TypeAlias = tuple[Leaf, Vector]
@@ -48,7 +48,7 @@ class Choice:
     def __init__(
         self,
         ledger: ShareLedger,
-        table: Table,
+        table: AllocationTable,
         scores: PlaceScores,
         offers: Callable[[Leaf], Offer],
         policy: Policy,
@@ -62,7 +62,7 @@ class Choice:
         self.held: set[int] = set()
         self._taken: dict[int, Vector] = {}
         self._distinct: set[int] = set()
-        self._views: dict[Leaf, View] = {}
+        self._views: dict[Leaf, OfferView] = {}
         self._has_company = False
 
     def choose(self, parts: Sequence[Part]) -> list[Chosen] | None:
@@ -205,12 +205,12 @@ class Choice:
 
     # --- several kinds side by side --------------------------------------------------------------
 
-    def _view(self, leaf: Leaf) -> View:
+    def _view(self, leaf: Leaf) -> OfferView:
         view = self._views.get(leaf)
         if view is None:
             offer = self.offers(leaf)
             patch = self._patch(leaf) if self._taken or self.held else self.patch
-            view = self._views[leaf] = View(offer, patch)
+            view = self._views[leaf] = OfferView(offer, patch)
         return view
 
     def _patch(self, leaf: Leaf | None = None) -> Patch | None:

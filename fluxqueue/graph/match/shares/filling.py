@@ -10,14 +10,14 @@ from bisect import bisect_right
 import numpy as np
 
 from fluxqueue.graph.match.policy import Policy
-from fluxqueue.graph.match.shares.offer import NO_ROOM, View
+from fluxqueue.graph.match.shares.offer import NO_ROOM, OfferView
 from fluxqueue.graph.model.arrays import Vector
 
 FIRST = 0
 
 
 def fill(
-    view: View, wanted: int, policy: Policy, *, is_distinct: bool, rows: Vector | None = None
+    view: OfferView, wanted: int, policy: Policy, *, is_distinct: bool, rows: Vector | None = None
 ) -> Vector:
     """Return the row of each of ``wanted`` units, which are known to fit.
 

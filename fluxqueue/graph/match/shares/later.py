@@ -21,7 +21,7 @@ from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class LaterDemand:
     """A number of units of an offer (nodes, if ``is_distinct``) needed over the whole cluster."""
 
     offer: Offer
@@ -115,7 +115,7 @@ class Steps:
         firsts = np.append(0, self._last[:-1] + 1)
         self.has_release = np.logical_or.reduceat(is_release, firsts)
 
-    def totals(self, wanted: Wanted) -> Vector:
+    def totals(self, wanted: LaterDemand) -> Vector:
         """Return the units over the cluster after each of ``times``."""
         offer = wanted.offer
         allowed = offer.allowed()
@@ -132,7 +132,7 @@ class Steps:
         return found
 
     def _changes(
-        self, wanted: Wanted, rows: Vector, free: Matrix, now: Vector, allowed: Mask
+        self, wanted: LaterDemand, rows: Vector, free: Matrix, now: Vector, allowed: Mask
     ) -> Vector:
         """Return the change of a row's units at each step, in order of row and time."""
         units = wanted.offer.fits(free, self.ledger.capacity[rows], allowed[rows])
@@ -144,7 +144,7 @@ class Steps:
         before[first] = now[rows[first]]
         return units - before
 
-    def candidates(self, wanted: Sequence[Wanted], duration_s: int | None) -> Vector:
+    def candidates(self, wanted: Sequence[LaterDemand], duration_s: int | None) -> Vector:
         """Return the times after now at which something ends and from which the total is enough."""
         times = self.times
         if not len(times):

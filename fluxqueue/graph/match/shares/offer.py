@@ -1,7 +1,7 @@
 """Offers: how many units of one leaf fit every node, counted once and then corrected.
 
-An ``Offer`` follows the table row by row. A ``View`` is an offer during one window, in which some
-rows have less or more free than now (``Patch``). Hot path: arrays by hand.
+An ``Offer`` follows the table row by row. A ``OfferView`` is an offer during one window, in which
+some rows have less or more free than now (``Patch``). Hot path: arrays by hand.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
-from fluxqueue.graph.ledger.table import Emptiness, Follower, Table, emptiness
+from fluxqueue.graph.ledger.table import AllocationTable, Emptiness, TableFollower, emptiness
 from fluxqueue.graph.match.shares.ask import Leaf
 from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 from fluxqueue.graph.model.shapes import FULL_SHARE
@@ -27,13 +27,15 @@ TOUCHED = 1 << 61
 CPU_BITS, ROW_BITS = 36, 24
 
 
-class Offer(Follower):
+class Offer(TableFollower):
     """Units of a leaf by row. ``total`` is their sum, ``nodes`` the number of rows with any."""
 
     __slots__ = ("_keys", "_ledger", "_sums", "fit", "is_whole", "more", "needs", "nodes",
                  "per_slot", "take", "total", "where", "whole")  # fmt: skip
 
-    def __init__(self, ledger: ShareLedger, table: Table, leaf: Leaf, *, is_whole: bool) -> None:
+    def __init__(
+        self, ledger: ShareLedger, table: AllocationTable, leaf: Leaf, *, is_whole: bool
+    ) -> None:
         super().__init__(table)
         self._ledger = ledger
         self.where: NodeDemand = leaf.where
@@ -237,7 +239,7 @@ class Offer(Follower):
         )
 
 
-class View:
+class OfferView:
     """An offer during a window. Without a patch it equals the offer."""
 
     __slots__ = ("_free", "_offer", "_rows", "fit", "nodes", "total")

@@ -1,0 +1,90 @@
+"""Marks: keys of changed objects, and when each kind must be written.
+
+Part of ``observer``. ``marking`` adds marks, ``writing`` takes them. Marking a key twice costs
+nothing, so any number of events of one object lead to one write. Changes that are not urgent may be
+marked for later. They are written with the next batch of their kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+from fluxqueue.clock import Clock
+
+NEVER_S = float("inf")
+
+GATHER_S = 0.02
+"""Pause (seconds) before a change is written, so that a burst of events is one transaction."""
+
+
+class DirtyKind(StrEnum):
+    """The kind of a key: UIDs for workloads and unmanaged pods, names for nodes and queues."""
+
+    WORKLOAD = "workload"
+    NODE = "node"
+    FOREIGN = "foreign"
+    QUEUE = "queue"
+
+
+Batch = Mapping[DirtyKind, list[str]]
+
+
+class DirtySet:
+    """Marked keys, used within one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._keys: dict[DirtyKind, dict[str, None]] = {kind: {} for kind in DirtyKind}
+        self._due: dict[DirtyKind, float] = dict.fromkeys(DirtyKind, NEVER_S)
+        self._sooner = asyncio.Event()
+
+    def mark(self, kind: DirtyKind, key: str, *, within_s: float = GATHER_S) -> None:
+        """Mark ``key`` to be written within ``within_s`` seconds, with all marks of its kind."""
+        self._keys[kind][key] = None
+        due = self._clock.monotonic_s() + within_s
+        if due < self._due[kind]:
+            self._due[kind] = due
+            self._sooner.set()
+
+    def take(self, limit: int, *, by_s: float = NEVER_S) -> Batch:
+        """Remove and return up to ``limit`` keys of each kind due by ``by_s``, oldest first."""
+        taken = {kind: self._take(kind, limit) for kind in DirtyKind if self._due[kind] <= by_s}
+        return {kind: keys for kind, keys in taken.items() if keys}
+
+    def _take(self, kind: DirtyKind, limit: int) -> list[str]:
+        marked = self._keys[kind]
+        keys = list(marked)[:limit]
+        for key in keys:
+            del marked[key]
+        # Keys beyond the limit stay due, so the next turn takes them at once.
+        if not marked:
+            self._due[kind] = NEVER_S
+        return keys
+
+    def put_back(self, batch: Batch) -> None:
+        """Mark again what could not be written."""
+        for kind, keys in batch.items():
+            for key in keys:
+                self.mark(kind, key)
+
+    async def wait(self, until_s: float) -> None:
+        """Wait until some kind is due, at most until ``until_s`` (monotonic)."""
+        while True:
+            now = self._clock.monotonic_s()
+            pause_s = min(until_s, *self._due.values()) - now
+            if pause_s <= 0:
+                return
+            # No await since the check: a mark set in between cannot be missed.
+            self._sooner.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s if pause_s < NEVER_S else None):
+                    await self._sooner.wait()
+
+    def wake(self) -> None:
+        """End the wait of ``wait`` even if nothing is marked."""
+        for kind in DirtyKind:
+            self._due[kind] = min(self._due[kind], self._clock.monotonic_s())
+        self._sooner.set()

@@ -1,0 +1,474 @@
+"""Convert objects to observations: pure functions between the informers and the rows.
+
+``marking``, ``writing`` and ``resync`` call them. They use no client and no database.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fluxqueue.db.store.last_readings import LastRequest, Past
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.holders import AUTHOR
+from fluxqueue.fluxjob.indexes import as_multirange
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.jobspec import render
+from fluxqueue.kube.informer import UNSEEN
+from fluxqueue.objects import Object
+from fluxqueue.workload import labels, pods
+from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
+from fluxqueue.workload.groups import read_mark
+from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import Gathering
+from fluxqueue.workload.last_good import mend, said_by
+from fluxqueue.workload.pinning import has_required_affinity
+from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.site import Site
+
+logger = logging.getLogger(__name__)
+
+_META = (
+    "name",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "ownerReferences",
+)
+_WISHES = ("annotations", "labels")
+_SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead")
+_ENDED = frozenset({"Succeeded", "Failed"})
+_CONTAINERS = ("initContainers", "containers")
+_STATUSES = ("initContainerStatuses", "containerStatuses")
+
+
+def trim_pod(pod: Object) -> dict[str, Any]:
+    """Keep the fields of a pod that are read, and fewer if it cannot be a workload itself.
+
+    This is an informer transform: each event of each pod of the cluster passes here.
+    """
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    kept = {key: meta[key] for key in _META if key in meta}
+    # It cannot be a workload or a group member: of its annotations, only the index is read.
+    if meta.get("ownerReferences") and read_mark(pod) is None:
+        index = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
+        if index is not None:
+            kept["annotations"] = {labels.COMPLETION_INDEX: index}
+        asked = {key: spec[key] for key in _SPEC if spec.get(key)}
+        for key in _CONTAINERS:
+            if spec.get(key):
+                asked[key] = [_trim_container(one) for one in spec[key]]
+    else:
+        kept |= {key: meta[key] for key in _WISHES if key in meta}
+        asked = spec
+    told = {key: status[key] for key in ("phase", "reason") if key in status}
+    if "deletionTimestamp" in meta and pods.was_killed(pod):
+        told[pods.KILLED] = True
+    for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
+        resized = _resized(status.get(key) or (), spec.get(containers) or ())
+        if resized:
+            told[key] = resized
+    # Unmanaged pods are many, and their requests are not needed here. A pod that names a Job as
+    # its owner is counted with that Job, so its own requests must be known.
+    if told.get("phase") not in _ENDED and (
+        labels.MANAGED in (meta.get("labels") or {}) or BATCH_JOB.claim(pod) is not None
+    ):
+        told[pods.USES] = _uses(spec, told)
+    return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
+
+
+def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
+    """Return what a pod requests in its own spec, which it takes of its node once bound."""
+    try:
+        amounts = raw_request(spec, status=told)
+    except InvalidInput:
+        return ()  # what was read from the template stays valid
+    return tuple(sorted(amounts.items()))
+
+
+def _trim_container(container: Object) -> dict[str, Any]:
+    kept = ("name", "resources", "restartPolicy")
+    return {key: container[key] for key in kept if container.get(key)}
+
+
+def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[dict[str, Any]]:
+    """Return the requests in use that differ from the spec (an in-place resize)."""
+    found = []
+    for status in statuses:
+        requests = (status.get("resources") or {}).get("requests")
+        if requests is None:
+            continue
+        asked = next((one for one in containers if one.get("name") == status.get("name")), {})
+        if requests != (asked.get("resources") or {}).get("requests"):
+            found.append({"name": status.get("name"), "resources": {"requests": requests}})
+    return found
+
+
+def trim_job(job: Object) -> dict[str, Any]:
+    """Add the kind, which lists leave out, and drop the managed fields."""
+    meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
+    return {**job, "kind": BATCH_JOB.name, "metadata": meta}
+
+
+def age(workload: Object) -> tuple[str, int]:
+    """Return a sort key for the order in which objects were created."""
+    meta = workload["metadata"]
+    version = str(meta.get("resourceVersion") or "")
+    return str(meta.get("creationTimestamp") or ""), int(version) if version.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a workload: what changes while its requests stay the same.
+
+    ``pods`` holds the pods that have not ended, and the pods that their node refused.
+    """
+
+    wanted: int
+    result: str | None
+    is_deleting: bool
+    is_suspended: bool
+    is_suspended_again: bool
+    is_idle: bool
+    generation: int
+    ended_indexes: str
+    pods: tuple[PodFact, ...]
+    pinned_to: str | None = None
+    missing: int = 0
+    gather_reason: str = ""
+    gather_s: int = 0
+    wanted_of: Mapping[str, int] | None = None
+
+
+_PROGRESS = tuple(one.name for one in fields(Progress))
+
+
+def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: int = 0) -> Progress:
+    """Return the progress of a workload without reading its requests.
+
+    ``patience_s`` is how long (seconds) the pods of a group may arrive if the group does not say.
+    """
+    kind = kind_of(workload)
+    pinned_to = kind.pinned_node(workload)
+    # After ``pinned_node``: the written form no longer has the pin.
+    workload = kind.as_written(workload)
+    facts = kind.facts(workload, its_pods)
+    fact = kind.fact(workload, facts)
+    # While it is being deleted, its pods may show a result that its own status does not.
+    result = kind.last_result(workload, facts) if fact.is_deleting else fact.result
+    gathering = kind.gathering(workload) or Gathering(0, "")
+    return Progress(
+        wanted=fact.wanted,
+        result=str(result) if result else None,
+        is_deleting=fact.is_deleting,
+        is_suspended=kind.is_suspended(workload),
+        is_suspended_again=kind.is_suspended_again(workload),
+        is_idle=kind.is_idle(workload),
+        generation=int(workload["metadata"].get("generation") or 0),
+        ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
+        pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
+        pinned_to=pinned_to,
+        missing=gathering.missing,
+        gather_reason=gathering.reason,
+        gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
+        wanted_of=dict(fact.wanted_of) or None,
+    )
+
+
+def see_gone(
+    last: Object | None, its_pods: Sequence[Object], left: Sequence[Object]
+) -> WorkloadGone:
+    """Describe a workload that is gone.
+
+    Parameters
+    ----------
+    last : its object as it was seen last, or None if it was never seen.
+    its_pods : its pods that still exist.
+    left : its pods that are gone and had ended when they were seen last.
+    """
+    namespace = its_pods[0]["metadata"]["namespace"] if its_pods else ""
+    if last is None:
+        return WorkloadGone(namespace, tuple(map(pods.pod_fact, its_pods)), is_seen=False)
+    return WorkloadGone(
+        namespace,
+        kind_of(last).facts(last, its_pods),
+        result=last_result(last, its_pods, left),
+        is_seen=UNSEEN not in last,
+    )
+
+
+def last_result(last: Object, its_pods: Sequence[Object], left: Sequence[Object]) -> str | None:
+    """Return how a workload that is gone or being deleted ended.
+
+    The parameters are those of ``see_gone``.
+    """
+    kind = kind_of(last)
+    result = kind.last_result(last, kind.facts(last, [*its_pods, *left]))
+    return str(result) if result else None
+
+
+def see_workload(
+    workload: Object,
+    its_pods: Sequence[Object],
+    *,
+    flux_uid: str | None,
+    class_values: Mapping[str, int],
+    site: Site,
+) -> WorkloadSeen:
+    """Describe a workload and its pods as rows store them.
+
+    Raises
+    ------
+    InvalidInput
+        The object cannot be turned into a request because it bypassed admission.
+    """
+    kind = kind_of(workload)
+    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
+    workload = kind.as_written(workload)
+    request = kind.to_request(workload, site=site)
+    further = kind.further(workload, site=site)
+    asked = LastRequest(
+        render(request),
+        request.size,
+        int(request.duration_s) or None,
+        None if further is None else render(further),
+    )
+    seen = _describe(workload, progress, asked, class_values)
+    return replace(seen, flux_uid=flux_uid, said=said_by(workload))
+
+
+def see_spoilt(
+    workload: Object,
+    its_pods: Sequence[Object],
+    past: Past,
+    *,
+    flux_uid: str | None,
+    class_values: Mapping[str, int],
+    site: Site,
+) -> WorkloadSeen:
+    """Describe a workload that ``see_workload`` cannot read, by its readable parts.
+
+    For each unusable value, the last good value of ``past`` counts. ``faults`` lists all of them.
+
+    Raises
+    ------
+    InvalidInput
+        What its pods request cannot be read, and never could.
+    """
+    kind = kind_of(workload)
+    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
+    mended = mend(kind.as_written(workload), past.said, site)
+    asked = past.asked
+    if mended.request is not None:
+        asked = LastRequest(
+            render(mended.request),
+            mended.request.size,
+            int(mended.request.duration_s) or None,
+            None if mended.further is None else render(mended.further),
+        )
+    if asked is None:
+        raise InvalidInput(mended.faults[-1].message)
+    seen = _describe(mended.workload, progress, asked, class_values)
+    return replace(seen, flux_uid=flux_uid, said=mended.said, faults=mended.faults)
+
+
+def _describe(
+    workload: Object, progress: Progress, asked: LastRequest, class_values: Mapping[str, int]
+) -> WorkloadSeen:
+    kind, meta = kind_of(workload), workload["metadata"]
+    wishes = kind.wishes(workload)
+    specs = kind.pod_specs(workload)
+    owner = kind.reference(workload)
+    return WorkloadSeen(
+        uid=meta["uid"],
+        namespace=meta["namespace"],
+        name=fluxjob_name(workload),
+        workload_kind=kind.named(workload),
+        is_suspendable=kind.can_be_suspended,
+        replaces_pods=kind.replaces_pods(workload),
+        workload_name=meta["name"],
+        flux_uid=None,
+        user_name=submitter(workload),
+        queue=wishes.queue or "default",
+        priority=kind.priority(workload, class_values=class_values),
+        held_by=_held_by(workload, has_hold=wishes.is_held),
+        request=asked.request,
+        size=asked.size + progress.missing,
+        duration_s=asked.duration_s,
+        begin_at_s=begin_time(workload, wishes),
+        depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
+        ignored=[
+            *dict.fromkeys(one for spec in specs for one in _ignored(spec)),
+            *kind.disregarded(workload),
+        ],
+        is_gone=False,
+        has_hold=wishes.is_held,
+        restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
+        has_affinity=any(map(has_required_affinity, specs)),
+        is_pinnable=kind.is_pinnable(workload),
+        is_gathered=not kind.has_object,
+        further=asked.further,
+        made_by=kind.made_by(workload),
+        owner=None if owner is None else owner.to_json(),
+        **_as_fields(progress),
+    )
+
+
+def _ignored(spec: Object) -> Sequence[str]:
+    """Return the parts of a pod spec that are not considered, or nothing if it is defective."""
+    try:
+        return ignored(spec)
+    except Exception as error:  # noqa: BLE001  a failed hint must not hide the workload
+        logger.warning("pod spec cannot be read", extra={"error": str(error)})
+        return ()
+
+
+def see_facts(
+    old: WorkloadSeen,
+    workload: Object,
+    its_pods: Sequence[Object],
+    *,
+    flux_uid: str | None = None,
+) -> WorkloadSeen:
+    """Describe the progress of a workload that requests the same as in ``old``.
+
+    This also covers a workload with unreadable annotations. A running workload must be followed
+    even after a later edit makes an annotation invalid.
+    """
+    seen = see_progress(workload, its_pods, patience_s=old.gather_s)
+    return replace(old, flux_uid=flux_uid or old.flux_uid, **_as_fields(seen))
+
+
+def _as_fields(progress: Progress) -> dict[str, Any]:
+    return {name: getattr(progress, name) for name in _PROGRESS}
+
+
+class WorkloadReader:
+    """Makes observations, and reads the requests of a workload only when they have changed."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
+        self._recalled: dict[str, Past] = {}
+        self._unsure: set[str] = set()
+
+    def see(
+        self,
+        workload: Object,
+        its_pods: Sequence[Object],
+        flux_uid: str | None,
+        class_values: Mapping[str, int],
+    ) -> WorkloadSeen:
+        """Return the observation of ``see_workload``, or else of ``see_spoilt``.
+
+        Raises
+        ------
+        InvalidInput
+            The object cannot be turned into a request, and never could.
+        """
+        uid = workload["metadata"]["uid"]
+        asks = (kind_of(workload).asks(workload), dict(class_values))
+        known = self._asked.get(uid)
+        # Only the progress has changed: reading the requests again would be wasted work.
+        if known is not None and known[0] == asks:
+            old = known[1]
+            held_by = _held_by(workload, has_hold=old.has_hold)
+            now = see_progress(workload, its_pods, patience_s=self._site.gather_s)
+            progress = _as_fields(now)
+            size = old.size - old.missing + progress["missing"]
+            return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
+        seen = self._read(workload, its_pods, flux_uid, class_values)
+        # Not cached while unsure: the past may still replace what could not be read.
+        if uid not in self._unsure:
+            self._asked[uid] = asks, seen
+        return seen
+
+    def _read(
+        self,
+        workload: Object,
+        its_pods: Sequence[Object],
+        flux_uid: str | None,
+        class_values: Mapping[str, int],
+    ) -> WorkloadSeen:
+        uid = workload["metadata"]["uid"]
+        try:
+            return see_workload(
+                workload, its_pods, flux_uid=flux_uid, class_values=class_values, site=self._site
+            )
+        except Exception as error:  # noqa: BLE001  ``see_spoilt`` finds the faults
+            logger.info("workload is spoilt", extra={"uid": uid, "error": str(error)})
+        past = self._past(uid)
+        # Without its past, a default could overwrite a good value. The caller recalls it and
+        # repeats.
+        if past is None:
+            self._unsure.add(uid)
+        return see_spoilt(
+            workload,
+            its_pods,
+            past or Past(),
+            flux_uid=flux_uid,
+            class_values=class_values,
+            site=self._site,
+        )
+
+    def _past(self, uid: str) -> Past | None:
+        """Return what a workload said before.
+
+        None if this process has not seen it and it has not been recalled.
+        """
+        known = self._asked.get(uid)
+        if known is None:
+            return self._recalled.get(uid)
+        seen = known[1]
+        size = seen.size - seen.missing
+        return Past(seen.said, LastRequest(seen.request, size, seen.duration_s, seen.further))
+
+    @property
+    def is_unsure(self) -> bool:
+        """Return whether the past of a workload must be recalled."""
+        return bool(self._unsure)
+
+    def take_unsure(self) -> set[str]:
+        """Return, once, the UIDs of unreadable workloads that need ``recall``."""
+        # Cleared first: a workload seen while the recall runs must be recalled in the next round.
+        unsure, self._unsure = self._unsure, set()
+        return unsure
+
+    def recall(self, uids: Iterable[str], found: Mapping[str, Past]) -> None:
+        """Store what rows and FluxJobs say of workloads that this process never read well."""
+        for uid in uids:
+            self._recalled[uid] = found.get(uid, Past())
+
+    def forget(self, uid: str) -> None:
+        """Drop a workload that is gone."""
+        self._asked.pop(uid, None)
+        self._recalled.pop(uid, None)
+        self._unsure.discard(uid)
+
+
+def is_news(old: Object, new: Object) -> bool:
+    """Return whether a change of a workload affects its row."""
+    kind = kind_of(new)
+    return kind.news(old) != kind.news(new)
+
+
+def is_pod_news(old: Object, new: Object) -> bool:
+    """Return whether a change of a managed pod affects a row."""
+    if pods.pod_fact(old) != pods.pod_fact(new):
+        return True
+    # A member of a group carries values of the group.
+    return read_mark(new) is not None and BARE_POD.news(old) != BARE_POD.news(new)
+
+
+def _held_by(workload: Object, *, has_hold: bool) -> str | None:
+    """Return how the author holds the workload, or None."""
+    is_suspended = kind_of(workload).is_author_suspended(workload)
+    return AUTHOR if is_suspended or has_hold else None

@@ -1,0 +1,230 @@
+"""Comparing: reconcile rows and cluster at the start of a term and at regular intervals.
+
+Part of ``observer``. It decides when a resync is due, and in which order it proceeds. ``resync``
+finds the differences. ``mending`` writes them page by page, and ``writing`` continues between two
+pages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.event_router import EventRouter
+from fluxqueue.controller.observing.flusher import Flusher
+from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, report_unwritten
+from fluxqueue.controller.observing.groups import list_groups
+from fluxqueue.controller.observing.resync_diff import (
+    Published,
+    Repaired,
+    Sight,
+    Suspects,
+    find,
+    list_fluxjobs,
+    read_rows,
+)
+from fluxqueue.controller.observing.resync_repair import ResyncRepair
+from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches, insist
+from fluxqueue.controller.observing.workloads import Workloads
+from fluxqueue.controller.term import Term
+from fluxqueue.db.liveness import Liveness
+from fluxqueue.db.store.observations import Known, read_known
+from fluxqueue.db.store.queues import queue_names
+from fluxqueue.db.store.rebuild import prepare
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LOOP = "resync"
+"""Name of the loop in reports of loop times."""
+
+PAGE = 1000
+"""Nodes or unmanaged pods per write."""
+RESYNC_RETRY_S = 30.0
+
+
+class ResyncSchedule:
+    """Compares all rows with the whole cluster.
+
+    ``is_begun`` says whether the rows have been reconciled with the cluster once.
+    """
+
+    def __init__(
+        self,
+        term: Term,
+        client: KubeClient,
+        settings: Settings,
+        clock: Clock,
+        *,
+        workloads: Workloads,
+        marking: EventRouter,
+        watches: Watches,
+        writing: Flusher,
+        wrapper: FluxJobCreator,
+        liveness: Liveness,
+    ) -> None:
+        self._liveness = liveness
+        self._term, self._client, self._settings, self._clock = term, client, settings, clock
+        self._workloads, self._marking, self._watches = workloads, marking, watches
+        self._foreign = marking.foreign
+        self._writing, self._wrapper = writing, wrapper
+        self.is_begun = False
+
+    async def begin(self) -> None:
+        """Read the rows, then the cluster, and reconcile both before any decision is made."""
+        # Rows before cluster: what was managed must be known before its objects are seen.
+        known = await self._read_known()
+        self._workloads.know(known.flux_uids, known.namespaces)
+        # FluxJobs also record the groups, in case the rows were lost.
+        told = await insist(self._clock, partial(list_groups, self._client), "FluxJobs")
+        groups = [*known.groups, *told]
+        # Before the watches start: the first pod event would otherwise found a new group.
+        self._marking.know_groups(groups)
+        self._foreign.know(known.foreign)
+        await self._watches.begin(known.suspended)
+        # After the pods are listed: until then, every known group seems to be empty.
+        await self._marking.end_listing(groups)
+        pause = RETRY_MIN_S
+        while True:
+            try:
+                await self.compare()
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                self._liveness.fail(LOOP, error)
+                logger.warning("resync failed", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(pause)
+                pause = min(2 * pause, RETRY_MAX_S)
+            except Exception as error:
+                self._liveness.fail(LOOP, error)
+                raise
+            else:
+                self._liveness.succeed(LOOP)
+                self.is_begun = True
+                return
+
+    async def run(self) -> None:
+        """Read the cluster and compare everything at regular intervals, while writing continues.
+
+        Raises
+        ------
+        LostLeadership
+            Another controller has begun a term.
+        """
+        pause_s = self._settings.resync_interval_s
+        while True:
+            await self._clock.sleep(pause_s)
+            try:
+                await self.resync()
+                self._liveness.succeed(LOOP)
+                pause_s = self._settings.resync_interval_s
+                continue
+            except LostLeadership:
+                raise
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                self._liveness.fail(LOOP, error)
+                logger.warning("resync failed", extra={"action": "resync", "error": str(error)})
+            except Exception as error:
+                self._liveness.fail(LOOP, error)
+                logger.exception("resync failed and is repeated")
+            pause_s = min(RESYNC_RETRY_S, self._settings.resync_interval_s)
+
+    async def resync(self) -> None:
+        """Read the cluster again and compare everything.
+
+        Raises
+        ------
+        ApiUnavailable, ApiError, DatabaseUnavailable, LostLeadership
+            The resync must be repeated.
+        """
+        await self._watches.read_anew()
+        await self.compare()
+
+    async def compare(self) -> None:
+        """Compare all rows with the whole cluster, and store the differences page by page."""
+        # Before the list: FluxJob events from now on are newer than the list.
+        self._workloads.begin_listing()
+        # FluxJobs before rows: a status newer than its row then proves the row outdated.
+        sight = self._sight(await list_fluxjobs(self._client))
+        await self._watches.queues.ensure_default()
+        suspects = await find(sight, read_rows(self._term.database))
+        for uid in self._workloads.take_listed(suspects.flux_uids):
+            self._marking.mark_workload(uid)
+        # Only now: before, every workload seems to lack its FluxJob.
+        self._wrapper.is_known.set()
+        # Before the workloads: a takeover is measured against nodes and unmanaged pods.
+        await self._write_surroundings()
+        mended = await self._mend(sight, suspects)
+        # Last: only now rows and cluster agree, and decisions may resume.
+        await self._term.believe()
+        mended.tell()
+
+    async def _read_known(self) -> Known:
+        while True:
+            try:
+                async with self._term.begin_write() as tx:
+                    return await read_known(tx)
+            except DatabaseUnavailable as error:
+                logger.warning("database away", extra={"action": "begin", "error": str(error)})
+                await self._clock.sleep(RETRY_MAX_S / 5)
+
+    async def _write_surroundings(self) -> None:
+        """Write queues, nodes and unmanaged pods: what workloads are measured against."""
+        async with self._term.begin_write() as tx:
+            known, names = await read_known(tx), await queue_names(tx)
+        self._foreign.know(known.foreign)
+        await self._writing.write_queues({*names, *self._watches.queues.names()})
+        for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
+            await self._writing.write_nodes(page)
+        for page in _pages([*{*known.foreign, *self._workloads.pods}]):
+            await self._writing.write_foreign(page)
+
+    async def _mend(self, sight: Sight, suspects: Suspects) -> Repaired:
+        """Check the suspects again, and write the differences."""
+        mending = ResyncRepair(
+            self._term.begin_write,
+            self._writing.lock,
+            sight,
+            suspects,
+            self._writing.see,
+            self._writing.see_gone,
+            self._writing.remember,
+            self._writing.is_unsure,
+            self._writing.recall,
+            self._term.database.begin,
+        )
+        if mending.is_takeover_in_pages:
+            await self._prepare(suspects)
+        mended = await mending.run()
+        objects = self._workloads.objects
+        for uid, error in mending.refused.items():
+            if uid in objects:
+                await report_unwritten(self._client, objects[uid], error, self._clock.now_s())
+        return mended
+
+    async def _prepare(self, suspects: Suspects) -> None:
+        """Suspend all decisions and prepare the outdated rows for a takeover in pages.
+
+        Between two pages the rows match neither their earlier state nor the cluster, so no process
+        may act on them.
+        """
+        # In a transaction of its own, first: no process may act once the first page is prepared.
+        await self._term.doubt()
+        for page in _pages(suspects.outdated) or [[]]:
+            async with self._term.begin_write() as tx:
+                await prepare(tx, page, highest_jobid=suspects.highest_jobid)
+
+    def _sight(self, fluxjobs: Mapping[str, Published]) -> Sight:
+        return Sight(
+            self._workloads.objects,
+            self._workloads.pods_of,
+            fluxjobs,
+            self._watches.hosts(),
+            self._settings.default_cpu_m,
+        )
+
+
+def _pages(keys: Sequence[str]) -> list[Sequence[str]]:
+    return [keys[start : start + PAGE] for start in range(0, len(keys), PAGE)]

@@ -1,0 +1,94 @@
+"""Unmanaged pods: write what they use of their nodes, by difference.
+
+Part of ``marking`` and of ``writing``. A cluster may have many more unmanaged than managed pods.
+Only three facts of each pod matter: its node, what it uses there, and whether it has ended. Most
+events of such pods therefore change nothing here. The rest is written in batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.objects import Object
+from fluxqueue.workload.node_object import foreign_pod
+
+Change = tuple[list[ForeignPod], list[str]]
+"""Pods that use something of a node, and the UIDs of those that no longer do."""
+
+EVERY_S = 0.5
+"""Least interval (seconds) between two batches, because such pods come in any number."""
+
+
+class ForeignPods:
+    """Remembers which unmanaged pods have rows.
+
+    Parameters
+    ----------
+    find : returns a pod by its UID if it exists and is unmanaged.
+    on_trouble : called with each pod that cannot be read, and its error. Called without an error
+        for all other pods. The row of an unreadable pod stays.
+
+    ``due_s`` is the time from which the next batch may be written (monotonic).
+    """
+
+    def __init__(
+        self,
+        find: Callable[[str], Object | None],
+        on_trouble: Callable[[str, Object | None, Exception | None], None] = lambda *_: None,
+    ) -> None:
+        self._find, self._on_trouble = find, on_trouble
+        self._written: set[str] = set()
+        self.due_s = float("-inf")
+
+    def know(self, uids: Iterable[str]) -> None:
+        """Store which pods have rows already."""
+        self._written |= set(uids)
+
+    def is_news(self, old: Object | None, new: Object | None, uid: str) -> bool:
+        """Return whether a change of an unmanaged pod changes anything on a node."""
+        before, now = old is not None and _counts(old), new is not None and _counts(new)
+        if not now:
+            # Also if its row is from an earlier process: it would keep counting otherwise.
+            return before or uid in self._written
+        if not before or old is None or new is None:
+            return True
+        return bool(old["spec"] != new["spec"] or _in_use(old) != _in_use(new))
+
+    def changes(self, uids: Iterable[str]) -> Change:
+        """Return what has to be written for ``uids``."""
+        present: list[ForeignPod] = []
+        gone: list[str] = []
+        for uid in uids:
+            pod = self._find(uid)
+            try:
+                used = foreign_pod(pod) if pod is not None else None
+            except Exception as error:  # noqa: BLE001  one pod must not hide the others
+                self._on_trouble(uid, pod, error)
+                continue
+            self._on_trouble(uid, pod, None)
+            if used is not None:
+                present.append(used)
+            elif uid in self._written:
+                gone.append(uid)
+        return present, gone
+
+    def remember(self, written: Change, *, at_s: float | None = None) -> None:
+        """Store what was written. ``at_s`` is the time of a batch of events (monotonic)."""
+        self._written |= {pod.uid for pod in written[0]}
+        self._written.difference_update(written[1])
+        if at_s is not None and any(written):
+            self.due_s = at_s + EVERY_S
+
+
+def _counts(pod: Object) -> bool:
+    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in _ENDED
+
+
+def _in_use(pod: Object) -> Any:
+    status = pod["status"]
+    return status.get("containerStatuses"), status.get("initContainerStatuses")
+
+
+_ENDED = frozenset({"Succeeded", "Failed"})

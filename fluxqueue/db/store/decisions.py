@@ -1,0 +1,471 @@
+"""Reads and writes of the ``schedule`` task: what has changed, and decisions.
+
+``worker.schedule`` calls it in one transaction per cycle, which holds the matcher's term. All
+decisions of a cycle become visible together or not at all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fluxqueue import metrics
+from fluxqueue.db.database import Transaction
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.scheduler.cycle import Decisions
+from fluxqueue.scheduler.forecast import Outlook
+from fluxqueue.scheduler.top_up import Given, Lack
+
+logger = logging.getLogger(__name__)
+
+RESERVED_REASON = "has a reservation; nothing behind it may delay it"
+
+_FOREIGN = """
+WITH others AS (
+    SELECT namespace, node, resources, is_permanent FROM foreign_usage
+    WHERE CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[]))
+    UNION ALL
+    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL
+      AND (CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[])))
+)
+SELECT node, jsonb_object_agg(resource, amount) AS used,
+       (SELECT array_agg(DISTINCT n.namespace) FROM others n WHERE n.node = s.node)
+           AS namespaces,
+       coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
+           AS permanent
+FROM (
+    -- Anybody may bind a pod that asks for as much as a number can be, and several of them.
+    SELECT u.node, r.key AS resource,
+           least(sum(r.value::numeric), 1::bigint << 62)::bigint AS amount,
+           least(coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0),
+                 1::bigint << 62)::bigint AS permanent
+    FROM others u, jsonb_each_text(u.resources) r
+    GROUP BY 1, 2) s
+GROUP BY node
+"""
+
+# A victim's planned end is the time at which it has to leave.
+_UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
+_LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
+
+_SLOTS = f"""
+SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
+FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
+WHERE a.is_live AND s.state <> 'returned'
+ORDER BY a.id, s.number
+"""  # noqa: S608 constants
+
+_SLOTS_OF = f"""
+SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
+FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
+-- OFFSET 0: looked up for each. What lives is mostly younger than all that the planner knows of; it
+-- expects one row, and would rather read all that live for each.
+LEFT JOIN LATERAL (SELECT * FROM allocations WHERE uid = w.uid AND is_live OFFSET 0) a ON true
+LEFT JOIN LATERAL (SELECT * FROM allocation_slots WHERE allocation_id = a.id
+                   AND state <> 'returned' OFFSET 0) s ON true
+{_LEAVING}
+ORDER BY a.id, s.number
+"""  # noqa: S608 constants
+"""Of the workloads of these allocations; one row without a node where nothing is held."""
+
+
+# The statement takes the waiting tasks along with the changes. Race: a transaction that commits
+# before this statement is covered by this cycle. One that commits later has a task that remains.
+_TAKE_CHANGES = """
+WITH woken AS (DELETE FROM procrastinate.procrastinate_jobs
+               WHERE queue_name = 'schedule' AND status = 'todo')
+DELETE FROM graph_changes RETURNING kind, key
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanges:
+    """What has changed since the last cycle, apart from the ledger, which already contains it."""
+
+    have_nodes_changed: bool  # not by what unmanaged pods use of them for a while
+    queues: frozenset[str]
+
+
+async def load_graph(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
+    """Fill an empty ledger from the rows. They contain all changes recorded so far."""
+    changes = await tx.fetch(_TAKE_CHANGES)
+    rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
+    facts = _facts(rows)
+    ledger.add_rows([fact.name for fact in facts])
+    await _set_nodes(tx, ledger, facts, None)
+    _book(ledger, await tx.fetch(_SLOTS))
+    return NodeChanges(have_nodes_changed=True, queues=_queues_in(changes))
+
+
+def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+    return frozenset(row["key"] for row in changes if row["kind"] == "queue")
+
+
+async def take_changes(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
+    """Bring a filled ledger up to date, and return what else has changed.
+
+    Changes are consumed by deleting them. The next cycle therefore finds a change that commits
+    late. Each change stands for a whole present state, so applying it twice is harmless.
+    """
+    changes = await tx.fetch(_TAKE_CHANGES)
+    names = sorted({row["key"] for row in changes if row["kind"] in {"node", "foreign"}})
+    ids = sorted({int(row["key"]) for row in changes if row["kind"] == "allocation"})
+    if names:
+        rows = await tx.fetch(
+            "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
+        )
+        present = _facts(rows)
+        for name in set(names) - {fact.name for fact in present}:
+            ledger.remove_node(name)
+        await _set_nodes(tx, ledger, present, names)
+    if ids:
+        rows = await tx.fetch(_SLOTS_OF, ids=ids)
+        for uid in {row["uid"] for row in rows}:
+            ledger.cancel(uid)
+        _book(ledger, [row for row in rows if row["node"] is not None])
+    have_nodes_changed = any(row["kind"] == "node" for row in changes)
+    return NodeChanges(have_nodes_changed, _queues_in(changes))
+
+
+def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
+    """Return the nodes of rows. Leave out a node that cannot be read."""
+    found = []
+    for row in rows:
+        try:
+            found.append(NodeFact.from_json(row["fact"]))
+        except Exception as error:  # noqa: BLE001  one row must not stop all matching
+            _skip("node", row["name"], error)
+    return found
+
+
+def _skip(step: str, key: str, error: Exception) -> None:
+    metrics.ROWS_SKIPPED.labels(step).inc()
+    extra = {"action": "cycle", "step": step, "key": key, "error": str(error)}
+    logger.error("row cannot be used, and is left out", extra=extra)
+
+
+async def _set_nodes(
+    tx: Transaction, ledger: ShareLedger, facts: Sequence[NodeFact], names: Sequence[str] | None
+) -> None:
+    rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
+    used = {row["node"]: row for row in rows}
+    for fact in facts:
+        try:
+            _set_node(ledger, fact, used.get(fact.name))
+        except Exception as error:  # noqa: BLE001  nothing is placed on one that cannot be used
+            _skip("node", fact.name, error)
+            ledger.remove_node(fact.name)
+
+
+def _set_node(ledger: ShareLedger, fact: NodeFact, others: Mapping[str, Any] | None) -> None:
+    if others is None:
+        ledger.set_node(fact, {})
+    else:
+        others_there = Others(tuple(others["namespaces"]), others["permanent"])
+        ledger.set_node(fact, others["used"], others_there)
+
+
+def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> None:
+    slots: dict[str, list[PlacedSlot]] = {}
+    terms: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
+        slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
+        terms[row["uid"]] = row
+    ledger.book_all(
+        (
+            uid,
+            Placement(
+                slots=tuple(placed),
+                starts_at=terms[uid]["starts_at"],
+                until=FOREVER if terms[uid]["until"] is None else terms[uid]["until"],
+                is_exclusive=terms[uid]["is_exclusive"],
+                held=tuple(terms[uid]["held"]),
+            ),
+        )
+        for uid, placed in slots.items()
+    )
+
+
+async def lacking(tx: Transaction) -> list[Lack]:
+    """Return running FluxJobs with pods that wait for further slots, first in queue order."""
+    rows = await tx.fetch(
+        """
+        SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
+               f.queue, f.user_name,
+               (SELECT least(coalesce(sum((s.resources ->> 'cpu')::bigint), 0),
+                             1::bigint << 62)::bigint
+                FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
+               -- Of unequal pods each needs a slot of its own kind: those that wait say which.
+               (SELECT coalesce(array_agg(p.slot_kind ORDER BY p.name), '{}') FROM pods p
+                WHERE p.workload_uid = f.uid AND p.slot_kind <> '' AND p.is_gated
+                  AND NOT p.is_terminating AND NOT EXISTS (
+                    SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)) AS kinds,
+               (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
+                FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
+               (SELECT coalesce(array_agg(DISTINCT s.node), '{}') FROM allocation_slots s
+                WHERE s.allocation_id = a.id AND s.refused_at IS NOT NULL) AS refused
+        FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
+        WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
+          AND NOT f.is_deleting AND f.result IS NULL
+          AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid AND NOT p.is_off)
+        ORDER BY f.priority DESC, f.jobid
+        """
+    )
+    found = []
+    for row in rows:
+        try:
+            found.append(_lack(row))
+        except Exception as error:  # noqa: BLE001  it keeps what it has, and others grow
+            _skip("lacking", row["uid"], error)
+    return found
+
+
+def _lack(row: Mapping[str, Any]) -> Lack:
+    return Lack(
+        row["uid"],
+        row["lacking"],
+        read_stored(row["request"]),
+        tuple(row["nodes"]),
+        row["until"],
+        tuple(row["refused"]),
+        tuple(row["kinds"]),
+        row["queue"],
+        row["user_name"],
+        row["cpu_m"],
+    )
+
+
+async def store_top_up(tx: Transaction, given: Given) -> None:
+    """Add slots to live allocations.
+
+    Settling gives the slots to the pods that wait. Where a limit prevents further slots, the reason
+    of the FluxJob names that limit.
+    """
+    if given.barred:
+        await tx.execute(
+            "UPDATE fluxjobs f SET reason = r.reason"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)"
+            " WHERE f.uid = r.uid AND f.lacking > 0 AND f.reason <> r.reason",
+            uids=list(given.barred),
+            reasons=[f"some of its pods wait for a slot: {why}" for why in given.barred.values()],
+        )
+    slots = [
+        {
+            "uid": lack.uid,
+            "n": number,
+            "node": slot.node,
+            "r": dict(slot.resources),
+            "kind": slot.kind,
+        }
+        for lack, placements in given.slots
+        for number, slot in enumerate(slot for one in placements for slot in one.slots)
+    ]
+    if not slots:
+        return
+    await tx.execute(
+        """
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
+        SELECT a.id, r.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
+                                         WHERE o.allocation_id = a.id), -1), r.node, r.r, r.kind
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, n int, node text, r jsonb, kind text)
+        JOIN allocations a ON a.uid = r.uid AND a.is_live
+        """,
+        rows=orjson.dumps(slots).decode(),
+    )
+    await tx.execute(
+        "UPDATE fluxjobs SET reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=[lack.uid for lack, _ in given.slots],
+    )
+
+
+async def store_decisions(
+    tx: Transaction,
+    decisions: Decisions,
+    *,
+    term: int,
+    words: Mapping[str, Outlook] | None = None,
+    has_plan: bool = True,
+) -> set[str]:
+    """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
+
+    ``words`` (by UID) replace the cycle's own reasons and give estimated starts. ``has_plan``:
+    there may be reservations of the cycle before.
+
+    Returns the UIDs without a stored allocation, because the FluxJob ended meanwhile. The caller
+    must give back what it booked for them.
+    """
+    wanted = {job.uid: placement for job, placement in decisions.allocated}
+    if wanted:
+        stored = await _store_starts(tx, wanted, term)
+    else:
+        stored = set()
+    if has_plan or decisions.reserved:
+        await _replace_plan(tx, decisions)
+    await _tell_waiting(tx, decisions, words or {})
+    return set(wanted) - stored
+
+
+async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
+    # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
+    # otherwise start before its submission.
+    rows = await tx.fetch(
+        """
+        UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = clock_timestamp(),
+                            expected_start = NULL, release_at = now(),
+                            reconcile_at = CASE WHEN EXISTS (
+                                SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid)
+                                        THEN now() ELSE reconcile_at END
+        WHERE uid = ANY(CAST(:uids AS text[])) AND state IN ('Pending', 'Reserved')
+          AND NOT is_deleting AND result IS NULL
+        RETURNING uid
+        """,
+        uids=list(wanted),
+    )
+    # Keep the order of the cycle, because the allocations are numbered in it.
+    started = {row["uid"] for row in rows}
+    stored = {uid: placement for uid, placement in wanted.items() if uid in started}
+    await _store_allocations(tx, stored, term)
+    return started
+
+
+async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], term: int) -> None:
+    if not stored:
+        return
+    allocations = [
+        {
+            "uid": uid,
+            "starts_at": placement.starts_at,
+            "until": None if placement.until >= FOREVER else placement.until,
+            "is_exclusive": placement.is_exclusive,
+            "held": list(placement.held),
+        }
+        for uid, placement in stored.items()
+    ]
+    ids = await tx.fetch(
+        """
+        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
+        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
+        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, starts_at bigint, until bigint, is_exclusive bool, held text[])
+        RETURNING id, uid
+        """,
+        term=term,
+        rows=orjson.dumps(allocations).decode(),
+    )
+    slots = [
+        {
+            "a": row["id"],
+            "n": number,
+            "node": slot.node,
+            "r": dict(slot.resources),
+            "kind": slot.kind,
+        }
+        for row in ids
+        for number, slot in enumerate(stored[row["uid"]].slots)
+    ]
+    await tx.execute(
+        """
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
+        SELECT a, n, node, r, kind FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+            a bigint, n int, node text, r jsonb, kind text)
+        """,
+        rows=orjson.dumps(slots).decode(),
+    )
+
+
+async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
+    """Replace the reservations of the cycle before."""
+    # FluxJobs that fell out of the cycle's view, behind many of a higher priority, lose their
+    # reservations too. They are found by the reservations, which are few, not among all that wait.
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', expected_start = NULL, reason = :reason"
+        " WHERE uid IN (SELECT uid FROM reservations) AND state = 'Reserved'"
+        " AND NOT uid = ANY(CAST(:told AS text[]))",
+        reason="waits behind the FluxJobs that are looked at first",
+        told=[job.uid for job, _ in (*decisions.reserved, *decisions.waiting)],
+    )
+    await tx.execute("DELETE FROM reservations")
+    plan = [
+        {
+            "uid": job.uid,
+            "starts_at": placement.starts_at,
+            "until": None if placement.until >= FOREVER else placement.until,
+            "nodes": list(placement.nodes),
+        }
+        for job, placement in decisions.reserved
+    ]
+    if plan:
+        await tx.execute(
+            """
+            INSERT INTO reservations (uid, starts_at, until, nodes)
+            SELECT r.uid, r.starts_at, r.until, r.nodes
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, until bigint, nodes jsonb)
+            JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+            """,
+            rows=orjson.dumps(plan).decode(),
+        )
+
+
+async def _tell_waiting(
+    tx: Transaction, decisions: Decisions, words: Mapping[str, Outlook]
+) -> None:
+    """Write for waiting FluxJobs the reservation, the expected start and the reason to wait."""
+    rows = [
+        {
+            "uid": job.uid,
+            "starts_at": placement.starts_at if making_way is None else making_way.vacate_at,
+            "state": "Reserved",
+            "reason": making_way.describe()
+            if making_way is not None
+            else words[job.uid].reason
+            if job.uid in words
+            else RESERVED_REASON,
+            "wait_reason": None,
+            "position": words[job.uid].position if job.uid in words else None,
+        }
+        for job, placement in decisions.reserved
+        for making_way in [decisions.making_way.get(job.uid)]
+    ]
+    rows += [
+        {
+            "uid": job.uid,
+            "starts_at": one.expected_start,
+            "state": "Pending",
+            "reason": one.reason,
+            "wait_reason": one.wait_reason,
+            "position": one.position,
+        }
+        for job, reason in decisions.waiting
+        for one in [words.get(job.uid) or Outlook(None, reason, decisions.wait_reason.get(job.uid))]
+    ]
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = r.state, reason = r.reason, wait_reason = r.wait_reason,
+                                  position = r.position,
+                                  expected_start = to_timestamp(r.starts_at)
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, state text, reason text, wait_reason text, position int)
+            WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+              AND (f.state, f.reason, f.wait_reason, f.position, f.expected_start)
+                  IS DISTINCT FROM (
+                  r.state, r.reason, r.wait_reason, r.position, to_timestamp(r.starts_at))
+            """,
+            rows=orjson.dumps(sorted(rows, key=_by_uid)).decode(),
+        )
+
+
+def _by_uid(row: Mapping[str, Any]) -> str:
+    return str(row["uid"])

@@ -1,0 +1,162 @@
+"""Dependencies of waiting FluxJobs: judged under locks, and released when all are satisfied.
+
+``reconciling`` calls it. Triggers (``sql/31_dependencies.sql``) keep the edges. They defer a look
+at a dependent whenever something that it waits for has changed. The present rows decide here, so
+looking twice or late changes nothing. The caller has locked the dependents and their targets.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.circles import shortest_circle
+from fluxqueue.fluxjob.dependency import (
+    DependencyKind,
+    DependencyOutcome,
+    DependencyVerdict,
+    Edge,
+    Target,
+    judge,
+    outcome,
+)
+from fluxqueue.fluxjob.holders import BY_DEPENDENCY
+from fluxqueue.fluxjob.states import FluxJobState
+
+LOCK_WITH_TARGETS = """
+SELECT uid FROM fluxjobs WHERE uid IN (
+    SELECT unnest(CAST(:uids AS text[]))
+    UNION
+    SELECT target_uid FROM dependencies
+    WHERE uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied AND target_uid IS NOT NULL)
+ORDER BY uid FOR UPDATE
+"""
+"""Locks dependents and targets all at once and in order.
+
+A transaction that changes a target at this moment is waited for, or waits for this one.
+"""
+
+_EDGES = """
+SELECT d.uid, d.number, d.kind, d.job, d.is_satisfied,
+       t.jobid, t.state, t.started_at IS NOT NULL AS has_started
+FROM dependencies d LEFT JOIN fluxjobs t ON t.uid = d.target_uid
+WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
+"""
+
+_BEHIND = """
+WITH RECURSIVE walk (uid, target) AS (
+    SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE d.uid = :uid AND NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
+    UNION
+    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.uid = w.target
+    JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
+SELECT w.uid, w.target, f.workload_name AS name FROM walk w JOIN fluxjobs f ON f.uid = w.target
+"""
+
+
+async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Bring waiting FluxJobs up to what their edges and begin times say now.
+
+    ``rows``: uid, state, held_by, blocked_by, blocked_reason, begin_at and is_early (whether the
+    begin time is still to come), locked.
+    """
+    if not rows:
+        return
+    uids = [row["uid"] for row in rows]
+    edges: dict[str, list[tuple[int, Edge]]] = defaultdict(list)
+    for one in await tx.fetch(_EDGES, uids=uids):
+        edges[one["uid"]].append((one["number"], _edge(one)))
+    await _remember_satisfied(tx, edges)
+    for row in rows:
+        mine = [edge for _, edge in edges[row["uid"]]]
+        circle = await _circle(tx, row["uid"], mine)
+        verdict = judge(mine, [name for _, name in circle])
+        if await _store(tx, row, verdict) and verdict.is_never:
+            # The others of the circle are held too, each when it is looked at: they are not locked
+            # here.
+            await tx.defer(TaskName.RECONCILE, {uid for uid, _ in circle} - {row["uid"]})
+
+
+def _edge(row: Mapping[str, Any]) -> Edge:
+    target = None
+    if row["state"] is not None:
+        target = Target(row["jobid"], FluxJobState(row["state"]), row["has_started"])
+    return Edge(DependencyKind(row["kind"]), row["job"], target, row["is_satisfied"])
+
+
+async def _remember_satisfied(
+    tx: Transaction, edges: Mapping[str, Sequence[tuple[int, Edge]]]
+) -> None:
+    """Store satisfied edges. They stay satisfied, even if what had started is requeued later."""
+    new = [
+        (uid, number)
+        for uid, mine in sorted(edges.items())
+        for number, edge in mine
+        if not edge.is_satisfied and outcome(edge) is DependencyOutcome.SATISFIED
+    ]
+    if new:
+        await tx.execute(
+            "UPDATE dependencies d SET is_satisfied = true"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:numbers AS int[])) AS n (uid, number)"
+            " WHERE d.uid = n.uid AND d.number = n.number",
+            uids=[uid for uid, _ in new],
+            numbers=[number for _, number in new],
+        )
+
+
+async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tuple[str, str]]:
+    """Return the shortest circle from a FluxJob along its dependencies: UIDs and names."""
+    if not any(outcome(edge) is DependencyOutcome.WAITING for edge in edges):
+        return []
+    if not await tx.fetch(
+        "SELECT 1 FROM dependencies WHERE target_uid = :uid AND NOT is_satisfied LIMIT 1", uid=uid
+    ):
+        return []
+    rows = await tx.fetch(_BEHIND, uid=uid)
+    names = {row["target"]: row["name"] for row in rows}
+    circle = shortest_circle(uid, ((row["uid"], row["target"]) for row in rows))
+    return [(one, names[one]) for one in circle]
+
+
+async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVerdict) -> bool:
+    """Write what follows for one FluxJob, and return whether anything has changed.
+
+    If no dependency is left, the row's trigger (``fluxjob_with_block``) fills in the begin time. It
+    also fills in the reason of a blocked FluxJob.
+    """
+    blocked_by = BY_DEPENDENCY if verdict.reason else "begin-time" if row["is_early"] else None
+    state, held_by = FluxJobState(row["state"]), row["held_by"]
+    is_held_here = state is FluxJobState.HELD and held_by == BY_DEPENDENCY
+    if state is not FluxJobState.HELD and verdict.is_never:
+        state, held_by = FluxJobState.HELD, BY_DEPENDENCY
+    elif is_held_here and not verdict.is_never:
+        state, held_by = FluxJobState.PENDING, None
+    before = (row["state"], row["held_by"], row["blocked_by"])
+    is_same_reason = blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
+    if before == (str(state), held_by, blocked_by) and is_same_reason:
+        return False
+    await tx.execute(
+        """
+        UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
+            blocked_reason = CASE WHEN CAST(:blocked_by AS text) = 'begin-time'
+                                  THEN blocked_reason ELSE :reason END,
+            reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
+                          WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''
+                          ELSE reason END,
+            expected_start = NULL,
+            is_examined = is_examined AND CAST(:blocked_by AS text) IS NOT NULL
+        WHERE uid = :uid
+        """,
+        uid=row["uid"],
+        state=str(state),
+        held_by=held_by,
+        blocked_by=blocked_by,
+        reason=verdict.reason,
+    )
+    return True

@@ -1,0 +1,201 @@
+"""What the rows want of a workload object: that it is suspended, released, or deleted.
+
+The worker's ``release`` task reads it before it writes to the cluster. ``finish`` then records in
+the row what was done. The row decides last: if it wants something else by then, its release stays
+pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.store.destinations import DESTINATION, as_destination
+from fluxqueue.db.store.statuses import KEEP_WRITTEN, PATIENCE, WrittenStatus
+from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
+from fluxqueue.fluxjob.node import Destination
+from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.references import Reference, read_reference
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """A workload object and what it is to be. ``kind`` is its name in rows.
+
+    ``pin``: the one node of all its slots, which its pod template is to name, without the gate.
+    ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
+    ``is_pinned``: its template may name a node other than ``pin``, and lack the gate, since it was
+    released before. ``is_authors``: its author has suspended it. If the object is not suspended,
+    the author has resumed it meanwhile. The controller must see that before anything suspends the
+    object again. ``owner``: where it is, of a kind that is no entry of ``workload.kinds``.
+    """
+
+    uid: str
+    kind: str
+    namespace: str
+    name: str
+    is_suspended: bool = False
+    is_deleted: bool = False
+    pin: Destination | None = None
+    is_pinned: bool = False
+    is_authors: bool = False
+    members: tuple[tuple[str, str], ...] = ()
+    owner: Reference | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRelease:
+    """A row with a pending release. ``wanted`` is None where its object may stay as it is.
+
+    ``waited_s``: seconds since it was submitted; None where it has run before.
+    """
+
+    uid: str
+    release_at: datetime | None
+    wanted: DesiredState | None
+    waited_s: float | None = None
+
+
+_READ = f"""
+SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
+       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
+       f.pinned_to, f.owner,
+       CASE WHEN f.started_at IS NULL
+            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
+       CASE WHEN f.is_gathered AND f.cancel_by IS NOT NULL THEN (
+           SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
+           FROM pods p WHERE p.workload_uid = f.uid) END AS members,
+       -- Of a BatchJob that is not suspended nobody may change the template any more.
+       CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
+                 AND f.state IN ('Allocated', 'Running') THEN (
+           SELECT {DESTINATION} FROM (
+               SELECT min(s.node) AS node
+               FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+               WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
+               HAVING count(DISTINCT s.node) = 1) s
+           LEFT JOIN nodes n ON n.name = s.node) END AS pin
+FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
+"""  # noqa: S608 constant
+
+
+async def read_pending_releases(database: Database, uids: Collection[str]) -> list[PendingRelease]:
+    """Return the pending releases of ``uids``, while a controller compares rows and cluster."""
+    rows = await database.fetch(
+        f"{_READ} AND f.release_at IS NOT NULL AND {OBSERVED}",
+        uids=list(uids),
+    )
+    return [
+        PendingRelease(row["uid"], row["release_at"], _desired(row), row["waited_s"])
+        for row in rows
+    ]
+
+
+async def read_wanted(database: Database, uid: str) -> DesiredState | None:
+    """Return what the row wants of its object; None where it wants nothing (any more)."""
+    rows = await database.fetch(_READ, uids=[uid])
+    return _desired(rows[0]) if rows else None
+
+
+def _desired(row: Mapping[str, Any]) -> DesiredState | None:
+    if row["is_gone"]:
+        return None
+    wanted = _wanted(row)
+    return None if wanted is None else replace(wanted, owner=read_reference(row["owner"]))
+
+
+def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
+    name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
+    if row["cancel_by"] is not None:
+        members = tuple((uid, pod) for uid, pod in row["members"] or ())
+        return DesiredState(*name, is_deleted=True, members=members)
+    if not row["is_suspendable"] or row["is_deleting"]:
+        return None
+    is_pinned = row["pinned_to"] is not None
+    if row["state"] in {"Allocated", "Running"}:
+        if row["vacate_by"] == AUTHOR:
+            return None  # what its author has suspended is left alone until its author resumes it
+        if row["vacate_by"] is not None:
+            return DesiredState(*name, is_suspended=True, is_pinned=is_pinned)
+        pin = as_destination(row["pin"]) if row["pin"] else None
+        if pin is not None:
+            # Sent again it must change nothing: the BatchJob may run, and its template be fixed.
+            return DesiredState(
+                *name, pin=pin, is_pinned=is_pinned and row["pinned_to"] != pin.name
+            )
+        return DesiredState(*name, is_pinned=is_pinned and row["is_suspended"])
+    is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
+    is_waiting = FluxJobState(row["state"]).is_waiting
+    if not is_waiting or (is_authors and not is_pinned):
+        return None
+    return DesiredState(*name, is_suspended=True, is_pinned=is_pinned, is_authors=is_authors)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What was done for one row.
+
+    ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
+    ``generation``: the last in which the BatchJob is, or may have been, released. ``written``: its
+    status, where that was published. ``is_put_off``: it is published later, if the state lasts.
+    """
+
+    pending: PendingRelease
+    is_made: bool = False
+    generation: int | None = None
+    pinned_to: str | None = None
+    written: WrittenStatus | None = None
+    is_put_off: bool = False
+
+
+# Race: another transaction may have cleared the release meanwhile, perhaps after doing the
+# opposite. A further look then decides.
+_FINISH = f"""
+UPDATE fluxjobs f SET
+    release_at = CASE WHEN f.release_at = w.release_at THEN NULL
+                      ELSE coalesce(f.release_at, now()) END,
+    released_generation = CASE WHEN f.state IN ('Allocated', 'Running')
+                     THEN greatest(f.released_generation, w.generation)
+                     ELSE f.released_generation END,
+    reconcile_at = CASE WHEN f.vacate_by IS NULL THEN f.reconcile_at ELSE now() END,
+    pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
+    -- A status that is put off is pending, as after one written just now (a trigger's rule).
+    status_written_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now()
+                     ELSE f.status_written_at END,
+    status_due_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
+                      THEN fluxjob_status_due_at(now(), {PATIENCE})
+                      WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.status_due_at END,
+    last_error = NULL, {KEEP_WRITTEN}
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
+    uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
+    is_put_off bool, version bigint, told text, told_version bigint, flux_version text)
+WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+                ORDER BY uid FOR NO KEY UPDATE)
+  AND f.uid = w.uid
+"""  # noqa: S608 a constant
+
+
+async def finish(database: Database, done: Sequence[Released]) -> None:
+    """Write down what was done for each row. A row that wants something else stays pending."""
+    if done:
+        rows = [
+            {
+                **(one.written or WrittenStatus(one.pending.uid, 0)).as_row(),
+                "release_at": one.pending.release_at,
+                "is_made": one.is_made,
+                "generation": one.generation,
+                "pinned_to": one.pinned_to,
+                "is_put_off": one.is_put_off,
+            }
+            for one in done
+        ]
+        await database.execute(
+            _FINISH,
+            rows=orjson.dumps(rows).decode(),
+            uids=sorted(one.pending.uid for one in done),
+        )

@@ -1,0 +1,664 @@
+"""Writes what the controller saw: workloads with their pods, nodes, and unmanaged pods.
+
+Only the controller calls it. Each function takes whole present states, never events. Writing the
+same state twice therefore changes nothing, and the last writer is right. Rows are locked in the
+order of their UIDs here, in ``decisions`` and in ``reconciling``, so that these cannot deadlock.
+For this reason one call writes all workloads of a transaction.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import orjson
+from sqlalchemy.dialects import postgresql
+
+from fluxqueue.clock import to_rfc3339
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
+from fluxqueue.db.tables import LIVING, fluxjobs
+from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.faults import Fault, described
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.holders import LOST, UNSEEN
+from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
+from fluxqueue.fluxjob.node import ForeignPod, NodeFact
+from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.fluxjob.request import describe
+from fluxqueue.fluxjob.states import FluxJobState
+
+_OBSERVED = (
+    *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
+    *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
+    *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
+    *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
+    *("said", "faults"),
+    *(
+        "is_examined",
+        "author_hold",
+        "vacate_by",
+        "released_generation",
+        "held_by",
+        "state",
+        "reason",
+    ),
+)
+"""Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
+_KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
+"""Columns that an observation writes too, but not over a value that stands there for a reason."""
+_FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name", "is_gathered")
+"""Columns that only the first observation writes."""
+_EFFECTS = {"must_reconcile": "reconcile_at", "must_release": "release_at"}
+
+
+def _records(columns: Sequence[str]) -> str:
+    """Return the FROM item that reads ``:rows``: one JSON object a row, an absent key is null."""
+    types = {name: fluxjobs.c[name].type.compile(dialect=_POSTGRES) for name in columns}
+    types |= dict.fromkeys((*_EFFECTS, "leaves_quarantine"), "boolean") | {"position": "integer"}
+    columns_of_record = ", ".join(f"{name} {kind}" for name, kind in types.items())
+    return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS r ({columns_of_record})"
+
+
+_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
+
+
+def _insert(*more: str) -> str:
+    """Build the statement that inserts rows. ``more``: columns beside those of an observation."""
+    columns = (*more, *_FIRST, *_OBSERVED, *_KEPT)
+    effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
+    return f"""
+INSERT INTO fluxjobs ({", ".join((*columns, *_EFFECTS.values()))}) OVERRIDING SYSTEM VALUE
+SELECT {", ".join(columns)}, {effects} FROM {_records(columns)} ORDER BY position
+"""  # noqa: S608 constants
+
+
+# Two statements instead of an upsert: an upsert would draw a jobid for every row that it only
+# updates.
+_INSERT = _insert()
+_INSERT_AS = _insert("jobid")
+"""Inserts rows that had a number before.
+
+They are the rows of a database that was lost (``db.store.rebuild``).
+"""
+
+_UPDATE = f"""
+UPDATE fluxjobs f SET
+    {", ".join(f"{name} = r.{name}" for name in _OBSERVED)},
+    flux_uid = coalesce(r.flux_uid, f.flux_uid),
+    flux_version = coalesce(r.flux_version, f.flux_version),
+    -- Only a changed request is sent. It may change only while nothing has been given for it.
+    request = coalesce(r.request, f.request),
+    asked = r.asked,
+    -- What a user set by hand wins over what the author wrote.
+    begin_at = coalesce(f.set_begin_at, r.begin_at),
+    queue = coalesce(f.set_queue, r.queue),
+    quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
+    reconcile_at = CASE WHEN r.must_reconcile THEN now() ELSE f.reconcile_at END,
+    release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
+FROM {_records(("uid", *_OBSERVED, *_KEPT, "asked"))} WHERE f.uid = r.uid
+"""  # noqa: S608 constants
+
+# A gate never comes back. A writer that saw the pod before its gate went must not restore it.
+_PODS = """
+INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
+                       completion_index, slot_kind, uses, used_first)
+SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index,
+       slot_kind, nullif(uses, '{}'), nullif(uses, '{}')
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
+    is_terminating bool, node text, completion_index int, slot_kind text, uses jsonb)
+ON CONFLICT (uid) DO UPDATE SET
+    phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
+    is_terminating = excluded.is_terminating, uses = coalesce(excluded.uses, p.uses),
+    used_first = coalesce(p.used_first, excluded.uses)
+WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses) IS DISTINCT FROM
+      (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
+       coalesce(excluded.uses, p.uses))
+"""
+
+# A slot keeps its granted size, and grows when its pod is resized in place. It does not shrink with
+# its pod: the pod, or the one that replaces it, may want the resources again.
+_RESIZE = """
+WITH resized AS (
+    SELECT s.allocation_id, s.number, coalesce(s.granted, s.resources) AS granted,
+           (SELECT coalesce(jsonb_object_agg(g.key, CASE WHEN p.uses ? g.key THEN
+                least(1::bigint << 52, g.value::numeric + greatest(0, (p.uses ->> g.key)::bigint
+                    - coalesce((p.used_first ->> g.key)::bigint, 0)))
+                ELSE g.value::numeric END), '{}')
+            FROM jsonb_each_text(coalesce(s.granted, s.resources)) g) AS resources
+    FROM pods p JOIN allocation_slots s ON s.pod_uid = p.uid AND s.state = 'held'
+    WHERE p.uid = ANY(CAST(:pods AS text[])) AND (s.granted IS NOT NULL OR p.uses <> p.used_first)
+)
+UPDATE allocation_slots s SET resources = r.resources, granted = r.granted
+FROM resized r WHERE s.allocation_id = r.allocation_id AND s.number = r.number
+  AND s.resources <> r.resources
+RETURNING s.allocation_id
+"""
+
+COUNT_UNMANAGED = """
+WITH its AS (
+    SELECT p.uid, CASE
+        WHEN p.node IS NULL OR p.uses IS NULL THEN NULL
+        WHEN s.pod_uid IS NOT NULL THEN (
+            SELECT jsonb_object_agg(u.key, u.value::bigint
+                                    - coalesce((s.resources ->> u.key)::bigint, 0))
+            FROM jsonb_each_text(p.uses) u
+            WHERE u.value::bigint > coalesce((s.resources ->> u.key)::bigint, 0))
+        -- It is about to be given one of these.
+        WHEN EXISTS (SELECT FROM allocations a JOIN allocation_slots o ON o.allocation_id = a.id
+                     WHERE a.uid = p.workload_uid AND a.is_live AND o.state = 'free'
+                       AND o.node = p.node) THEN NULL
+        ELSE p.uses END AS unmanaged
+    FROM pods p LEFT JOIN allocation_slots s
+         ON s.pod_uid = p.uid AND s.state = 'held' AND s.node = p.node
+    WHERE p.workload_uid = ANY(CAST(:uids AS text[]))
+)
+UPDATE pods p SET unmanaged = its.unmanaged FROM its
+WHERE p.uid = its.uid AND p.unmanaged IS DISTINCT FROM its.unmanaged
+RETURNING p.uid, p.workload_uid, p.namespace, p.name, p.node, p.unmanaged
+"""
+"""Counts what these workloads' pods use beyond their slots.
+
+They count with their own requests, whatever slot they were given. Without a slot, all of it counts
+as unmanaged.
+"""
+
+_GONE = """
+UPDATE fluxjobs f SET is_gone = true, is_deleting = true, wanted = 0,
+    result = coalesce(f.result, g.result),
+    reason = CASE WHEN f.state IN ('Allocated', 'Running') AND NOT g.is_seen
+                       AND f.cancel_by IS NULL AND coalesce(f.result, g.result) IS NULL
+                  THEN CAST(:unseen AS text) ELSE f.reason END,
+    reconcile_at = CASE WHEN f.ended_at IS NULL THEN now() ELSE f.reconcile_at END
+FROM unnest(CAST(:uids AS text[]), CAST(:results AS text[]), CAST(:seen AS bool[]))
+     AS g (uid, result, is_seen)
+WHERE f.uid = g.uid
+"""
+
+
+# Locks are taken in the order of the UIDs, as everywhere. Another order could deadlock.
+_LOCK = """
+SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by,
+       f.released_generation,
+       f.result, f.pinned_to, f.size, f.duration_s, f.is_examined,
+       f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
+       coalesce(f.request = r.request, false) AS is_same_request,
+       coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
+                AND f.depends_on = r.depends_on, false)
+           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at) AS is_same_turn,
+       (SELECT fluxqueue_room_is_awaited()) AS is_awaited
+FROM fluxjobs f LEFT JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, request jsonb, asked_priority int, queue text, depends_on jsonb, begin_at timestamptz
+) USING (uid)
+WHERE f.uid = ANY(CAST(:uids AS text[])) ORDER BY f.uid FOR UPDATE OF f
+"""
+
+
+async def save_workloads(
+    tx: Transaction,
+    seen: Sequence[WorkloadSeen],
+    gone: Mapping[str, WorkloadGone] | None = None,
+    *,
+    before: Mapping[str, WorkloadSeen] | None = None,
+    jobids: Mapping[str, int] | None = None,
+) -> bool:
+    """Write workloads and their pods. The rows request what follows from them.
+
+    Returns whether any FluxJob waits for capacity, as far as these workloads are known already.
+
+    Parameters
+    ----------
+    seen : workloads that exist.
+    gone : by UID, those that no longer exist.
+    before : what the caller wrote last of some of them. Of their pods, only differences are
+        written.
+    jobids : numbers that new rows get instead of the next ones, by UID.
+    """
+    gone, jobids = gone or {}, jobids or {}
+    asked = [_asked(one) for one in seen]
+    locked = await tx.fetch(
+        _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
+    )
+    old = {row["uid"]: row for row in locked}
+    # A row that no longer exists is written whole: a difference alone would lose its other pods.
+    before = {uid: before[uid] for uid in old if uid in before} if before else {}
+    await _write(tx, _UPDATE, [_next(one, old, before) for one in seen if one.uid in old])
+    new = [_to_row(one, on_first_seen(one)) for one in seen if one.uid not in old]
+    numbered = [row | {"jobid": jobids[row["uid"]]} for row in new if row["uid"] in jobids]
+    await _write(tx, _INSERT_AS, numbered)
+    await _write(tx, _INSERT, [row for row in new if row["uid"] not in jobids])
+    left = sorted(old.keys() & gone.keys())
+    if left:
+        await tx.execute(
+            _GONE,
+            uids=left,
+            results=[gone[uid].result for uid in left],
+            seen=[gone[uid].is_seen for uid in left],
+            unseen=UNSEEN,
+        )
+    pods: list[tuple[str, str, Sequence[PodFact]]]
+    pods = [(one.uid, one.namespace, one.pods) for one in seen]
+    pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
+    await _save_pods(tx, pods, before)
+    await _tell_faults(tx, seen, {row["uid"]: row["faults"] for row in locked})
+    await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
+    return any(row["is_awaited"] for row in locked)
+
+
+async def _tell_faults(
+    tx: Transaction, seen: Sequence[WorkloadSeen], before: Mapping[str, Sequence[Any]]
+) -> None:
+    """Emit Events on what cannot be used, when it is new."""
+    notices = []
+    for one in seen:
+        faults = [fault.to_json() for fault in one.faults]
+        if faults and faults != before.get(one.uid):
+            notices.append(_notice(one.uid, faults))
+    await leave_notices(tx, notices)
+
+
+def _notice(uid: str, faults: Sequence[Mapping[str, Any]]) -> Notice:
+    word, message = described(faults)
+    digest = hashlib.sha256(message.encode()).hexdigest()[:16]
+    return Notice(uid, word, message, key=f"{word}/{digest}", is_warning=True)
+
+
+async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
+    """Note on its row that a workload cannot be read or written.
+
+    The next good observation removes the note. Returns whether the workload has a row.
+    """
+    row = await tx.fetch_one(
+        "SELECT faults FROM fluxjobs WHERE uid = :uid FOR UPDATE",
+        uid=uid,
+    )
+    if row is None:
+        return False
+    faults = [fault.to_json()]
+    if row["faults"] != faults:
+        await tx.execute(
+            "UPDATE fluxjobs SET faults = CAST(:faults AS jsonb) WHERE uid = :uid",
+            uid=uid,
+            faults=orjson.dumps(faults).decode(),
+        )
+        await leave_notices(tx, [_notice(uid, faults)])
+    return True
+
+
+async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
+    """Record the slots that their nodes would not honour, for settling to give back."""
+    if pod_uids:
+        await tx.execute(
+            "UPDATE allocation_slots SET refused_at = now()"
+            " WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL",
+            pods=list(pod_uids),
+        )
+
+
+async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Run a statement on rows, in their order. Values of None are left out: they read as null."""
+    if rows:
+        said = [
+            {name: value for name, value in row.items() if value is not None} | {"position": number}
+            for number, row in enumerate(rows)
+        ]
+        await tx.execute(statement, rows=orjson.dumps(said).decode())
+
+
+def _next(
+    one: WorkloadSeen,
+    stored: Mapping[str, Mapping[str, Any]],
+    before: Mapping[str, WorkloadSeen],
+) -> dict[str, Any]:
+    """Return what an existing row becomes."""
+    old, last = stored[one.uid], before.get(one.uid)
+    row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
+    change = on_seen(row, one, needs_look=needs_look(last, one), is_reshaped=is_reshaped(last, one))
+    values = _to_row(one, change)
+    if row.is_same_request:
+        del values["request"]
+    if old["is_allocated"]:
+        # The slots were decided for the stored request. The newer request is stored beside it.
+        request = values.pop("request", None)
+        asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
+        values |= {"size": old["size"], "duration_s": old["duration_s"]}
+        values["asked"] = asked if request is not None else None
+    return values
+
+
+_STORED = tuple(one.name for one in fields(StoredRow))
+
+
+def _asked(one: WorkloadSeen) -> dict[str, Any]:
+    """Return what determines the order of the queue, for comparison with the row."""
+    return {
+        "uid": one.uid,
+        "request": one.request,
+        "asked_priority": one.priority,
+        "queue": one.queue,
+        "depends_on": one.depends_on,
+        "begin_at": to_rfc3339(one.begin_at_s) if one.begin_at_s is not None else None,
+    }
+
+
+def _to_row(one: WorkloadSeen, change: RowChange) -> dict[str, Any]:
+    """Return the columns of a row by name, and the effects that it asks for."""
+    return (
+        {name: getattr(one, name) for name in _SEEN_AS_IS}
+        | _asked(one)
+        | {"idle_in": one.generation if one.is_idle else None}
+        | {name: getattr(change, name) for name in _DECIDED}
+    )
+
+
+_DECIDED = tuple(one.name for one in fields(RowChange))
+_SEEN_AS_IS = tuple(
+    one.name for one in fields(WorkloadSeen) if one.name in {*_FIRST, *_OBSERVED, *_KEPT}
+)
+
+
+def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
+    """Return whether settling may have work for slots and pods of an allocated workload.
+
+    An ungated or bound pod changes nothing, nor does a further running pod.
+    """
+    if before is None or any(getattr(before, name) != getattr(seen, name) for name in _LOOKED_AT):
+        return True
+    old, new = ({pod.uid: _looked_at(pod) for pod in one.pods} for one in (before, seen))
+    if any(old.get(uid) != fact for uid, fact in new.items()) or old.keys() != new.keys():
+        return True
+    return _runs(seen) and not _runs(before)
+
+
+def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
+    """Return whether the pods of a workload ask for something else, whatever their number.
+
+    Only what this process has seen itself is compared. Another version, or other settings, may read
+    the same object differently.
+    """
+    if before is None or not seen.is_suspendable or before.request is seen.request:
+        return False
+    if before.generation == seen.generation:
+        return False  # an annotation, or a setting of ours: its pods are as they were
+    old, new = (_without_counts(one.request["resources"]) for one in (before, seen))
+    return bool(old != new)
+
+
+def _without_counts(part: Any) -> Any:
+    """Return the tree of a request's resources without the numbers of its slots."""
+    if isinstance(part, Mapping):
+        is_slot = part.get("type") == "slot"
+        return {
+            key: _without_counts(one)
+            for key, one in part.items()
+            if key != "exclusive" and not (is_slot and key == "count")
+        }
+    return [_without_counts(one) for one in part] if isinstance(part, list) else part
+
+
+_LOOKED_AT = (
+    "wanted",
+    "wanted_of",
+    "result",
+    "is_deleting",
+    "is_suspended",
+    "is_idle",
+    "ended_indexes",
+    "pinned_to",
+)
+
+
+def _looked_at(pod: PodFact) -> tuple[object, ...]:
+    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index
+
+
+def _runs(seen: WorkloadSeen) -> bool:
+    return any(pod.phase == "Running" for pod in seen.pods)
+
+
+async def _save_pods(
+    tx: Transaction,
+    seen: Sequence[tuple[str, str, Sequence[PodFact]]],
+    before: Mapping[str, WorkloadSeen],
+) -> None:
+    """Make the pod rows of the given workloads (UID, namespace, pods) what they are now."""
+    rows: list[dict[str, Any]] = []
+    left: list[str] = []
+    whole: list[str] = []
+    gone: list[Mapping[str, Any]] = []
+    for uid, namespace, pods in seen:
+        known = before.get(uid)
+        live = {pod.uid: pod for pod in pods if not pod.is_terminal}
+        old = {pod.uid: pod for pod in known.pods if not pod.is_terminal} if known else {}
+        rows += [_pod_row(uid, namespace, pod) for pod in live.values() if old.get(pod.uid) != pod]
+        if known is None:
+            whole.append(uid)
+        else:
+            left += old.keys() - live.keys()
+    if whole:
+        deleted = await tx.fetch(
+            "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"  # noqa: S608
+            " AND NOT uid = ANY(CAST(:pods AS text[]))"
+            f" RETURNING {_GAVE_BACK}",
+            workloads=whole,
+            pods=[row["uid"] for row in rows],
+        )
+        gone += deleted
+    if left:
+        gone += await tx.fetch(
+            "DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))"  # noqa: S608 constant
+            f" RETURNING {_GAVE_BACK}",
+            pods=left,
+        )
+    await tell_matcher(tx, "foreign", [row["node"] for row in gone if row["node"] is not None])
+    if rows:
+        await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
+    if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
+        resized = await tx.fetch(_RESIZE, pods=running)
+        ids = {str(row["allocation_id"]) for row in resized}
+        await tell_matcher(tx, "allocation", sorted(ids))
+    await count_unmanaged(tx, {row["workload_uid"] for row in rows if row["node"]})
+
+
+_GAVE_BACK = "CASE WHEN unmanaged IS NOT NULL THEN node END AS node"
+
+
+async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:
+    """Count what the pods of these workloads use beyond their slots.
+
+    Notify the matcher, and leave a notice for the user on the FluxJob.
+    """
+    if not uids:
+        return
+    changed = await tx.fetch(COUNT_UNMANAGED, uids=sorted(uids))
+    await tell_matcher(tx, "foreign", [row["node"] for row in changed])
+    notices = [
+        Notice(
+            uid=row["workload_uid"],
+            event=UNMANAGED_USE,
+            message=f"pod {row['namespace']}/{row['name']} takes {describe(row['unmanaged'])} of"
+            f" {row['node']} that no slot of this job covers; it counts as unmanaged",
+            key=f"{UNMANAGED_USE}/{row['uid']}",
+        )
+        for row in changed
+        if row["unmanaged"]
+    ]
+    await leave_notices(tx, notices)
+
+
+def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
+    return {
+        "uid": pod.uid,
+        "workload_uid": workload_uid,
+        "namespace": namespace,
+        "name": pod.name,
+        "phase": pod.phase,
+        "is_gated": pod.is_gated,
+        "is_terminating": pod.is_terminating,
+        "node": pod.node,
+        "completion_index": pod.index,
+        "slot_kind": pod.kind,
+        "uses": dict(pod.uses),
+    }
+
+
+async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
+    """Write nodes as they are, delete those that are gone, and notify the matcher of real changes.
+
+    Rows that already hold the same values are not locked.
+    """
+    changed = await tx.fetch(
+        """
+        INSERT INTO nodes AS n (name, fact)
+        SELECT r ->> 'name', r FROM jsonb_array_elements(CAST(:rows AS jsonb)) r
+        LEFT JOIN nodes old ON old.name = r ->> 'name' WHERE old.fact IS DISTINCT FROM r
+        ORDER BY 1
+        ON CONFLICT (name) DO UPDATE SET fact = excluded.fact, seen_at = now()
+        RETURNING name
+        """,
+        rows=orjson.dumps([fact.to_json() for fact in present]).decode(),
+    )
+    removed = await tx.fetch(
+        "DELETE FROM nodes WHERE name = ANY(CAST(:gone AS text[])) RETURNING name", gone=list(gone)
+    )
+    names = [row["name"] for row in (*changed, *removed)]
+    await tell_matcher(tx, "node", names)
+    await _reconcile_lost(tx, names)
+
+
+async def _reconcile_lost(tx: Transaction, names: Sequence[str]) -> None:
+    """Have workloads settled that lose nodes.
+
+    They need slots on nodes that no longer take pods, or have pods on nodes that are down or gone.
+    """
+    if not names:
+        return
+    rows = await tx.fetch(
+        """
+        SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
+        LEFT JOIN nodes n ON n.name = s.node
+        LEFT JOIN fluxjobs f ON f.uid = a.uid
+        WHERE a.is_live AND s.node = ANY(CAST(:names AS text[])) AND s.state <> 'returned'
+          AND (NOT coalesce((n.fact ->> 'up')::boolean, false)
+               OR starts_with(f.reason, CAST(:lost AS text))
+               OR (NOT (n.fact ->> 'schedulable')::boolean
+                   AND (s.state = 'free' OR EXISTS (
+                        SELECT FROM pods p WHERE p.uid = s.pod_uid
+                        AND (p.node IS NULL OR p.is_terminating)))))
+        """,
+        names=list(names),
+        lost=LOST,
+    )
+    await tx.defer(TaskName.RECONCILE, [row["uid"] for row in rows])
+
+
+async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
+    """Write unmanaged pods that use a node, and delete those that no longer do.
+
+    Rows that already hold the same values are not locked.
+    """
+    changed = await tx.fetch(
+        """
+        INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources, is_permanent)
+        SELECT r.* FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+            uid text, namespace text, name text, node text, resources jsonb, is_permanent bool)
+        LEFT JOIN foreign_usage old ON old.pod_uid = r.uid
+        WHERE (old.node, old.resources) IS DISTINCT FROM (r.node, r.resources)
+        ORDER BY r.uid
+        ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
+        RETURNING node, is_permanent
+        """,
+        rows=orjson.dumps(present).decode(),
+    )
+    removed = await tx.fetch(
+        "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[]))"
+        " RETURNING node, is_permanent",
+        gone=list(gone),
+    )
+    rows = [*changed, *removed]
+    # Permanent use decides what can ever run on the node.
+    await tell_matcher(tx, "node", [row["node"] for row in rows if row["is_permanent"]])
+    await tell_matcher(tx, "foreign", [row["node"] for row in rows if not row["is_permanent"]])
+
+
+async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
+    """Record what the matcher must read again. The rows wake it."""
+    if keys:
+        await tx.execute(
+            "INSERT INTO graph_changes (kind, key)"
+            " SELECT DISTINCT CAST(:kind AS text), unnest(CAST(:keys AS text[]))",
+            kind=kind,
+            keys=list(keys),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class KnownGroup:
+    """A workload without an object of its own, and the UIDs of its pods.
+
+    ``size``: the number of its pods, once it was complete.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    fluxjob: str
+    user: str
+    created: str
+    pods: frozenset[str] = frozenset()
+    size: int | None = None
+    flux_uid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the rows know of the cluster, for a controller that starts.
+
+    ``groups``: oldest first. ``suspended``: API groups and kinds that are held by suspension.
+    ``namespaces``: the namespace of each workload of ``flux_uids``.
+    """
+
+    flux_uids: Mapping[str, str | None]
+    foreign: frozenset[str]
+    nodes: frozenset[str]
+    groups: Sequence[KnownGroup] = ()
+    suspended: frozenset[tuple[str, str]] = frozenset()
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+
+
+async def read_known(tx: Transaction) -> Known:
+    """Read what the rows know, to find what vanished while no controller watched.
+
+    ``flux_uids`` maps each workload to the UID of its FluxJob, unless both the workload and its
+    pods were seen gone. (A workload may go before its pods do, and the observer between the two.)
+    """
+    workloads = await tx.fetch(
+        f"SELECT uid, flux_uid, namespace FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
+    )
+    groups = await tx.fetch(
+        "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
+        " user_name AS user,"
+        " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
+        " CASE WHEN missing = 0 THEN size END AS size,"
+        " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
+        "  WHERE p.workload_uid = f.uid) AS pods"
+        f" FROM fluxjobs f WHERE is_gathered AND (NOT is_gone OR {LIVING}) ORDER BY jobid"
+    )
+    foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
+    nodes = await tx.fetch("SELECT name FROM nodes")
+    suspended = await tx.fetch(
+        "SELECT DISTINCT split_part(owner ->> 'api_version', '/', 1) AS api_group,"  # noqa: S608 constant
+        " owner ->> 'kind' AS kind FROM fluxjobs"
+        f" WHERE owner ->> 'suspend' <> '' AND (NOT is_gone OR {LIVING})"
+    )
+    return Known(
+        flux_uids={row["uid"]: row["flux_uid"] for row in workloads},
+        foreign=frozenset(row["pod_uid"] for row in foreign),
+        nodes=frozenset(row["name"] for row in nodes),
+        groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
+        suspended=frozenset((row["api_group"], row["kind"]) for row in suspended),
+        namespaces={row["uid"]: row["namespace"] for row in workloads},
+    )

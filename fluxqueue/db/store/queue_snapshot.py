@@ -1,0 +1,429 @@
+"""The queue as a cycle sees it: new FluxJobs, the head of each queue, and held FluxJobs.
+
+``worker.schedule`` calls it within the cycle's transaction. ``lock_queue`` locks all FluxJobs that
+the cycle may change. The other functions read and write only those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.errors import InvalidInput, TooComplex
+from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, SET_ASIDE
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import PendingJob
+
+REQUESTS_KEPT = 4096
+"""Different requests remembered in their parsed form."""
+
+REASON_MAX = 500
+"""Characters of an error that a reason shows."""
+
+QueueUser = tuple[str, str]
+"""A user of a queue: queue name, user name."""
+
+PENDING = "uid, jobid, priority, queue, user_name, request::text AS request"
+_WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
+_UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
+_IN_QUEUES = (
+    "queue = ANY(CAST(:queues AS text[]))"
+    " AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Applicant:
+    """A FluxJob that its queue admits or not. ``is_new``: it has not been admitted yet."""
+
+    job: PendingJob
+    namespace: str
+    state: str
+    reason: str
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QueueHead:
+    """How far a cycle looks.
+
+    ``depth`` counts in each queue that has none of its own. ``full``: users that cannot start any
+    FluxJob while their others run. They must not fill the head of their queue. In ``crowded``
+    queues the first few of each user are looked at as well, however many of one user come before
+    them.
+    """
+
+    depth: int
+    examined_max: int
+    have_nodes_changed: bool
+    changed_queues: Collection[str] = ()
+    full: Set[QueueUser] = frozenset()
+    crowded: Collection[str] = ()
+
+
+OF_EACH, OF_ALL = 20, 1_000
+"""In a crowded queue: how many of each user are looked at beside its head, and how many in all."""
+
+
+@lru_cache(maxsize=REQUESTS_KEPT)
+def _request(text: str, default_duration_s: int | None) -> Jobspec:
+    """Read a request. A long queue holds few different ones, and every cycle reads them."""
+    jobspec = read_stored(orjson.loads(text))
+    # Equal requests of two queues are one cached request. The queue determines the duration.
+    return replace(
+        jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
+    )
+
+
+@dataclass(slots=True)
+class Unreadable:
+    """Rows with an unreadable request, by UID, and the error. Collected while rows are read."""
+
+    errors: dict[str, Exception] = field(default_factory=dict)
+
+    def read(
+        self, rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
+    ) -> Iterator[tuple[Mapping[str, Any], PendingJob]]:
+        """Return the readable ones with their rows."""
+        for row in rows:
+            try:
+                job = pending_job(row, rules)
+            except Exception as error:  # noqa: BLE001  one row must not hold up the others
+                self.errors[row["uid"]] = error
+            else:
+                yield row, job
+
+
+def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
+    """Read a row with the columns of ``PENDING``, with the values that its queue sets."""
+    queue = rules.get(row["queue"])
+    return PendingJob(
+        row["uid"],
+        row["jobid"],
+        row["priority"],
+        _request(row["request"], None if queue is None else queue.default_duration_s),
+        row["queue"],
+        row["user_name"],
+    )
+
+
+def _head(columns: str, view: QueueHead) -> str:
+    """Select the head of each queue: an index scan that stops at its depth in any queue."""
+    not_full = (
+        " AND NOT (f.queue, f.user_name) IN (SELECT * FROM"
+        " unnest(CAST(:full_queues AS text[]), CAST(:full_users AS text[])))"
+        if view.full
+        else ""
+    )
+    others = _first_of_each(columns) if view.crowded else ""
+    return (
+        f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
+        f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
+        f" AND NOT is_deleting AND result IS NULL{not_full}"
+        " ORDER BY priority DESC, jobid LIMIT coalesce(q.queue_depth, :depth)) h"
+        f"{others}"
+    )
+
+
+def _first_of_each(columns: str) -> str:
+    """Select the first few of each user in crowded queues: a scan of these whole queues."""
+    return (
+        " UNION ALL"  # noqa: S608 constants
+        f" SELECT {columns} FROM (SELECT uid FROM (SELECT uid, row_number() OVER ("
+        " PARTITION BY queue, user_name ORDER BY priority DESC, jobid) AS place FROM fluxjobs"
+        f" WHERE queue = ANY(CAST(:crowded AS text[])) AND {_WAITS}"
+        " AND NOT is_deleting AND result IS NULL) ranked"
+        " WHERE place <= :of_each ORDER BY place LIMIT :of_all) few"
+        f" JOIN LATERAL (SELECT {PENDING} FROM fluxjobs f WHERE f.uid = few.uid) h ON true"
+    )
+
+
+def _head_values(view: QueueHead) -> dict[str, Any]:
+    values: dict[str, Any] = {"depth": view.depth}
+    if view.full:
+        pairs = sorted(view.full)
+        values["full_queues"] = [queue for queue, _ in pairs]
+        values["full_users"] = [user for _, user in pairs]
+    if view.crowded:
+        values |= {"crowded": sorted(view.crowded), "of_each": OF_EACH, "of_all": OF_ALL}
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """What a cycle has locked. A kind that is not among it need not be read."""
+
+    has_new: bool = True
+    has_lacking: bool = True
+    has_plan: bool = True
+    has_waiting: bool = True
+    uids: set[str] = field(default_factory=set)
+
+
+async def lock_queue(tx: Transaction, view: QueueHead) -> Locked:
+    """Lock every FluxJob that the cycle may change, in the order of their UIDs.
+
+    All locks are taken at once and before the first change. Observations and settling lock in the
+    same order. The second transaction therefore waits for the first, and no circle of waits can
+    arise.
+    """
+    changed = (
+        f" UNION ALL SELECT uid FROM fluxjobs WHERE {_IN_QUEUES}"  # noqa: S608 constants
+        if view.changed_queues
+        else ""
+    )
+    values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
+    rows = await tx.fetch(
+        f"""
+        SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
+        FROM fluxjobs WHERE uid IN (
+            (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
+            UNION ALL
+            ({_head("h.uid", view)})
+            UNION ALL
+            SELECT uid FROM reservations
+            UNION ALL
+            SELECT uid FROM fluxjobs WHERE lacking > 0
+            UNION ALL
+            SELECT uid FROM fluxjobs
+            WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable'{changed})
+        ORDER BY uid FOR UPDATE
+        """,  # noqa: S608 constants
+        examined_max=view.examined_max,
+        have_nodes_changed=view.have_nodes_changed,
+        **_head_values(view),
+        **values,
+    )
+    # This cycle may look anew at what could not run, or was held by its queue.
+    is_new_possible = view.have_nodes_changed or bool(view.changed_queues)
+    return Locked(
+        has_new=is_new_possible or any(row["is_new"] for row in rows),
+        has_waiting=is_new_possible or bool(rows),
+        has_lacking=any(row["lacks"] for row in rows),
+        has_plan=any(row["is_planned"] for row in rows),
+        uids={row["uid"] for row in rows},
+    )
+
+
+async def keep_locked(
+    tx: Transaction, rows: list[dict[str, Any]], locked: Locked
+) -> list[dict[str, Any]]:
+    """Return the rows that this transaction has locked, or can lock without waiting.
+
+    A row may become due between ``lock_queue`` and the next read. Waiting for it would break the
+    order of UIDs and cause a deadlock. Its own transaction wakes the next cycle.
+    """
+    more = [row["uid"] for row in rows if row["uid"] not in locked.uids]
+    if more:
+        found = await tx.fetch(
+            "SELECT uid FROM fluxjobs WHERE uid = ANY(:uids) ORDER BY uid FOR UPDATE SKIP LOCKED",
+            uids=more,
+        )
+        locked.uids.update(row["uid"] for row in found)
+    return [row for row in rows if row["uid"] in locked.uids]
+
+
+async def queue_head(
+    tx: Transaction,
+    view: QueueHead,
+    rules: Mapping[str, QueueRules],
+    unreadable: Unreadable,
+    locked: Locked | None = None,
+) -> list[PendingJob]:
+    """Return the first FluxJobs of each queue in one order: priority, then submission."""
+    if locked is not None and not locked.has_waiting:
+        return []
+    rows = await tx.fetch(
+        f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, jobid",  # noqa: S608
+        **_head_values(view),
+    )
+    if locked is not None:
+        rows = await keep_locked(tx, rows, locked)
+    jobs = (job for _, job in unreadable.read(rows, rules))
+    return list({job.uid: job for job in jobs}.values())  # a user's first may be in the head, too
+
+
+def _applicants(
+    rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules], unreadable: Unreadable
+) -> list[Applicant]:
+    return [
+        Applicant(
+            job=job,
+            namespace=row["namespace"],
+            state=row["state"],
+            reason=row["reason"],
+            is_new=row["accepted_by"] != row["queue"],
+        )
+        for row, job in unreadable.read(rows, rules)
+    ]
+
+
+async def unexamined(
+    tx: Transaction,
+    rules: Mapping[str, QueueRules],
+    unreadable: Unreadable,
+    locked: Locked,
+    *,
+    limit: int,
+) -> list[Applicant]:
+    """Return FluxJobs not examined since they came, changed or were moved, oldest first."""
+    rows = await tx.fetch(
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
+        limit=limit,
+    )
+    return _applicants(await keep_locked(tx, rows, locked), rules, unreadable)
+
+
+async def in_queues(
+    tx: Transaction,
+    rules: Mapping[str, QueueRules],
+    queues: Collection[str],
+    unreadable: Unreadable,
+) -> list[Applicant]:
+    """Return what waits in ``queues``, or is held by them: the rules have changed since."""
+    rows = await tx.fetch(
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f" WHERE {_IN_QUEUES} AND is_examined"
+        " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
+        queues=sorted(queues),
+    )
+    return _applicants(rows, rules, unreadable)
+
+
+async def appraise(tx: Transaction, queues: Collection[str]) -> int:
+    """Have the priorities of FluxJobs that wait in ``queues`` recomputed, where they change.
+
+    Returns the number of FluxJobs that were touched.
+    """
+    return await tx.execute(
+        f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
+        " AND priority_parts <>"
+        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)",
+        queues=sorted(queues),
+    )
+
+
+async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
+    """Hold what its queue does not admit, with the reason."""
+    rows = sorted(
+        ({"uid": one.job.uid, "reason": reason} for one, reason in refused), key=lambda r: r["uid"]
+    )
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = 'Held', held_by = 'queue', reason = r.reason,
+                                  expected_start = NULL, is_examined = true
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)
+            WHERE f.uid = r.uid AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')
+            """,
+            rows=orjson.dumps(rows).decode(),
+        )
+
+
+async def quarantine(tx: Transaction, failed: Mapping[str, Exception], software: str) -> None:
+    """Hold what could not be read or decided, with the reason.
+
+    It is tried again when its request changes, when it is released, and by other ``software``.
+    """
+    rows = [
+        {
+            "uid": uid,
+            "held_by": BY_COMPLEXITY if isinstance(error, TooComplex) else BY_QUARANTINE,
+            "reason": _why_aside(error),
+        }
+        for uid, error in sorted(failed.items())
+    ]
+    if rows:
+        await tx.execute(
+            """
+            UPDATE fluxjobs f SET state = 'Held', held_by = r.held_by, reason = r.reason,
+                                  expected_start = NULL, is_examined = true,
+                                  quarantined_by = :software
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, held_by text, reason text)
+            WHERE f.uid = r.uid
+              AND (state IN ('Pending', 'Reserved', 'Unsatisfiable') OR f.held_by = 'queue')
+            """,
+            rows=orjson.dumps(rows).decode(),
+            software=software,
+        )
+
+
+def _why_aside(error: Exception) -> str:
+    if isinstance(error, InvalidInput):
+        return f"is set aside: {error}"[:REASON_MAX]
+    said = f"{type(error).__name__}: {error}".replace("\0", "")[:REASON_MAX]
+    return f"is set aside, since it cannot be decided ({said}); an administrator can release it"
+
+
+async def try_quarantined_again(tx: Transaction, software: str) -> None:
+    """Have what other software has set aside examined like new FluxJobs."""
+    # Locks are taken in the order of the UIDs, as in ``lock_queue``.
+    await tx.execute(
+        """
+        UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false,
+                            quarantined_by = NULL
+        WHERE uid IN (SELECT uid FROM fluxjobs
+                      WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))
+                        AND quarantined_by IS DISTINCT FROM :software ORDER BY uid FOR UPDATE)
+        """,
+        holders=sorted(SET_ASIDE),
+        software=software,
+    )
+
+
+async def let_go(tx: Transaction, uids: Collection[str]) -> None:
+    """Admit what its queue held. It is examined like a new one."""
+    if uids:
+        await tx.execute(
+            "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '',"
+            " is_examined = false"
+            " WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Held' AND held_by = 'queue'",
+            uids=sorted(uids),
+        )
+
+
+async def mark_examined(
+    tx: Transaction, jobs: Sequence[PendingJob], never: Sequence[tuple[PendingJob, str]]
+) -> None:
+    """Mark FluxJobs as examined and admitted, and write why the others are impossible."""
+    await tx.execute(
+        "UPDATE fluxjobs SET is_examined = true, accepted_by = queue"
+        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
+    )
+    if never:
+        await tx.execute(
+            "UPDATE fluxjobs f"
+            " SET state = 'Unsatisfiable', reason = n.reason, expected_start = NULL"
+            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS n (uid, reason)"
+            " WHERE f.uid = n.uid AND f.state IN ('Pending', 'Reserved')",
+            uids=[job.uid for job, _ in never],
+            reasons=[reason for _, reason in never],
+        )
+
+
+async def unsatisfiable(
+    tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable
+) -> list[PendingJob]:
+    """Return FluxJobs that were found impossible before nodes changed."""
+    rows = await tx.fetch(
+        f"SELECT {PENDING} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
+    )
+    return [job for _, job in unreadable.read(rows, rules)]
+
+
+async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
+    """Set FluxJobs that fit now to ``Pending``. Their queue's rules may have changed meanwhile."""
+    await tx.execute(
+        "UPDATE fluxjobs SET state = 'Pending', reason = '', is_examined = false"
+        " WHERE state = 'Unsatisfiable' AND uid = ANY(CAST(:uids AS text[]))",
+        uids=sorted(job.uid for job in jobs),
+    )

@@ -1,0 +1,679 @@
+"""Rows made from the cluster, for a database that is empty, incomplete, or older than the cluster.
+
+The controller (``controller.observing.resync_diff``) calls it under its term, page by page. The
+nodes and pods that it relies on are written before. The matcher may look only afterwards. What runs
+keeps its nodes and its number, what waits keeps its place, and what has ended stays ended. The only
+effects on the cluster are those that these rows require.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, TypeVar
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.observations import save_workloads, tell_matcher
+from fluxqueue.db.tables import LIVING
+from fluxqueue.fluxjob.holders import (
+    AUTHOR,
+    BY_DEPENDENCY,
+    BY_QUEUE,
+    FOR_JOB,
+    SET_ASIDE,
+    SUSPENDED,
+)
+from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.jobspec.shape import takes_whole_nodes
+from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
+from fluxqueue.scheduler.record import DecisionRecord
+from fluxqueue.workload.fluxjob_object import REASONS
+
+S = FluxJobState
+CHUNK = 500
+
+Item = TypeVar("Item")
+NodeResource = tuple[str, str]
+"""Names of a node and of a resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A workload in the cluster: as seen, as its FluxJob says, and its pods that were released.
+
+    ``last_nodes``: where the last pod of a completion index has failed. ``is_stranded``: it waits,
+    though its row has ended.
+    """
+
+    seen: WorkloadSeen
+    record: DecisionRecord | None
+    pods: tuple[PlacedPod, ...] = ()
+    last_nodes: Mapping[int, str] = field(default_factory=dict)
+    is_stranded: bool = False
+
+
+@dataclass(slots=True)
+class TakenOver:
+    """What ``take_over`` did: how many rows are new, were older than the cluster, and run."""
+
+    created: int = 0
+    corrected: int = 0
+    adopted: int = 0
+
+
+@dataclass(slots=True)
+class _Case:
+    """One workload while it is taken over."""
+
+    found: Found
+    target: FluxJobState
+    row: Mapping[str, Any] | None
+    slots: list[AdoptedSlot] = field(default_factory=list)
+
+    @property
+    def uid(self) -> str:
+        return self.found.seen.uid
+
+    @property
+    def runs(self) -> bool:
+        return self.target in {S.ALLOCATED, S.RUNNING}
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether it waits no more."""
+        return self.runs or self.target.is_final
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether it has ended and its record tells what it had."""
+        record = self.found.record
+        return self.target.is_final and record is not None and record.given is not None
+
+
+async def take_over(
+    tx: Transaction, found: Sequence[Found], held: Mapping[NodeResource, int] | None = None
+) -> TakenOver:
+    """Make the rows of ``found`` what the cluster says, whatever they are now.
+
+    ``found`` is in the order of submission. Nodes and unmanaged pods must have been written before,
+    because what a FluxJob may keep is measured against them. A final row stays final: its end was
+    already reported, and is not reported twice.
+
+    Large numbers are taken over page by page. Then ``prepare`` comes before the first page, and
+    ``held`` is what belongs to pods of later pages, by node.
+    """
+    if not found:
+        return TakenOver()
+    await _forget_ended(tx, [one for one in found if one.is_stranded])
+    rows = await _locked_rows(tx, [one.seen.uid for one in found])
+    jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
+    cases = [
+        _case(one, rows.get(one.seen.uid))
+        for one in found
+        if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
+    ]
+    # Pods that a group no longer has are not missing: the group would gather for them, though it
+    # runs or has ended.
+    begun = {case.uid for case in cases if case.found.seen.missing and case.has_begun}
+    for chunk in _chunks(found):
+        seen = [
+            replace(one.seen, missing=0) if one.seen.uid in begun else one.seen for one in chunk
+        ]
+        await save_workloads(tx, seen, jobids=jobids)
+    await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
+    await _adopt(tx, [case for case in cases if case.runs], held or {})
+    await _remember(tx, [case for case in cases if case.has_run])
+    await _move(tx, cases)
+    await _tell_once(tx, [case.uid for case in cases])
+    await _note_missing(tx, [case for case in cases if case.uid in begun])
+    await _ask(tx, cases)
+    return TakenOver(
+        created=len(found) - len(rows),
+        corrected=sum(case.row is not None for case in cases),
+        adopted=sum(case.runs for case in cases),
+    )
+
+
+async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
+    """Delete ended rows of workloads that wait.
+
+    A row that has ended stays ended, so the workload gets another one. The lines in ``history`` and
+    ``accounting`` stay.
+    """
+    uids = [one.seen.uid for one in stranded]
+    if not uids:
+        return
+    # Locks are taken in the order of the UIDs, as everywhere.
+    gone = await tx.fetch(
+        "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs"  # noqa: S608 constants
+        f" WHERE uid = ANY(CAST(:uids AS text[])) AND NOT {LIVING} AND cancel_by IS NULL"
+        " ORDER BY uid FOR UPDATE) RETURNING uid, jobid, state, version",
+        uids=uids,
+    )
+    await tx.execute(
+        "INSERT INTO history (uid, jobid, actor, event, detail)"
+        " SELECT r.uid, r.jobid, coalesce(nullif(current_setting('fluxqueue.actor', true), ''),"
+        " session_user), 'QueuedAnew', jsonb_build_object('from', r.state)"
+        " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, jobid bigint, state text)",
+        rows=_json([{name: row[name] for name in ("uid", "jobid", "state")} for row in gone]),
+    )
+
+
+async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: int) -> None:
+    """Prepare a takeover in several transactions.
+
+    All allocations of rows that are older than the cluster are taken back before the first new one
+    is made. Numbers that FluxJobs of later pages claim are reserved.
+
+    Parameters
+    ----------
+    outdated : UIDs of those that have a row. A row that is final keeps what it had.
+    """
+    if highest_jobid:
+        await _reserve_jobids(tx, highest_jobid)
+    rows = await _locked_rows(tx, outdated)
+    await _retire_allocations(tx, [uid for uid, row in rows.items() if row["state"] not in FINAL])
+
+
+_PUT_BACK = """
+WITH last AS (
+    SELECT DISTINCT ON (f.uid) f.uid, a.id, a.ended_at,
+           EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid AND p.slot_kind <> '')
+               AS has_kinds
+    FROM fluxjobs f JOIN allocations a USING (uid)
+    WHERE f.uid = ANY(CAST(:uids AS text[])) AND f.state IN ('Allocated', 'Running')
+      AND NOT EXISTS (SELECT FROM allocations b WHERE b.uid = f.uid AND b.is_live)
+    ORDER BY f.uid, a.id DESC
+), places AS (
+    SELECT *, row_number() OVER (
+               PARTITION BY id, node, kind ORDER BY completion_index, number) AS n
+    FROM (SELECT l.uid, l.id, s.number, s.node, s.completion_index,
+                 CASE WHEN l.has_kinds THEN s.kind ELSE '' END AS kind
+          FROM last l JOIN allocation_slots s
+            ON s.allocation_id = l.id AND s.returned_at = l.ended_at) taken
+), holders AS (
+    SELECT p.workload_uid AS uid, p.uid AS pod, p.node, p.slot_kind AS kind,
+           row_number() OVER (PARTITION BY p.workload_uid, p.node, p.slot_kind
+                              ORDER BY p.completion_index, p.name) AS n
+    FROM pods p JOIN last l ON l.uid = p.workload_uid
+    WHERE p.node IS NOT NULL AND NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed')
+), held AS (
+    UPDATE allocation_slots s SET state = 'held', pod_uid = h.pod, returned_at = NULL
+    FROM places JOIN holders h USING (uid, node, kind, n)
+    WHERE s.allocation_id = places.id AND s.number = places.number
+)
+UPDATE allocations a SET is_live = true, ended_at = NULL FROM last WHERE a.id = last.id
+RETURNING a.id
+"""
+
+
+async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
+    """Restore what the pods of workloads that could not be taken over had before ``prepare``.
+
+    The pods, as last seen, run on, so their resources must not be given to another workload. Slots
+    that no pod held may have been given away since. What is lacking is matched anew.
+    """
+    await _locked_rows(tx, uids)
+    rows = await tx.fetch(_PUT_BACK, uids=list(uids))
+    await tell_matcher(tx, "allocation", [str(row["id"]) for row in rows])
+
+
+async def note_preemptions(tx: Transaction) -> None:
+    """Write again which victims leave for which preemptors.
+
+    Records of the victims contain this, and the next cycle finds anew which preemptor needs what
+    they give back. Without this the cycle would preempt further FluxJobs.
+    """
+    await tx.execute(
+        "INSERT INTO preemptions (victim, allocation_id, preemptor, jobid, vacate_at, is_told,"
+        " is_vacated)"
+        " SELECT v.uid, a.id, h.uid, h.jobid, extract(epoch FROM now())::bigint, true, true"
+        " FROM fluxjobs v JOIN allocations a ON a.uid = v.uid AND a.is_live"
+        " JOIN fluxjobs h ON v.vacate_by = :for_job || h.jobid"
+        " WHERE v.vacate_by IS NOT NULL AND v.state IN ('Allocated', 'Running')"
+        " AND h.state IN ('Pending', 'Reserved') ON CONFLICT (victim) DO NOTHING",
+        for_job=FOR_JOB,
+    )
+
+
+async def analyze(tx: Transaction) -> None:
+    """Have the planner analyze tables that were just filled."""
+    await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
+
+
+def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
+    seen, record = found.seen, found.record
+    said = record.state if record is not None else None
+    held_by = record.held_by if said is S.HELD and record is not None else None
+    is_held = seen.held_by is not None or _is_suspended_by_author(found)
+    # The decisions of its queue and its dependencies are made anew.
+    is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY} | SET_ASIDE
+    target = target_state(
+        result=FluxJobState(seen.result) if seen.result else None,
+        is_deleting=seen.is_deleting,
+        is_held=is_held,
+        pods=found.pods,
+        record=record,
+    )
+    return _Case(found, target, row)
+
+
+def _is_suspended_by_author(found: Found) -> bool:
+    """Return whether it waits suspended by its author's wish. No object tells that."""
+    record = found.record
+    is_held = record is not None and record.author_hold == SUSPENDED
+    return is_held and found.seen.is_suspended and found.seen.held_by is None
+
+
+async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    rows = await tx.fetch(
+        "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
+        " ORDER BY uid FOR UPDATE",
+        uids=list(uids),
+    )
+    return {row["uid"]: row for row in rows}
+
+
+async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int]:
+    """Return the numbers that FluxJobs say they have, as far as no other FluxJob has them.
+
+    New numbers go on behind them.
+    """
+    claimed: dict[int, str] = {}
+    for one in found:
+        if one.record is not None and one.record.jobid is not None:
+            claimed.setdefault(one.record.jobid, one.seen.uid)
+    if not claimed:
+        return {}
+    taken = await tx.fetch(
+        "SELECT jobid FROM fluxjobs WHERE jobid = ANY(CAST(:jobids AS bigint[]))",
+        jobids=list(claimed),
+    )
+    for row in taken:
+        del claimed[row["jobid"]]
+    await _reserve_jobids(tx, max(claimed, default=1))
+    return {uid: jobid for jobid, uid in claimed.items()}
+
+
+async def _reserve_jobids(tx: Transaction, highest: int) -> None:
+    """Have new numbers begin after ``highest`` and after all existing ones."""
+    await tx.execute(
+        "SELECT setval(seq.name, greatest(CAST(:highest AS bigint), (SELECT coalesce(max(jobid), 1)"
+        " FROM fluxjobs), nextval(seq.name) - 1))"
+        " FROM (SELECT CAST(pg_get_serial_sequence('fluxjobs', 'jobid') AS regclass) AS name) seq",
+        highest=highest,
+    )
+
+
+async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
+    """End the allocations of older rows: the cluster shows what is true now."""
+    rows = await tx.fetch(
+        "UPDATE allocations SET is_live = false, ended_at = now()"
+        " WHERE is_live AND uid = ANY(CAST(:uids AS text[])) RETURNING id",
+        uids=list(uids),
+    )
+    ids = [row["id"] for row in rows]
+    await tx.execute(
+        "UPDATE allocation_slots SET state = 'returned', pod_uid = NULL, returned_at = now()"
+        " WHERE allocation_id = ANY(CAST(:ids AS bigint[])) AND state <> 'returned'",
+        ids=ids,
+    )
+    await tell_matcher(tx, "allocation", [str(one) for one in ids])
+
+
+# --- allocations ----------------------------------------------------------------------------------
+
+
+async def _adopt(tx: Transaction, cases: Sequence[_Case], held: Mapping[NodeResource, int]) -> None:
+    """Store what runs: first everything that pods hold, then what still fits beside it."""
+    for case in cases:
+        case.slots = place(case.found.record, case.found.pods, case.found.last_nodes)
+    await _free_pods(tx, [slot.pod_uid for case in cases for slot in case.slots if slot.pod_uid])
+    ids = await _store_allocations(tx, cases)
+    await _store_slots(
+        tx, [(ids[c.uid], slot, "held") for c in cases for slot in c.slots if slot.pod_uid]
+    )
+    free = await _free_amounts(tx, {slot.node for case in cases for slot in case.slots})
+    free = {key: amount - held.get(key, 0) for key, amount in free.items()}
+    # Workloads that have started come first: one that has not started may be placed anew.
+    for case in sorted(cases, key=lambda case: case.target is not S.RUNNING):
+        await _store_rest(tx, ids[case.uid], case, free)
+    await tell_matcher(tx, "allocation", [str(one) for one in ids.values()])
+
+
+async def _remember(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Keep what has ended as it was: accounting and its status use it."""
+    ids = await _store_allocations(tx, cases)
+    past = [
+        (ids[case.uid], slot, "returned") for case in cases for slot in place(case.found.record, ())
+    ]
+    await _store_slots(tx, past)
+
+
+async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
+    """Free the slots of these pods in other rows.
+
+    A pod holds only one slot, so another row that claims the same pod is wrong.
+    """
+    await tx.execute(
+        "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
+        " WHERE pod_uid = ANY(CAST(:pods AS text[]))",
+        pods=list(pods),
+    )
+
+
+async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[str, int]:
+    ids: dict[str, int] = {}
+    for chunk in _chunks(cases):
+        rows = await tx.fetch(
+            """
+            INSERT INTO allocations
+                (uid, term, starts_at, until, is_exclusive, held, is_live, ended_at)
+            SELECT r.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
+                   coalesce(r.starts_at, extract(epoch FROM now())::bigint), r.until,
+                   r.is_exclusive, r.held, r.is_live,
+                   CASE WHEN NOT r.is_live THEN coalesce(to_timestamp(r.ended_at), now()) END
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                uid text, starts_at bigint, until bigint, is_exclusive bool, held text[],
+                is_live bool, ended_at bigint)
+            RETURNING id, uid
+            """,
+            rows=_json([_terms(case) for case in chunk]),
+        )
+        ids |= {row["uid"]: row["id"] for row in rows}
+    return ids
+
+
+def _terms(case: _Case) -> dict[str, Any]:
+    record = case.found.record
+    given = record.given if record is not None else None
+    return {
+        "uid": case.uid,
+        "starts_at": given.starts_at if given else None,
+        "until": given.until if given else None,
+        "ended_at": record.ended_at_s if record else None,
+        "is_live": case.runs,
+        "is_exclusive": takes_whole_nodes(read_stored(case.found.seen.request)),
+        "held": list(given.held) if given else [],
+    }
+
+
+async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, str]]) -> None:
+    for chunk in _chunks(slots):
+        await tx.execute(
+            """
+            INSERT INTO allocation_slots
+                (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at,
+                 completion_index, kind)
+            SELECT a.id, s.n, s.node, s.r, s.state, s.pod, to_timestamp(a.starts_at),
+                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END, s.i, s.kind
+            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+                a bigint, n int, node text, r jsonb, state text, pod text, i int, kind text)
+            JOIN allocations a ON a.id = s.a
+            """,
+            rows=_json(
+                [
+                    {
+                        "a": allocation,
+                        "n": slot.number,
+                        "node": slot.node,
+                        "r": dict(slot.resources),
+                        "state": state,
+                        "pod": slot.pod_uid,
+                        "i": slot.index,
+                        "kind": slot.kind,
+                    }
+                    for allocation, slot, state in chunk
+                ]
+            ),
+        )
+
+
+async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[NodeResource, int]:
+    rows = await tx.fetch(
+        "SELECT node, resource, free FROM node_usage WHERE node = ANY(CAST(:nodes AS text[]))",
+        nodes=sorted(nodes),
+    )
+    return {(row["node"], row["resource"]): int(row["free"]) for row in rows}
+
+
+async def _store_rest(
+    tx: Transaction, allocation: int, case: _Case, free: dict[NodeResource, int]
+) -> None:
+    is_whole = not any(slot.pod_uid for slot in case.slots)
+    kept = keep(case.slots, wanted=case.found.seen.wanted, is_whole=is_whole, free=free)
+    if is_whole and not kept:
+        await tx.execute("DELETE FROM allocations WHERE id = :id", id=allocation)
+        case.target, case.slots = S.PENDING, []
+        return
+    await _store_slots(
+        tx,
+        [
+            (allocation, slot, "free" if slot.number in kept else "returned")
+            for slot in case.slots
+            if slot.pod_uid is None
+        ],
+    )
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+_STEP = """
+UPDATE fluxjobs f SET
+    state = :state, expected_start = NULL,
+    reason = CASE WHEN CAST(:state AS text) = f.state THEN f.reason ELSE '' END,
+    is_examined = CASE WHEN :state = 'Pending' THEN false ELSE f.is_examined END,
+    held_by = CASE WHEN :state = 'Held' THEN coalesce(r.held_by, f.held_by)
+                   WHEN f.held_by = 'author' THEN f.held_by END,
+    lacking = 0,
+    allocated_at = CASE WHEN :state = 'Pending' THEN NULL
+                        WHEN :state = 'Held' THEN f.allocated_at
+                        ELSE coalesce(to_timestamp(r.allocated_at), f.allocated_at,
+                                      CASE WHEN :state = 'Allocated' THEN now() END) END,
+    started_at = CASE WHEN :state IN ('Pending', 'Held', 'Allocated') THEN f.started_at
+                      ELSE coalesce(to_timestamp(r.started_at), f.started_at,
+                                    CASE WHEN :state = 'Running' THEN now() END) END,
+    ended_at = CASE WHEN :is_final THEN coalesce(to_timestamp(r.ended_at), now()) END,
+    submitted_at = least(f.submitted_at, coalesce(to_timestamp(r.submitted_at), f.submitted_at))
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, held_by text, allocated_at bigint, started_at bigint, ended_at bigint,
+    submitted_at bigint)
+WHERE f.uid = r.uid
+"""
+
+
+_SAID = """
+UPDATE fluxjobs f SET
+    flux_uid = coalesce(r.flux_uid, f.flux_uid),
+    set_priority = coalesce(r.set_priority, f.set_priority),
+    set_queue = coalesce(r.set_queue, f.set_queue),
+    queue = coalesce(r.set_queue, f.queue),
+    accepted_by = coalesce(r.accepted_by, f.accepted_by),
+    vacate_by = coalesce(r.vacate_by, f.vacate_by),
+    cancel_by = coalesce(r.cancel_by, f.cancel_by),
+    is_deleting = f.is_deleting OR r.cancel_by IS NOT NULL,
+    reason = coalesce(r.reason, f.reason),
+    author_hold = coalesce(f.author_hold, r.author_hold),
+    released_generation = coalesce(f.released_generation, r.released_generation),
+    steered = coalesce(f.steered, jsonb_build_object('requeue', r.requeue))
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, flux_uid text, set_priority int, set_queue text, author_hold text,
+    released_generation bigint,
+    accepted_by text, requeue text, vacate_by text, cancel_by text, reason text)
+WHERE f.uid = r.uid
+"""
+
+# A separate statement: the guard counts on from the version before wherever something that is shown
+# changes.
+_VERSION = """
+UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, version bigint)
+WHERE f.uid = r.uid
+"""
+
+
+async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Take each row to its state, by transitions that the table of states has."""
+    await _step(tx, S.PENDING, cases)
+    await _step(tx, S.HELD, [case for case in cases if case.target is S.HELD])
+    await _step(tx, S.ALLOCATED, [case for case in cases if case.runs or case.has_run])
+    await _step(tx, S.RUNNING, [case for case in cases if case.target is S.RUNNING])
+    for state in sorted(FINAL):
+        await _step(tx, state, [case for case in cases if case.target is state])
+    for chunk in _chunks(cases):
+        said = _json([_said(case) for case in chunk])
+        await tx.execute(_SAID, rows=said)
+        await tx.execute(_VERSION, rows=said)
+
+
+async def _step(tx: Transaction, state: FluxJobState, cases: Sequence[_Case]) -> None:
+    for chunk in _chunks(cases):
+        await tx.execute(
+            _STEP,
+            state=str(state),
+            is_final=state.is_final,
+            rows=_json([_times(case) for case in chunk]),
+        )
+
+
+def _times(case: _Case) -> dict[str, Any]:
+    record = case.found.record
+    if record is None:
+        return {"uid": case.uid}
+    given = record.given
+    return {
+        "uid": case.uid,
+        "held_by": case.found.seen.held_by or record.held_by,
+        "allocated_at": given.starts_at if given else None,
+        "started_at": record.started_at_s,
+        "ended_at": record.ended_at_s,
+        "submitted_at": record.submitted_at_s,
+    }
+
+
+def _said(case: _Case) -> dict[str, Any]:
+    record, seen = case.found.record, case.found.seen
+    # It ran and is suspended: this generation is later than any that our release made.
+    released_generation = 0 if case.target is S.RUNNING and seen.is_suspended else None
+    if record is None:
+        accepted_by = seen.queue if case.runs else None
+        return {
+            "uid": case.uid,
+            "version": 0,
+            "released_generation": released_generation,
+            "accepted_by": accepted_by,
+        }
+    return {
+        "uid": case.uid,
+        "released_generation": released_generation,
+        "author_hold": SUSPENDED if _is_suspended_by_author(case.found) else None,
+        "version": record.version,
+        "flux_uid": record.flux_uid,
+        "set_priority": record.set_priority,
+        "set_queue": record.set_queue,
+        "accepted_by": record.accepted_by,
+        "requeue": record.requeue,
+        "vacate_by": _vacate_by(case),
+        "cancel_by": _cancel_by(case),
+        "reason": record.reason if _vacate_by(case) or _cancel_by(case) else None,
+    }
+
+
+def _vacate_by(case: _Case) -> str | None:
+    """Return the operator that requeued what runs, though not all its pods have ended."""
+    record = case.found.record
+    by = record.requeue_by if record is not None and case.runs else None
+    return None if by == AUTHOR else by  # the BatchJob itself shows its author's wish
+
+
+def _cancel_by(case: _Case) -> str | None:
+    """Return the operator that cancelled the workload."""
+    record = case.found.record
+    return record.cancel_by if record is not None and not case.target.is_final else None
+
+
+async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
+    """Mark these transitions as reported, because their Events were emitted when they happened.
+
+    The state is published without an Event.
+    """
+    await tx.execute(
+        "UPDATE fluxjobs f SET told = coalesce(r.word, f.state), told_version = f.version"
+        " FROM fluxjobs one"
+        " LEFT JOIN unnest(CAST(:states AS text[]), CAST(:words AS text[])) AS r (state, word)"
+        " USING (state) WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))",
+        states=[str(state) for state in REASONS],
+        words=list(REASONS.values()),
+        uids=list(uids),
+    )
+    # On the way to its state a row passes others. Those made accounting lines, though nothing was
+    # given back there and no run ended.
+    await tx.execute(
+        "DELETE FROM accounting WHERE ended_at = now() AND result = 'Requeued'"
+        " AND uid = ANY(CAST(:uids AS text[]))",
+        uids=list(uids),
+    )
+    await tx.execute(
+        "UPDATE history SET detail = detail || '{\"rebuilt\": true}'::jsonb"
+        " WHERE at = now() AND uid = ANY(CAST(:uids AS text[]))",
+        uids=list(uids),
+    )
+
+
+async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Write what is missing as it was seen. What has to be placed anew gathers from now on."""
+    for chunk in _chunks(cases):
+        await tx.execute(
+            "UPDATE fluxjobs f SET missing = r.missing"
+            " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, missing int)"
+            " WHERE f.uid = r.uid",
+            rows=_json([{"uid": one.uid, "missing": one.found.seen.missing} for one in chunk]),
+        )
+
+
+async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Request what is pending: unfinished releases, suspensions, a look at what runs or ends."""
+    await tx.execute(
+        "UPDATE fluxjobs SET"
+        " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now()"
+        # A workload that waits and is not suspended has that effect pending by its own observation.
+        "                   WHEN state IN ('Allocated', 'Running') OR ended_at IS NOT NULL"
+        "                   THEN NULL"
+        "                   ELSE release_at END,"
+        " reconcile_at = CASE WHEN uid = ANY(CAST(:reconcile AS text[])) THEN now()"
+        "                  ELSE reconcile_at END"
+        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=[case.uid for case in cases],
+        release=[
+            case.uid
+            for case in cases
+            if case.target is S.ALLOCATED
+            or (case.target is S.PENDING and not case.found.seen.is_suspended)
+            or _vacate_by(case) is not None
+            or _cancel_by(case) is not None
+        ],
+        reconcile=[
+            case.uid
+            for case in cases
+            if case.runs
+            or (
+                case.target in {S.PENDING, S.HELD}
+                and (case.found.seen.result is not None or case.found.seen.is_deleting)
+            )
+        ],
+    )
+
+
+def _chunks(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, CHUNK)):
+        yield chunk
+
+
+def _json(rows: object) -> str:
+    return orjson.dumps(rows).decode()

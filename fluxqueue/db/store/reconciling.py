@@ -1,0 +1,509 @@
+"""Settling a workload: what its rows require, written back in one transaction.
+
+The worker's ``reconcile`` task calls it. It reads the row, its pods and its slots under the row's
+lock, asks the pure ``fluxjob.follow``, and stores the answer (``reconciled``). The answer depends
+on the rows alone, so settling twice or late is harmless. The look of a row stays pending
+(``reconcile_at``) until its pods have been released (``finish``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.store.dependencies import LOCK_WITH_TARGETS, look_at
+from fluxqueue.db.store.destinations import DESTINATION, as_destination
+from fluxqueue.db.store.observations import count_unmanaged
+from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
+from fluxqueue.fluxjob.follow import (
+    FollowDecision,
+    PodFact,
+    Slot,
+    SlotState,
+    WorkloadFact,
+    follow,
+    is_lost_with,
+)
+from fluxqueue.fluxjob.holders import (
+    LOST,
+    LOST_NODE,
+    UNSEEN,
+)
+from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.lifecycle import on_requeued
+from fluxqueue.fluxjob.node import Destination
+from fluxqueue.fluxjob.request import describe
+from fluxqueue.fluxjob.states import FluxJobState
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """One pod to be released ``to`` the node of its slot.
+
+    ``has_affinity``: it requires node affinity of its own. ``waited_s``: seconds since its FluxJob
+    was submitted; None where that has run before.
+    """
+
+    workload_uid: str
+    pod_uid: str
+    namespace: str
+    name: str
+    to: Destination
+    jobid: int
+    nodes: str
+    has_affinity: bool = False
+    waited_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """One pod that was released to a node that is gone, and is bound to no node."""
+
+    workload_uid: str
+    pod_uid: str
+    namespace: str
+    name: str
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What is to be done to pods after a settling, and the looks that stay pending until then.
+
+    ``pending_actions`` maps the UID of each such workload to the value of its ``reconcile_at``.
+    """
+
+    ungates: list[Ungate] = field(default_factory=list)
+    evictions: list[Evict] = field(default_factory=list)
+    pending_actions: dict[str, datetime | None] = field(default_factory=dict)
+
+    def add(self, other: Reconciled) -> None:
+        """Add those of another transaction."""
+        self.ungates += other.ungates
+        self.evictions += other.evictions
+        self.pending_actions |= other.pending_actions
+
+
+NAMED = 3
+"""Lost slots that a reason names."""
+
+_WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
+
+UNDER_WAY = "interval '10 s'"
+"""How long a pod that is being released is left to the worker that releases it.
+
+After that time this worker counts as dead, as in the view ``pending_actions``.
+"""
+
+_ROWS = f"""
+SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
+       f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
+       f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
+       f.pinned_to,
+       -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
+       -- them says, after the last that we did to it, that there are none.
+       f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
+           AND NOT coalesce(f.idle_in > f.released_generation, false) AS is_stopping,
+       f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
+       CASE WHEN f.started_at IS NULL
+            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
+       a.id AS allocation_id,
+       CASE WHEN a.id IS NOT NULL THEN (
+           SELECT coalesce(jsonb_agg(jsonb_build_array(
+                      s.number, s.node, s.state, s.pod_uid,
+                      NOT coalesce((n.fact ->> 'up')::boolean
+                                   AND (n.fact ->> 'schedulable')::boolean, false),
+                      n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
+                      coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
+                      {DESTINATION},
+                      NOT coalesce((n.fact ->> 'up')::boolean, false),
+                      s.resources) ORDER BY s.number), '[]')
+           FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
+           WHERE s.allocation_id = a.id) END AS slots,
+       CASE WHEN a.id IS NOT NULL THEN (
+           SELECT coalesce(jsonb_agg(jsonb_build_array(
+                      p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
+                      p.completion_index, p.slot_kind, p.namespace,
+                      coalesce(p.sent_at > now() - {UNDER_WAY}, false),
+                      coalesce(p.uses, '{{}}'), p.unmanaged IS NOT NULL)), '[]')
+           FROM pods p WHERE p.workload_uid = f.uid) END AS pods
+FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
+WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
+ORDER BY f.uid
+"""  # noqa: S608 constants
+
+
+async def reconcile(
+    tx: Transaction, uids: Collection[str], *, if_observed: bool = False
+) -> Reconciled:
+    """Settle workloads, and return what is to be done to their pods.
+
+    ``if_observed``: only while a controller compares the rows with the cluster.
+    """
+    await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
+    # Lock the workloads and their targets at once and in order. Locking a target later could
+    # deadlock.
+    reconciled, changes = Reconciled(), SlotChanges()
+    still: list[Mapping[str, Any]] = []
+    moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
+    for row in await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed):
+        state, change = FluxJobState(row["state"]), ReconciledRow(row["uid"])
+        is_pending = False
+        if state.is_waiting and _is_over(row):
+            _end_waiting(row, change)
+        elif state.is_waiting and (row["has_edges"] or row["blocked_by"] is not None):
+            still.append(row)
+        elif not state.is_final and row["allocation_id"] is not None:
+            decision = _follow(row, state)
+            changes.add(row["allocation_id"], decision, has_indexes=_has_indexes(row))
+            _change(row, decision, change)
+            moved.append((row, decision))
+            is_pending = _note_effects(row, decision, reconciled)
+        change.is_done = not is_pending and row["reconcile_at"] is not None
+        if change != ReconciledRow(row["uid"]):
+            changes.rows.append(change)
+    await changes.write_slots(tx)
+    await count_unmanaged(tx, {row["uid"] for row, decision in moved if _exceeds(row, decision)})
+    await changes.write_rows(tx)
+    await _note_sent(tx, reconciled.ungates)
+    for one, decision in moved:
+        if decision.must_vacate:
+            await _vacate_lost(tx, one)
+        if decision.is_requeued:
+            await _store_requeued(tx, one)
+    if any(decision.lacking and decision.assign for _, decision in moved):
+        # Some waiting pods got slots while others arrived, so as many wait as before. No row then
+        # shows that the matcher has to add more, so wake it here.
+        await tx.wake_matcher()
+    await look_at(tx, still)
+    return reconciled
+
+
+_USES, _IS_COUNTED = 10, 11
+"""Where a pod's row says what it asks for, and whether some of that counts as unmanaged."""
+
+
+def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, Sequence[Any]]:
+    """Return the slot of each pod, as it is after a decision."""
+    slots = {slot[0]: slot for slot in row["slots"]}
+    left = {*decision.free, *decision.give_back}
+    held = {slot[3]: slot for slot in row["slots"] if slot[3] and slot[0] not in left}
+    return held | {pod: slots[number] for number, pod in decision.assign}
+
+
+def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
+    """Return whether a bound pod uses more than its slot, or did when it was last counted."""
+    holders = _holders(row, decision)
+    return any(
+        pod[_IS_COUNTED] or not _is_covered(pod, holders.get(pod[0]))
+        for pod in row["pods"]
+        if pod[5] is not None and not _pod_fact(pod).is_terminal
+    )
+
+
+def _is_covered(pod: Sequence[Any], slot: Sequence[Any] | None) -> bool:
+    return slot is not None and slot[1] == pod[5] and _fits(pod, slot)
+
+
+def _fits(pod: Sequence[Any], slot: Sequence[Any]) -> bool:
+    """Return whether a pod asks for no more than its slot has."""
+    return all(int(amount) <= int(slot[12].get(name, 0)) for name, amount in pod[_USES].items())
+
+
+async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
+    """Mark these pods as sent, so that another settling of the same workloads leaves them out."""
+    if ungates:
+        await tx.execute(
+            "UPDATE pods SET sent_at = now() WHERE uid = ANY(CAST(:pods AS text[]))",
+            pods=[one.pod_uid for one in ungates],
+        )
+
+
+# What was not released is pending from now on, by its pod if not by its row. Another look may have
+# cleared the row's.
+_FINISH = f"""
+WITH locked AS (
+    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE
+), let_go AS (
+    UPDATE pods SET is_gated = is_gated AND NOT uid = ANY(CAST(:pods AS text[])),
+                    sent_at = CASE WHEN NOT uid = ANY(CAST(:pods AS text[]))
+                                   THEN now() - {UNDER_WAY} END
+    WHERE uid = ANY(CAST(:sent AS text[])) AND workload_uid IN (SELECT uid FROM locked)
+)
+UPDATE fluxjobs f SET reconcile_at = NULL, last_error = NULL
+FROM unnest(CAST(:uids AS text[]), CAST(:pending_actions AS timestamptz[])) AS o (uid, reconcile_at)
+WHERE f.uid = o.uid AND f.reconcile_at = o.reconcile_at
+  AND f.uid IN (SELECT uid FROM locked)
+  AND NOT f.uid = ANY(CAST(:failed AS text[]))
+"""  # noqa: S608 constant
+
+
+async def finish(
+    database: Database,
+    reconciled: Reconciled,
+    *,
+    let_go: Collection[str],
+    failed: Collection[str],
+) -> None:
+    """Write down which pods have no gate any more, and clear the looks that are finished with that.
+
+    A look that was requested meanwhile stays pending. ``failed``: workloads with a failed effect.
+    """
+    if reconciled.pending_actions:
+        uids = sorted(reconciled.pending_actions)
+        await database.execute(
+            _FINISH,
+            uids=uids,
+            pending_actions=[reconciled.pending_actions[uid] for uid in uids],
+            pods=list(let_go),
+            sent=[one.pod_uid for one in reconciled.ungates],
+            failed=list(failed),
+        )
+
+
+def _is_over(row: Mapping[str, Any]) -> bool:
+    return row["result"] is not None or bool(row["is_deleting"])
+
+
+def _end_waiting(row: Mapping[str, Any], change: ReconciledRow) -> None:
+    """Take a workload that ended or was deleted while it waited out of the queue at once."""
+    change.state = FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
+    change.reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
+    if row["cancel_by"] is not None:
+        change.reason = f"cancelled by {row['cancel_by']}"
+
+
+def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
+    """Return what follows for a workload with an allocation."""
+    return follow(
+        state,
+        _workload(row),
+        [_pod_fact(pod) for pod in row["pods"]],
+        [_slot(slot) for slot in row["slots"]],
+    )
+
+
+def _workload(row: Mapping[str, Any]) -> WorkloadFact:
+    return WorkloadFact(
+        wanted=row["wanted"],
+        result=FluxJobState(row["result"]) if row["result"] else None,
+        is_deleting=row["is_deleting"],
+        is_vacating=row["vacate_by"] is not None,
+        is_pinned=row["pinned_to"] is not None,
+        is_stopping=row["is_stopping"],
+        wanted_of=row["wanted_of"] or {},
+        restarts_on_loss=row["restarts_on_loss"],
+    )
+
+
+def _has_indexes(row: Mapping[str, Any]) -> bool:
+    return any(pod[6] is not None for pod in row["pods"])
+
+
+def _change(row: Mapping[str, Any], decision: FollowDecision, change: ReconciledRow) -> None:
+    """Fill in what becomes of the row. A requeued one is written separately."""
+    if decision.is_requeued:
+        return
+    if decision.state is not None:
+        change.state, change.reason = decision.state, _reason(row, decision)
+        change.lacking = decision.lacking
+        # Pods may come and go between two looks. A pod that was deleted need never have run.
+        change.has_run = decision.state is not FluxJobState.CANCELLED
+    elif decision.lacking != row["lacking"]:
+        # Pods wait without a slot, or no longer do: the matcher adds what is lacking.
+        change.lacking, change.reason = decision.lacking, _running_reason(row, decision)
+    elif not decision.must_vacate and row["vacate_by"] is None:
+        _tell_loss(row, decision, change)
+
+
+def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: ReconciledRow) -> None:
+    """Leave a notice when running pods lose nodes, and another one when that is over."""
+    said = _running_reason(row, decision)
+    if said != row["reason"] and (said.startswith(LOST) or row["reason"].startswith(LOST)):
+        change.reason = said
+
+
+def _note_effects(row: Mapping[str, Any], decision: FollowDecision, reconciled: Reconciled) -> bool:
+    """Note what is to be done to its pods, and return whether there is anything."""
+    uid, workload = row["uid"], _workload(row)
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    namespaces = {pod[0]: pod[8] for pod in row["pods"]}
+    before = len(reconciled.evictions) + len(reconciled.ungates)
+    if row["replaces_pods"]:
+        reconciled.evictions += [
+            Evict(uid, pod, namespaces[pod], pods[pod].name) for pod in decision.evict
+        ]
+    if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
+        slots = [_slot(slot) for slot in row["slots"]]
+        reconciled.ungates += _ungates(row, pods, namespaces, slots, decision)
+    is_pending = len(reconciled.evictions) + len(reconciled.ungates) > before
+    if is_pending:
+        reconciled.pending_actions[uid] = row["reconcile_at"]
+    return is_pending
+
+
+_DOWN = 11
+"""Where a slot's row says whether its node is down."""
+
+
+def _slot(row: Sequence[Any]) -> Slot:
+    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, *_ = row
+    return Slot(
+        number,
+        node,
+        SlotState(state),
+        pod_uid,
+        is_lost=is_lost,
+        is_gone=is_gone,
+        is_refused=is_refused,
+        index=index,
+        is_spent=is_spent,
+        kind=kind,
+        is_down=row[_DOWN],
+    )
+
+
+def _pod_fact(row: Sequence[Any]) -> PodFact:
+    uid, name, phase, is_gated, is_terminating, node, index, kind, _, is_sent, *_ = row
+    return PodFact(
+        uid=uid,
+        name=name,
+        phase=phase,
+        is_gated=is_gated,
+        is_terminating=is_terminating,
+        node=node,
+        index=index,
+        kind=kind,
+        is_sent=is_sent,
+    )
+
+
+async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Have a workload suspended, matched anew, and released again.
+
+    Its template names a node that is lost.
+    """
+    await tx.execute(
+        "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now()"
+        " WHERE uid = :uid",
+        by=LOST_NODE,
+        reason=f"its node {_lost_nodes(row)} is lost; it is placed anew",
+        uid=row["uid"],
+    )
+
+
+def _lost_nodes(row: Mapping[str, Any]) -> str:
+    if row["pinned_to"] is not None:
+        return str(row["pinned_to"])
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    slots = [slot for slot in map(_slot, row["slots"]) if slot.pod_uid in pods]
+    return compress(
+        sorted({one.node for one in slots if is_lost_with(pods[str(one.pod_uid)], one)})
+    )
+
+
+async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
+    """Put it back at its old place in the queue, or beside the queue where its author holds it.
+
+    Either nothing of it has started, or its pods were made to end, so it may be placed anew. If its
+    BatchJob is not suspended, the pending release suspends it.
+    """
+    requeued = on_requeued(row["author_hold"], row["vacate_by"])
+    await tx.execute(
+        "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,"
+        " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
+        " vacate_by = NULL, released_generation = NULL, release_at = now(),"
+        # A request that changed meanwhile is decided from now on.
+        " request = coalesce(asked -> 'request', request), asked = NULL,"
+        " size = coalesce((asked ->> 'size')::int, size),"
+        " duration_s = CASE WHEN asked IS NULL THEN duration_s"
+        " ELSE (asked ->> 'duration_s')::int END,"
+        " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
+        state=str(requeued.state),
+        reason=requeued.reason,
+        held_by=requeued.held_by,
+        is_asked=requeued.is_asked,
+        uid=row["uid"],
+    )
+
+
+def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    if decision.state is FluxJobState.CANCELLED and row["cancel_by"] is not None:
+        return f"cancelled by {row['cancel_by']}"
+    found = _running_reason(row, decision)
+    if decision.state is FluxJobState.CANCELLED and not found and row["reason"] == UNSEEN:
+        return UNSEEN
+    return found
+
+
+def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
+    if not decision.lacking:
+        return _loss_reason(row, decision)
+    who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
+    lost = [slot for slot in row["slots"] if slot[4] and slot[0] not in dict(decision.assign)]
+    places = "; ".join(
+        f"in place of slot {slot[0]} on {slot[1]}, which is lost: {describe(slot[12])}"
+        for slot in lost[:NAMED]
+    )
+    return f"{who} for a slot: {_WAY_OUT}{f' ({places})' if places else ''}"
+
+
+def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+    """Return which nodes under its pods are down or gone, and what becomes of these pods."""
+    under = [_slot(slot) for slot in row["slots"] if slot[_DOWN] and slot[3]]
+    if not under:
+        return ""
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
+        return f"lost with {compress(sorted({slot.node for slot in under}))}"
+    held = [slot for slot in under if slot.pod_uid in pods]
+    if not held or decision.is_ended:
+        return ""
+    nodes = compress(sorted({slot.node for slot in held}))
+    are = "is" if len({slot.node for slot in held}) == 1 else "are"
+    gone = "gone" if all(slot.is_gone for slot in held) else "down"
+    if row["replaces_pods"]:
+        then = "a pod that is lost there is made again elsewhere"
+    elif all(pods[str(slot.pod_uid)].node for slot in held):
+        then = "Kubernetes deletes the pod there after a while, and nobody makes it again"
+    else:
+        then = "its pod was sent there and cannot be sent elsewhere: delete it and make it again"
+    return f"{LOST}{nodes} {are} {gone}; {then}"
+
+
+def _ungates(
+    row: Mapping[str, Any],
+    pods: Mapping[str, PodFact],
+    namespaces: Mapping[str, str],
+    slots: Sequence[Slot],
+    decision: FollowDecision,
+) -> list[Ungate]:
+    given = _holders(row, decision)
+    holders = {uid: str(slot[1]) for uid, slot in given.items()}
+    under_way = {pod[0] for pod in row["pods"] if pod[9]}
+    # A pod that now asks for more than was decided for it stays gated: its slot is smaller.
+    grown = {pod[0] for pod in row["pods"] if pod[0] in given and not _fits(pod, given[pod[0]])}
+    kept = under_way | grown
+    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in kept]
+    if not gated:
+        return []
+    destinations = {slot[1]: as_destination(slot[10]) for slot in row["slots"]}
+    nodes = compress(sorted({slot.node for slot in slots}))
+    return [
+        Ungate(
+            workload_uid=row["uid"],
+            pod_uid=uid,
+            namespace=namespaces[uid],
+            name=pods[uid].name,
+            to=destinations[holders[uid]],
+            jobid=row["jobid"],
+            nodes=nodes,
+            has_affinity=row["has_affinity"],
+            waited_s=row["waited_s"],
+        )
+        for uid in gated
+    ]

@@ -1,0 +1,180 @@
+"""What follows for workloads that were settled, written for all of them at once.
+
+``reconciling`` calls it under the rows' locks. Each kind of change is one statement for all
+workloads of a settling. Nothing is written where nothing differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.fluxjob.follow import FollowDecision
+from fluxqueue.fluxjob.states import FluxJobState
+
+
+@dataclass(slots=True)
+class ReconciledRow:
+    """What becomes of a row; None leaves a column as it is.
+
+    ``has_run``: it is known to have started. ``is_done``: it has no pending look any more.
+    """
+
+    uid: str
+    state: FluxJobState | None = None
+    reason: str | None = None
+    lacking: int | None = None
+    has_run: bool = False
+    is_done: bool = False
+
+    @property
+    def is_ended(self) -> bool:
+        """Return whether this is its last state."""
+        return self.state is not None and self.state.is_final
+
+
+@dataclass(slots=True)
+class SlotChanges:
+    """The changes of one settling, kind by kind."""
+
+    rows: list[ReconciledRow] = field(default_factory=list)
+    _left: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _given: list[tuple[int, int, str]] = field(default_factory=list)
+    _indexed: list[tuple[int, int]] = field(default_factory=list)
+    _ended: list[int] = field(default_factory=list)
+    _told: list[int] = field(default_factory=list)
+
+    def add(self, allocation_id: int, decision: FollowDecision, *, has_indexes: bool) -> None:
+        """Add what follows for the slots of one allocation.
+
+        ``has_indexes``: its pods have completion indexes, which their slots are to know.
+        """
+        self._left.update({(allocation_id, number): False for number in decision.free})
+        self._left.update({(allocation_id, number): True for number in decision.give_back})
+        self._given += [(allocation_id, number, pod) for number, pod in decision.assign]
+        if has_indexes:
+            self._indexed += [(allocation_id, number) for number, _ in decision.assign]
+        if decision.is_ended or decision.is_requeued:
+            self._ended.append(allocation_id)
+        if decision.give_back or decision.is_ended:
+            self._told.append(allocation_id)
+
+    async def write_slots(self, tx: Transaction) -> None:
+        """Write what becomes of slots and allocations, and notify the matcher."""
+        # Release slots first: a pod's uid must be free again before it is written a second time.
+        await self._let_go(tx)
+        await self._give(tx)
+        await self._index(tx)
+        if self._ended:
+            await tx.execute(
+                "UPDATE allocations SET is_live = false, ended_at = now()"
+                " WHERE id = ANY(CAST(:ids AS bigint[]))",
+                ids=self._ended,
+            )
+        await tell_matcher(tx, "allocation", [str(one) for one in self._told])
+
+    async def _let_go(self, tx: Transaction) -> None:
+        if self._left:
+            left = await tx.fetch(
+                """
+                UPDATE allocation_slots s SET pod_uid = NULL,
+                    resources = coalesce(s.granted, s.resources), granted = NULL,
+                    state = CASE WHEN g.is_back THEN 'returned' ELSE 'free' END,
+                    returned_at = CASE WHEN g.is_back THEN now() END
+                FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:back AS bool[]))
+                     AS g (id, number, is_back)
+                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
+                WHERE s.allocation_id = g.id AND s.number = g.number
+                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
+                """,
+                ids=[one for one, _ in self._left],
+                numbers=[number for _, number in self._left],
+                back=list(self._left.values()),
+            )
+            self._tell_resized(left)
+
+    def _tell_resized(self, changed: Sequence[Mapping[str, Any]]) -> None:
+        """Note resized slots for the matcher.
+
+        The next pod of a slot is as large as the first one was, before it was resized.
+        """
+        self._told += [row["allocation_id"] for row in changed if row["was_resized"]]
+
+    async def _give(self, tx: Transaction) -> None:
+        if self._given:
+            given = await tx.fetch(
+                """
+                UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod, returned_at = NULL,
+                    resources = coalesce(s.granted, s.resources), granted = NULL
+                FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:pods AS text[]))
+                     AS g (id, number, pod)
+                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
+                WHERE s.allocation_id = g.id AND s.number = g.number
+                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
+                """,
+                ids=[one for one, _, _ in self._given],
+                numbers=[number for _, number, _ in self._given],
+                pods=[pod for _, _, pod in self._given],
+            )
+            self._tell_resized(given)
+
+    async def _index(self, tx: Transaction) -> None:
+        """Write the completion indexes of slots that pods hold.
+
+        An index has one slot, the last it was given.
+        """
+        if self._indexed:
+            await tx.execute(
+                """
+                WITH given AS (
+                    SELECT s.allocation_id AS id, s.number, p.completion_index AS index
+                    FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[])) AS g (id, number)
+                    JOIN allocation_slots s ON s.allocation_id = g.id AND s.number = g.number
+                    JOIN pods p ON p.uid = s.pod_uid)
+                UPDATE allocation_slots s
+                SET completion_index = (SELECT g.index FROM given g
+                                        WHERE g.id = s.allocation_id AND g.number = s.number)
+                WHERE EXISTS (SELECT FROM given g WHERE g.id = s.allocation_id
+                              AND (g.number = s.number OR g.index = s.completion_index))
+                  AND s.allocation_id = ANY(CAST(:ids AS bigint[]))
+                """,
+                ids=[one for one, _ in self._indexed],
+                numbers=[number for _, number in self._indexed],
+            )
+
+    async def write_rows(self, tx: Transaction) -> None:
+        """Write what becomes of the FluxJobs themselves."""
+        rows = [
+            {
+                "uid": one.uid,
+                "state": one.state and str(one.state),
+                "reason": one.reason,
+                "lacking": one.lacking,
+                "has_run": one.has_run,
+                "is_ended": one.is_ended,
+                "is_done": one.is_done,
+            }
+            for one in self.rows
+        ]
+        if rows:
+            await tx.execute(_ROWS, rows=orjson.dumps(rows).decode())
+
+
+_ROWS = """
+UPDATE fluxjobs f SET
+    state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
+    lacking = coalesce(r.lacking, f.lacking),
+    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
+                      ELSE f.started_at END,
+    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
+    expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
+    reconcile_at = CASE WHEN r.is_done THEN NULL ELSE f.reconcile_at END
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool)
+WHERE f.uid = r.uid
+"""

@@ -1,0 +1,129 @@
+"""From objects to observations: what its author wishes, and what remains when that is spoilt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.controller.observing.read_workload import see_facts, see_workload, trim_pod
+from fluxqueue.errors import InvalidInput
+from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.site import Site
+
+
+def job(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    """A stored BatchJob."""
+    return {
+        "kind": "Job",
+        "metadata": {
+            "uid": "u",
+            "name": "train",
+            "namespace": "ns",
+            "generation": 3,
+            "creationTimestamp": "2030-01-01T00:00:00Z",
+            "annotations": {f"fluxqueue/{key}": value for key, value in annotations.items()},
+        },
+        "spec": {"suspend": True, "template": {"spec": {"containers": [{"name": "c"}]}}, **spec},
+    }
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    """One of its pods, as an informer keeps it."""
+    meta = {"uid": "p", "name": "train-x", "namespace": "ns"}
+    return trim_pod({"metadata": meta, "spec": {}, "status": status})
+
+
+def see(workload: dict[str, Any], *pods: dict[str, Any]) -> Any:
+    """As the observer does."""
+    return see_workload(workload, pods, flux_uid="f", class_values={}, site=Site())
+
+
+def test_wishes_on_the_start_are_observed() -> None:
+    """Edges as rows keep them, the begin time from the creation, the hold as its author's."""
+    seen = see(job({"depends-on": "afterok:a after:7", "begin-time": "+1m", "hold": "true"}))
+    assert seen.depends_on == (
+        {"type": "afterok", "job": "a"},
+        {"type": "after", "job": "7"},
+    )
+    assert seen.begin_at_s == 1_893_456_060
+    assert (seen.held_by, seen.has_hold, seen.generation) == ("author", True, 3)
+
+
+def test_a_suspension_by_its_author_is_no_annotated_hold() -> None:
+    """Ours is neither."""
+    seen = see(job({"author-suspended": "true"}))
+    assert (seen.held_by, seen.has_hold) == ("author", False)
+    assert see(job({})).held_by is None
+    ours = see(job({"author-suspended": "false"}))
+    assert (ours.held_by, ours.is_suspended_again) == (None, True)
+    assert not see(job({"author-suspended": "false"}, suspend=False)).is_suspended_again
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refused"),
+    [
+        ({"phase": "Failed", "reason": "OutOfcpu"}, True),
+        ({"phase": "Failed", "reason": "OutOfnvidia.com/gpu"}, True),
+        ({"phase": "Failed", "reason": "NodeAffinity"}, True),
+        ({"phase": "Failed", "reason": "Evicted"}, False),
+        ({"phase": "Failed"}, False),
+        ({"phase": "Running", "reason": "OutOfcpu"}, False),
+    ],
+)
+def test_a_refusal_by_the_node_is_told_from_a_failure(
+    status: dict[str, str], is_refused: bool
+) -> None:
+    """By the reason that the kubelet gives at its door."""
+    told = [fact.is_refused for fact in see(job({}), pod(**status)).pods if fact.is_terminal]
+    assert told == ([True] if is_refused else [])
+
+
+def test_a_spoilt_annotation_does_not_stop_the_following() -> None:
+    """What was read last counts on; how far it is is seen."""
+    before = see(job({"priority": "5"}))
+    spoilt = job({"priority": "high"}, suspend=False) | {
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]}
+    }
+    with pytest.raises(InvalidInput):
+        see(spoilt)
+    seen = see_facts(before, spoilt, [pod(phase="Succeeded")])
+    assert (seen.priority, seen.result, seen.wanted) == (5, "Completed", 0)
+    assert not seen.is_suspended
+    assert seen.pods == (), "a pod that has ended needs nothing any more"
+
+
+def _of_index(index: int, phase: str) -> dict[str, Any]:
+    made = pod(phase=phase)
+    note = {"batch.kubernetes.io/job-completion-index": str(index)}
+    uid = f"p{index}{phase}"
+    return {**made, "metadata": {**made["metadata"], "uid": uid, "annotations": note}}
+
+
+def test_what_has_ended_of_an_indexed_job() -> None:
+    """Status, and pods before status; an index counts once, and none beyond the completions."""
+    indexed = job({}, completionMode="Indexed", completions=4, parallelism=4)
+    told = {**indexed, "status": {"completedIndexes": "0", "succeeded": 1}}
+    pods = [_of_index(0, "Succeeded"), _of_index(2, "Succeeded"), _of_index(3, "Failed")]
+    seen = see(told, *pods)
+    assert (seen.wanted, seen.ended_indexes) == (2, "{[0,1),[2,3),[4,)}")
+    smaller = {**told, "spec": {**told["spec"], "completions": 2, "parallelism": 2}}
+    assert see_facts(seen, smaller, pods).wanted == 1
+    assert see_facts(seen, smaller, pods).ended_indexes == "{[0,1),[2,)}"
+
+
+def test_only_an_indexed_job_has_indexes() -> None:
+    """Whatever its template says: else all its pods would share one slot."""
+    seen = see(job({}, completions=4, parallelism=4), _of_index(7, "Running"))
+    assert (seen.pods[0].index, seen.ended_indexes) == (None, "{}")
+
+
+@pytest.mark.parametrize(("marks", "uses"), [({"fluxqueue/managed": "true"}, 500), ({}, None)])
+def test_what_a_running_pod_asks_for_is_read_of_ours_alone(
+    marks: dict[str, str], uses: int | None
+) -> None:
+    """Pods are resized in place; of others only what they take of their nodes counts."""
+    meta = {"uid": "p", "name": "train-x", "namespace": "ns", "labels": marks}
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    raw = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
+    assert dict(pod_fact(trim_pod(raw)).uses).get("cpu") == uses

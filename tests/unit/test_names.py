@@ -1,0 +1,34 @@
+"""One name, one thing: no two classes of the product share a name, and no three modules do."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+HOUSES = ("fluxqueue", "webhook", "migrations", "benchmarks")
+COMMON = {"__init__.py", "__main__.py", "main.py"}
+"""File names with a meaning of their own: a package, and where a program begins."""
+
+
+def _modules() -> list[Path]:
+    return sorted(path for house in HOUSES for path in (ROOT / house).rglob("*.py"))
+
+
+def test_no_class_name_is_given_twice() -> None:
+    """Localcluster is another distribution, and has the names of what it imitates."""
+    found = defaultdict(list)
+    for path in _modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_no_three_modules_share_a_name() -> None:
+    found = defaultdict(list)
+    for path in _modules():
+        if path.name not in COMMON and path.relative_to(ROOT).parts[0] != "benchmarks":
+            found[path.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 2} == {}
