@@ -13,6 +13,7 @@ DROP FUNCTION fluxjobs_record CASCADE;
 DROP FUNCTION fluxjob_with_status_due CASCADE;
 DROP FUNCTION fluxjob_status_due_at CASCADE;
 DROP FUNCTION fluxjob_with_version CASCADE;
+DROP FUNCTION fluxqueue_is_rebuilding CASCADE;
 DROP FUNCTION fluxjob_transition_allowed CASCADE;
 DROP FUNCTION fluxjob_with_gathering CASCADE;
 DROP FUNCTION fluxjobs_depend CASCADE;

@@ -1280,11 +1280,21 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
+-- Whether the transaction makes rows from the cluster (db/store/rebuild.py). It sets each row to its
+-- state at once, as the cluster shows it, and not by transitions.
+CREATE FUNCTION fluxqueue_is_rebuilding() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN coalesce(current_setting('fluxqueue.rebuilding', true), '') = 'on';
+END
+$$;
+
 -- Every change that the FluxJob object shows raises the version that its status carries.
 CREATE FUNCTION fluxjob_with_version(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT fluxjob_transition_allowed(old_row.state, new_row.state) THEN
+    IF NOT fluxjob_transition_allowed(old_row.state, new_row.state)
+       AND NOT fluxqueue_is_rebuilding()
+    THEN
         RAISE EXCEPTION 'FluxJob % (%/%): % -> % is not a transition',
             new_row.jobid, new_row.namespace, new_row.name, old_row.state, new_row.state
             USING ERRCODE = 'check_violation';
@@ -1373,7 +1383,9 @@ BEGIN
         INSERT INTO history (uid, jobid, actor, event, detail)
         VALUES (NEW.uid, NEW.jobid,
                 coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
-                NEW.state, jsonb_build_object('from', old_state, 'reason', NEW.reason));
+                NEW.state, jsonb_build_object('from', old_state, 'reason', NEW.reason)
+                           || CASE WHEN fluxqueue_is_rebuilding() THEN '{"rebuilt": true}'::jsonb
+                                   ELSE '{}'::jsonb END);
     END IF;
     RETURN NULL;
 END
@@ -1451,14 +1463,24 @@ $$;
 CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     has_run boolean := OLD.state IN ('Allocated', 'Running');
+    began_at timestamptz := OLD.allocated_at;
 BEGIN
+    IF fluxqueue_is_rebuilding() THEN
+        -- What waits again has run nowhere: its row was older than the cluster. What has ended comes
+        -- with the record of its run, whatever the row said before.
+        IF NEW.ended_at IS NULL THEN
+            RETURN NULL;
+        END IF;
+        has_run := NEW.allocated_at IS NOT NULL;
+        began_at := NEW.allocated_at;
+    END IF;
     INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
                             user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
                             nodes, slots, cpu_s, gpu_s, result, reason)
     SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
            NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
            coalesce(last.ended_at, NEW.submitted_at),
-           CASE WHEN has_run THEN OLD.allocated_at END,
+           CASE WHEN has_run THEN began_at END,
            CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
            coalesce(NEW.ended_at, now()),
            coalesce(used.nodes, 0), coalesce(used.slots, 0),

@@ -12,14 +12,24 @@ $$;
 CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     has_run boolean := OLD.state IN ('Allocated', 'Running');
+    began_at timestamptz := OLD.allocated_at;
 BEGIN
+    IF fluxqueue_is_rebuilding() THEN
+        -- What waits again has run nowhere: its row was older than the cluster. What has ended comes
+        -- with the record of its run, whatever the row said before.
+        IF NEW.ended_at IS NULL THEN
+            RETURN NULL;
+        END IF;
+        has_run := NEW.allocated_at IS NOT NULL;
+        began_at := NEW.allocated_at;
+    END IF;
     INSERT INTO accounting (uid, jobid, run, allocation_id, namespace, name, workload_kind,
                             user_name, queue, size, queued_at, allocated_at, started_at, ended_at,
                             nodes, slots, cpu_s, gpu_s, result, reason)
     SELECT NEW.uid, NEW.jobid, coalesce(last.run, 0) + 1, used.id, NEW.namespace,
            NEW.workload_name, NEW.workload_kind, NEW.user_name, NEW.queue, NEW.size,
            coalesce(last.ended_at, NEW.submitted_at),
-           CASE WHEN has_run THEN OLD.allocated_at END,
+           CASE WHEN has_run THEN began_at END,
            CASE WHEN has_run THEN coalesce(NEW.started_at, OLD.started_at) END,
            coalesce(NEW.ended_at, now()),
            coalesce(used.nodes, 0), coalesce(used.slots, 0),

@@ -8,7 +8,8 @@ effects on the cluster are those that these rows require.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -109,6 +110,21 @@ async def take_over(
     """
     if not found:
         return TakenOver()
+    async with _marked(tx):
+        return await _take_over(tx, found, held or {})
+
+
+@asynccontextmanager
+async def _marked(tx: Transaction) -> AsyncIterator[None]:
+    """Mark the session: rows are set to their states, and history says that they were rebuilt."""
+    await tx.execute("SELECT set_config('fluxqueue.rebuilding', 'on', true)")
+    yield
+    await tx.execute("SELECT set_config('fluxqueue.rebuilding', '', true)")
+
+
+async def _take_over(
+    tx: Transaction, found: Sequence[Found], held: Mapping[NodeResource, int]
+) -> TakenOver:
     await _forget_ended(tx, [one for one in found if one.is_stranded])
     rows = await _locked_rows(tx, [one.seen.uid for one in found])
     jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
@@ -126,9 +142,9 @@ async def take_over(
         ]
         await save_workloads(tx, seen, jobids=jobids)
     await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
-    await _adopt(tx, [case for case in cases if case.runs], held or {})
+    await _adopt(tx, [case for case in cases if case.runs], held)
     await _remember(tx, [case for case in cases if case.has_run])
-    await _move(tx, cases)
+    await _set_states(tx, cases)
     await _tell_once(tx, [case.uid for case in cases])
     await _note_missing(tx, [case for case in cases if case.uid in begun])
     await _ask(tx, cases)
@@ -463,26 +479,21 @@ async def _store_rest(
 
 # --- states ---------------------------------------------------------------------------------------
 
-_STEP = """
+_SET = """
 UPDATE fluxjobs f SET
-    state = :state, expected_start = NULL,
-    reason = CASE WHEN CAST(:state AS text) = f.state THEN f.reason ELSE '' END,
-    is_examined = CASE WHEN :state = 'Pending' THEN false ELSE f.is_examined END,
-    held_by = CASE WHEN :state = 'Held' THEN coalesce(r.held_by, f.held_by)
+    state = r.state, expected_start = NULL, is_examined = false, lacking = 0,
+    reason = CASE WHEN r.state = 'Pending' AND f.state = 'Pending' THEN f.reason ELSE '' END,
+    held_by = CASE WHEN r.state = 'Held' AND r.held_by IS NOT NULL THEN r.held_by
                    WHEN f.held_by = 'author' THEN f.held_by END,
-    lacking = 0,
-    allocated_at = CASE WHEN :state = 'Pending' THEN NULL
-                        WHEN :state = 'Held' THEN f.allocated_at
-                        ELSE coalesce(to_timestamp(r.allocated_at), f.allocated_at,
-                                      CASE WHEN :state = 'Allocated' THEN now() END) END,
-    started_at = CASE WHEN :state IN ('Pending', 'Held', 'Allocated') THEN f.started_at
+    allocated_at = CASE WHEN r.has_slots THEN coalesce(to_timestamp(r.allocated_at), now()) END,
+    started_at = CASE WHEN r.state IN ('Pending', 'Held', 'Allocated') THEN f.started_at
                       ELSE coalesce(to_timestamp(r.started_at), f.started_at,
-                                    CASE WHEN :state = 'Running' THEN now() END) END,
-    ended_at = CASE WHEN :is_final THEN coalesce(to_timestamp(r.ended_at), now()) END,
+                                    CASE WHEN r.state = 'Running' THEN now() END) END,
+    ended_at = CASE WHEN r.is_final THEN coalesce(to_timestamp(r.ended_at), now()) END,
     submitted_at = least(f.submitted_at, coalesce(to_timestamp(r.submitted_at), f.submitted_at))
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, held_by text, allocated_at bigint, started_at bigint, ended_at bigint,
-    submitted_at bigint)
+    uid text, state text, is_final bool, has_slots bool, held_by text, allocated_at bigint,
+    started_at bigint, ended_at bigint, submitted_at bigint)
 WHERE f.uid = r.uid
 """
 
@@ -517,39 +528,28 @@ WHERE f.uid = r.uid
 """
 
 
-async def _move(tx: Transaction, cases: Sequence[_Case]) -> None:
-    """Take each row to its state, by transitions that the table of states has."""
-    await _step(tx, S.PENDING, cases)
-    await _step(tx, S.HELD, [case for case in cases if case.target is S.HELD])
-    await _step(tx, S.ALLOCATED, [case for case in cases if case.runs or case.has_run])
-    await _step(tx, S.RUNNING, [case for case in cases if case.target is S.RUNNING])
-    for state in sorted(FINAL):
-        await _step(tx, state, [case for case in cases if case.target is state])
+async def _set_states(tx: Transaction, cases: Sequence[_Case]) -> None:
+    """Set each row to its state at once. The session is marked, so no guard asks for the way."""
     for chunk in _chunks(cases):
+        await tx.execute(_SET, rows=_json([_times(case) for case in chunk]))
         said = _json([_said(case) for case in chunk])
         await tx.execute(_SAID, rows=said)
         await tx.execute(_VERSION, rows=said)
 
 
-async def _step(tx: Transaction, state: FluxJobState, cases: Sequence[_Case]) -> None:
-    for chunk in _chunks(cases):
-        await tx.execute(
-            _STEP,
-            state=str(state),
-            is_final=state.is_final,
-            rows=_json([_times(case) for case in chunk]),
-        )
-
-
 def _times(case: _Case) -> dict[str, Any]:
     record = case.found.record
-    if record is None:
-        return {"uid": case.uid}
-    given = record.given
-    return {
+    times = {
         "uid": case.uid,
+        "state": str(case.target),
+        "is_final": case.target.is_final,
+        "has_slots": case.runs or case.has_run,
+    }
+    if record is None:
+        return times
+    return times | {
         "held_by": case.found.seen.held_by or record.held_by,
-        "allocated_at": given.starts_at if given else None,
+        "allocated_at": record.given.starts_at if record.given else None,
         "started_at": record.started_at_s,
         "ended_at": record.ended_at_s,
         "submitted_at": record.submitted_at_s,
@@ -609,18 +609,6 @@ async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
         " USING (state) WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))",
         states=[str(state) for state in REASONS],
         words=list(REASONS.values()),
-        uids=list(uids),
-    )
-    # On the way to its state a row passes others. Those made accounting lines, though nothing was
-    # given back there and no run ended.
-    await tx.execute(
-        "DELETE FROM accounting WHERE ended_at = now() AND result = 'Requeued'"
-        " AND uid = ANY(CAST(:uids AS text[]))",
-        uids=list(uids),
-    )
-    await tx.execute(
-        "UPDATE history SET detail = detail || '{\"rebuilt\": true}'::jsonb"
-        " WHERE at = now() AND uid = ANY(CAST(:uids AS text[]))",
         uids=list(uids),
     )
 

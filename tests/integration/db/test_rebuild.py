@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from fluxqueue.db import leadership
 from fluxqueue.db.store.desired_state import read_pending_releases
@@ -180,6 +181,21 @@ async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
     assert await rows.fetch(used) == [{"slots": 1, "cpu_s": pytest.approx(0.03)}]
     assert await rows.value("SELECT told = state FROM fluxjobs")
     await rows.check()
+
+
+async def test_states_are_set_at_once_and_history_says_so(rows: Rows) -> None:
+    """A row that waits becomes one that runs, without the states between; others may not."""
+    await rows.add_nodes(cpu_node("n0"))
+    await rows.see(workload("a"))
+    await rows.execute("DELETE FROM history")
+    await _take(rows, _found("a", _record(S.RUNNING, 5, "n0", started_at_s=110), "n0"))
+    assert await rows.fetch(
+        "SELECT event, detail ->> 'from' AS was, detail -> 'rebuilt' AS how FROM history"
+    ) == [{"event": "Running", "was": "Pending", "how": True}]
+    assert await rows.value("SELECT count(*) FROM accounting") == 0
+    await rows.see(workload("b"))
+    with pytest.raises(IntegrityError, match="Pending -> Running is not a transition"):
+        await rows.execute("UPDATE fluxjobs SET state = 'Running' WHERE uid = 'b'")
 
 
 async def test_a_group_whose_pods_have_ended_gathers_no_more(rows: Rows) -> None:
