@@ -1,16 +1,20 @@
-"""How a FluxJob's row follows from what was seen of its workload, and from the end of its pods.
+"""Every change of a FluxJob's state: what is seen, decided, steered, judged and requeued.
 
-``on_seen`` is called by ``db/store/observations.py`` for each locked row, ``on_requeued`` by
-``db/store/reconciling.py`` when the last pod has gone. They decide the state, the hold, and which
-effects the row asks for. The database repeats the transition table as a guard
-(``db/sql/33_transitions.sql``) and lets an incomplete group gather (``32_gathering.sql``). What
-follows for slots and pods is decided in ``fluxjob/follow.py``. Pure: no clock, no database.
+``on_seen`` decides for an observation (``db/store/observations.py``), ``on_judged`` for a job that
+waits for others (``db/store/dependencies.py``), and ``on_requeued`` when the last pod has gone
+(``db/store/reconciling.py``). A ``Move`` is a change that a cycle or a user asks for, of many rows
+at once (``db/store/moves.py``). The end of pods is decided in ``fluxjob/follow.py``, beside what
+follows for slots. A rebuild sets what the cluster shows (``scheduler/adoption.py``).
+
+The database repeats the transition table as a guard (``db/sql/33_transitions.sql``) and lets an
+incomplete group gather (``32_gathering.sql``). Pure: no clock, no database.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluxqueue.fluxjob import states
 from fluxqueue.fluxjob.holders import (
     ANNOTATION,
     AUTHOR,
@@ -29,6 +33,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 
 S = FluxJobState
 _RELEASED = frozenset({S.ALLOCATED, S.RUNNING})
+_IN_TURN = frozenset({S.PENDING, S.RESERVED})
 _NOT_OPERATORS = frozenset({AUTHOR, BY_DEPENDENCY, BY_QUEUE, *SET_ASIDE})
 
 
@@ -154,6 +159,81 @@ def on_seen(
         must_release=_must_release(row, seen, found),
         leaves_quarantine=found.leaves_quarantine,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A change of state that a cycle or a user asks for. Rows in other states stay as they are.
+
+    Attributes
+    ----------
+    sources : states that it leads from.
+    target : the state afterwards.
+    held_by : a held row is moved as well if one of these holds it.
+    is_examined : whether a cycle has examined it afterwards. None: as before.
+    is_ending_excluded : rows whose workload ends or is being deleted stay as they are.
+    """
+
+    sources: frozenset[FluxJobState]
+    target: FluxJobState
+    held_by: frozenset[str] = frozenset()
+    is_examined: bool | None = None
+    is_ending_excluded: bool = False
+
+
+# A cycle decides about what is in its turn, and about nothing else: another process may have held,
+# cancelled or ended it since the cycle read it.
+STARTED = Move(_IN_TURN, S.ALLOCATED, is_ending_excluded=True)
+RESERVED = Move(_IN_TURN, S.RESERVED)
+WAITING = Move(_IN_TURN, S.PENDING)
+OUT_OF_SIGHT = Move(frozenset({S.RESERVED}), S.PENDING)
+"""It is behind the jobs that a cycle looks at, so it loses its reservation."""
+
+IMPOSSIBLE = Move(_IN_TURN, S.UNSATISFIABLE)
+POSSIBLE = Move(frozenset({S.UNSATISFIABLE}), S.PENDING, is_examined=False)
+
+# What a queue refuses is examined: it is read again only when its queue or its request changes.
+REFUSED_BY_QUEUE = Move(_IN_TURN, S.HELD, held_by=frozenset({BY_QUEUE}), is_examined=True)
+ADMITTED_BY_QUEUE = Move(frozenset(), S.PENDING, held_by=frozenset({BY_QUEUE}), is_examined=False)
+# Also what is impossible: whether it still is cannot be judged.
+QUARANTINED = Move(
+    _IN_TURN | {S.UNSATISFIABLE}, S.HELD, held_by=frozenset({BY_QUEUE}), is_examined=True
+)
+OUT_OF_QUARANTINE = Move(frozenset(), S.PENDING, held_by=SET_ASIDE, is_examined=False)
+
+HELD_BY_HAND = Move(states.WAITING, S.HELD)
+RELEASED_BY_HAND = Move(frozenset({S.HELD}), S.PENDING, is_examined=False)
+ALLOCATION_LOST = Move(_RELEASED, S.PENDING, is_examined=False)
+"""A row without an allocation that it should have: a defect, or a change of tables by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """How a job waits for others. ``blocked_by``: why no cycle looks at it, or None."""
+
+    state: FluxJobState
+    held_by: str | None
+    blocked_by: str | None
+
+
+def on_judged(
+    state: FluxJobState, held_by: str | None, *, is_blocked: bool, is_never: bool, is_early: bool
+) -> Judged:
+    """Decide for a waiting job what its dependencies mean.
+
+    Parameters
+    ----------
+    state, held_by : as the row says.
+    is_blocked : a dependency is not satisfied.
+    is_never : one never will be. The job is held until a user changes that.
+    is_early : its begin time is in the future.
+    """
+    blocked_by = BY_DEPENDENCY if is_blocked else "begin-time" if is_early else None
+    if state is not S.HELD and is_never:
+        return Judged(S.HELD, BY_DEPENDENCY, blocked_by)
+    if state is S.HELD and held_by == BY_DEPENDENCY and not is_never:
+        return Judged(S.PENDING, None, blocked_by)
+    return Judged(state, held_by, blocked_by)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ import orjson
 
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -319,21 +321,15 @@ async def store_decisions(
 async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
     # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
     # otherwise start before its submission.
-    rows = await tx.fetch(
-        """
-        UPDATE fluxjobs SET state = 'Allocated', reason = '', allocated_at = clock_timestamp(),
-                            expected_start = NULL, release_at = now(),
-                            reconcile_at = CASE WHEN EXISTS (
-                                SELECT FROM pods p WHERE p.workload_uid = fluxjobs.uid)
-                                        THEN now() ELSE reconcile_at END
-        WHERE uid = ANY(CAST(:uids AS text[])) AND state IN ('Pending', 'Reserved')
-          AND NOT is_deleting AND result IS NULL
-        RETURNING uid
-        """,
-        uids=list(wanted),
+    started = await apply_move(
+        tx,
+        STARTED,
+        [Moved(uid) for uid in wanted],
+        also="""allocated_at = clock_timestamp(), release_at = now(),
+            reconcile_at = CASE WHEN EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid)
+                                THEN now() ELSE f.reconcile_at END""",
     )
     # Keep the order of the cycle, because the allocations are numbered in it.
-    started = {row["uid"] for row in rows}
     stored = {uid: placement for uid, placement in wanted.items() if uid in started}
     await _store_allocations(tx, stored, term)
     return started
@@ -388,13 +384,10 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the reservations of the cycle before."""
     # FluxJobs that fell out of the cycle's view, behind many of a higher priority, lose their
     # reservations too. They are found by the reservations, which are few, not among all that wait.
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', expected_start = NULL, reason = :reason"
-        " WHERE uid IN (SELECT uid FROM reservations) AND state = 'Reserved'"
-        " AND NOT uid = ANY(CAST(:told AS text[]))",
-        reason="waits behind the FluxJobs that are looked at first",
-        told=[job.uid for job, _ in (*decisions.reserved, *decisions.waiting)],
-    )
+    former = {row["uid"] for row in await tx.fetch("SELECT uid FROM reservations")}
+    former -= {job.uid for job, _ in (*decisions.reserved, *decisions.waiting)}
+    reason = "waits behind the FluxJobs that are looked at first"
+    await apply_move(tx, OUT_OF_SIGHT, [Moved(uid, reason) for uid in former])
     await tx.execute("DELETE FROM reservations")
     plan = [
         {
@@ -426,7 +419,7 @@ async def _tell_waiting(
         {
             "uid": job.uid,
             "starts_at": placement.starts_at if making_way is None else making_way.vacate_at,
-            "state": "Reserved",
+            "state": str(RESERVED.target),
             "reason": making_way.describe()
             if making_way is not None
             else words[job.uid].reason
@@ -442,7 +435,7 @@ async def _tell_waiting(
         {
             "uid": job.uid,
             "starts_at": one.expected_start,
-            "state": "Pending",
+            "state": str(WAITING.target),
             "reason": one.reason,
             "wait_reason": one.wait_reason,
             "position": one.position,

@@ -24,6 +24,7 @@ from fluxqueue.fluxjob.dependency import (
     outcome,
 )
 from fluxqueue.fluxjob.holders import BY_DEPENDENCY
+from fluxqueue.fluxjob.lifecycle import on_judged
 from fluxqueue.fluxjob.states import FluxJobState
 
 LOCK_WITH_TARGETS = """
@@ -130,16 +131,16 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVer
     If no dependency is left, the row's trigger (``fluxjob_with_block``) fills in the begin time. It
     also fills in the reason of a blocked FluxJob.
     """
-    blocked_by = BY_DEPENDENCY if verdict.reason else "begin-time" if row["is_early"] else None
-    state, held_by = FluxJobState(row["state"]), row["held_by"]
-    is_held_here = state is FluxJobState.HELD and held_by == BY_DEPENDENCY
-    if state is not FluxJobState.HELD and verdict.is_never:
-        state, held_by = FluxJobState.HELD, BY_DEPENDENCY
-    elif is_held_here and not verdict.is_never:
-        state, held_by = FluxJobState.PENDING, None
+    judged = on_judged(
+        FluxJobState(row["state"]),
+        row["held_by"],
+        is_blocked=bool(verdict.reason),
+        is_never=verdict.is_never,
+        is_early=row["is_early"],
+    )
     before = (row["state"], row["held_by"], row["blocked_by"])
-    is_same_reason = blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
-    if before == (str(state), held_by, blocked_by) and is_same_reason:
+    is_same_reason = judged.blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
+    if before == (str(judged.state), judged.held_by, judged.blocked_by) and is_same_reason:
         return False
     await tx.execute(
         """
@@ -154,9 +155,9 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVer
         WHERE uid = :uid
         """,
         uid=row["uid"],
-        state=str(state),
-        held_by=held_by,
-        blocked_by=blocked_by,
+        state=str(judged.state),
+        held_by=judged.held_by,
+        blocked_by=judged.blocked_by,
         reason=verdict.reason,
     )
     return True

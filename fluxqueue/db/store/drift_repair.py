@@ -13,8 +13,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.db.tables import LIVING
+from fluxqueue.fluxjob.lifecycle import ALLOCATION_LOST
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
@@ -102,11 +104,11 @@ async def _give_allocations(tx: Transaction) -> int:
     uids = [row["uid"] for row in rows]
     adopted = await _adopt(tx, uids)
     idle = [uid for uid in uids if uid not in adopted]
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', allocated_at = NULL, lacking = 0,"
-        " is_examined = false, reason = 'what it was given is lost', release_at = now(),"
-        " reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=idle,
+    await apply_move(
+        tx,
+        ALLOCATION_LOST,
+        [Moved(uid, "what it was given is lost") for uid in idle],
+        also="allocated_at = NULL, lacking = 0, release_at = now(), reconcile_at = now()",
     )
     return len(uids)
 

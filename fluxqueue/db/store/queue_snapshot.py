@@ -14,8 +14,17 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.errors import InvalidInput, TooComplex
-from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, SET_ASIDE
+from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, BY_QUEUE, SET_ASIDE
+from fluxqueue.fluxjob.lifecycle import (
+    ADMITTED_BY_QUEUE,
+    IMPOSSIBLE,
+    OUT_OF_QUARANTINE,
+    POSSIBLE,
+    QUARANTINED,
+    REFUSED_BY_QUEUE,
+)
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
@@ -313,19 +322,8 @@ async def appraise(tx: Transaction, queues: Collection[str]) -> int:
 
 async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
     """Hold what its queue does not admit, with the reason."""
-    rows = sorted(
-        ({"uid": one.job.uid, "reason": reason} for one, reason in refused), key=lambda r: r["uid"]
-    )
-    if rows:
-        await tx.execute(
-            """
-            UPDATE fluxjobs f SET state = 'Held', held_by = 'queue', reason = r.reason,
-                                  expected_start = NULL, is_examined = true
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)
-            WHERE f.uid = r.uid AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')
-            """,
-            rows=orjson.dumps(rows).decode(),
-        )
+    rows = [Moved(one.job.uid, reason, BY_QUEUE) for one, reason in refused]
+    await apply_move(tx, REFUSED_BY_QUEUE, rows)
 
 
 async def quarantine(tx: Transaction, failed: Mapping[str, Exception], software: str) -> None:
@@ -334,26 +332,15 @@ async def quarantine(tx: Transaction, failed: Mapping[str, Exception], software:
     It is tried again when its request changes, when it is released, and by other ``software``.
     """
     rows = [
-        {
-            "uid": uid,
-            "held_by": BY_COMPLEXITY if isinstance(error, TooComplex) else BY_QUARANTINE,
-            "reason": _why_aside(error),
-        }
-        for uid, error in sorted(failed.items())
-    ]
-    if rows:
-        await tx.execute(
-            """
-            UPDATE fluxjobs f SET state = 'Held', held_by = r.held_by, reason = r.reason,
-                                  expected_start = NULL, is_examined = true,
-                                  quarantined_by = :software
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, held_by text, reason text)
-            WHERE f.uid = r.uid
-              AND (state IN ('Pending', 'Reserved', 'Unsatisfiable') OR f.held_by = 'queue')
-            """,
-            rows=orjson.dumps(rows).decode(),
-            software=software,
+        Moved(
+            uid,
+            _why_aside(error),
+            BY_COMPLEXITY if isinstance(error, TooComplex) else BY_QUARANTINE,
         )
+        for uid, error in failed.items()
+    ]
+    mark = {"software": software}
+    await apply_move(tx, QUARANTINED, rows, also="quarantined_by = :software", values=mark)
 
 
 def _why_aside(error: Exception) -> str:
@@ -366,28 +353,20 @@ def _why_aside(error: Exception) -> str:
 async def try_quarantined_again(tx: Transaction, software: str) -> None:
     """Have what other software has set aside examined like new FluxJobs."""
     # Locks are taken in the order of the UIDs, as in ``lock_queue``.
-    await tx.execute(
-        """
-        UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false,
-                            quarantined_by = NULL
-        WHERE uid IN (SELECT uid FROM fluxjobs
-                      WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))
-                        AND quarantined_by IS DISTINCT FROM :software ORDER BY uid FOR UPDATE)
-        """,
+    rows = await tx.fetch(
+        "SELECT uid FROM fluxjobs"
+        " WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))"
+        " AND quarantined_by IS DISTINCT FROM :software ORDER BY uid FOR UPDATE",
         holders=sorted(SET_ASIDE),
         software=software,
     )
+    again = [Moved(row["uid"]) for row in rows]
+    await apply_move(tx, OUT_OF_QUARANTINE, again, also="quarantined_by = NULL")
 
 
 async def let_go(tx: Transaction, uids: Collection[str]) -> None:
     """Admit what its queue held. It is examined like a new one."""
-    if uids:
-        await tx.execute(
-            "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '',"
-            " is_examined = false"
-            " WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Held' AND held_by = 'queue'",
-            uids=sorted(uids),
-        )
+    await apply_move(tx, ADMITTED_BY_QUEUE, [Moved(uid) for uid in uids])
 
 
 async def mark_examined(
@@ -399,15 +378,7 @@ async def mark_examined(
         " WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
     )
-    if never:
-        await tx.execute(
-            "UPDATE fluxjobs f"
-            " SET state = 'Unsatisfiable', reason = n.reason, expected_start = NULL"
-            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS n (uid, reason)"
-            " WHERE f.uid = n.uid AND f.state IN ('Pending', 'Reserved')",
-            uids=[job.uid for job, _ in never],
-            reasons=[reason for _, reason in never],
-        )
+    await apply_move(tx, IMPOSSIBLE, [Moved(job.uid, reason) for job, reason in never])
 
 
 async def unsatisfiable(
@@ -422,8 +393,4 @@ async def unsatisfiable(
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
     """Set FluxJobs that fit now to ``Pending``. Their queue's rules may have changed meanwhile."""
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', reason = '', is_examined = false"
-        " WHERE state = 'Unsatisfiable' AND uid = ANY(CAST(:uids AS text[]))",
-        uids=sorted(job.uid for job in jobs),
-    )
+    await apply_move(tx, POSSIBLE, [Moved(job.uid) for job in jobs])

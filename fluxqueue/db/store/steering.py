@@ -16,6 +16,7 @@ import orjson
 from sqlalchemy.exc import DataError
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.holders import (
     ANNOTATION,
@@ -27,6 +28,7 @@ from fluxqueue.fluxjob.holders import (
     author_reason,
     is_preemptor,
 )
+from fluxqueue.fluxjob.lifecycle import HELD_BY_HAND, RELEASED_BY_HAND
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
@@ -161,13 +163,7 @@ async def _hold(tx: Transaction, row: Row, actor: str) -> str:
     if _is_operators(row):
         return f"is held by {row['held_by']} already"
     await _note(tx, row, actor, "hold")
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Held', held_by = :actor, reason = :reason,"
-        " expected_start = NULL WHERE uid = :uid",
-        uid=row["uid"],
-        actor=actor,
-        reason=f"held by {actor}",
-    )
+    await apply_move(tx, HELD_BY_HAND, [Moved(row["uid"], f"held by {actor}", actor)])
     return "is held"
 
 
@@ -193,11 +189,7 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
             reason=author_reason(row["author_hold"]),
         )
         return f"is no longer held by {row['held_by']}, but {_whose(still)}"
-    await tx.execute(
-        "UPDATE fluxjobs SET state = 'Pending', held_by = NULL, reason = '', is_examined = false"
-        " WHERE uid = :uid",
-        uid=row["uid"],
-    )
+    await apply_move(tx, RELEASED_BY_HAND, [Moved(row["uid"])])
     return "is released"
 
 
