@@ -19,7 +19,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A row to move, the reason that its users see, and who holds it afterwards."""
+    """A row to move, the reason that its users see, and its holder afterwards."""
 
     uid: str
     reason: str = ""
@@ -38,11 +38,11 @@ async def apply_move(
 
     Parameters
     ----------
-    tx : a transaction that has locked the rows, or locks no others after them.
-    which : the move.
-    rows : the rows that are to move.
-    also : further assignments in SQL (``f`` is the row), a constant of the caller.
-    values : parameters of ``also``.
+    tx : A transaction that has locked the rows, or locks no others after them.
+    which : The move.
+    rows : The rows that are to move.
+    also : Further assignments in SQL, a constant of the caller. The row is ``f``.
+    values : Parameters of ``also``.
     """
     if not rows:
         return set()
