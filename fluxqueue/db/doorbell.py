@@ -17,15 +17,7 @@ from procrastinate.manager import JobManager, NotificationCallback
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.engine import translated_errors
-
-_DUE = """
-SELECT queue FROM unnest(%(queues)s::varchar[]) AS queue
-WHERE EXISTS (
-    SELECT FROM procrastinate_jobs
-    WHERE queue_name = queue AND status = 'todo'
-      AND (scheduled_at IS NULL OR scheduled_at <= now())
-)
-"""
+from fluxqueue.db.task_statements import DUE_QUEUES
 
 
 class Doorbell:
@@ -35,8 +27,7 @@ class Doorbell:
     ----------
     connector : the application's; listening takes a connection beside its pool.
     told : queues with a notification at once for each new task. A periodic look finds tasks of
-        other
-        queues, tasks that are due later, and tasks with a lost notification.
+        other queues, tasks that are due later, and tasks with a lost notification.
     every_s : between two looks (seconds of ``clock``).
     """
 
@@ -88,7 +79,8 @@ class Doorbell:
         while True:
             with translated_errors():
                 rows = await self._connector.execute_query_all_async(
-                    query=_DUE, queues=[name for name, loops in self._waiting.items() if loops]
+                    query=DUE_QUEUES,
+                    queues=[name for name, loops in self._waiting.items() if loops],
                 )
             for row in rows:
                 await self._ring(row["queue"], JobInserted(type="job_inserted", job_id=0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.task_statements import DELETE_TASKS
 
 ANALYZE_FROM = 1000
 """Rows of a table from which a plan without statistics hurts."""
@@ -13,7 +14,7 @@ ANALYZE_FROM = 1000
 ACCOUNTING_RETENTION_S = 400 * 86400
 """Runs are kept for longer than a year, so that years can be compared."""
 
-FAILED_TASKS_S = 86400
+FAILEDDELETE_TASKS_S = 86400
 """A task that has failed for good is kept this long, so that people see it."""
 
 STEP_FIRST, STEP_MAX = 100, 5000
@@ -52,17 +53,6 @@ DELETE FROM accounting WHERE id = ANY(ARRAY(
     SELECT id FROM accounting WHERE ended_at < now() - make_interval(secs => :retention_s)
     ORDER BY ended_at LIMIT :step))
 """
-_TASKS = """
-DELETE FROM procrastinate.procrastinate_jobs WHERE id = ANY(ARRAY(
-    SELECT id FROM procrastinate.procrastinate_jobs j
-    WHERE status IN ('succeeded', 'cancelled', 'aborted') OR (status = 'failed' AND NOT EXISTS (
-        SELECT FROM procrastinate.procrastinate_events e
-        WHERE e.job_id = j.id AND e.at > now() - make_interval(secs => :retention_s)))
-    -- Their worker lives and has lost them; what they were for was deferred anew.
-    OR (status = 'doing' AND EXISTS (SELECT FROM procrastinate.procrastinate_events e
-        WHERE e.job_id = j.id AND e.type = 'started' AND e.at < now() - interval '1 h'))
-    LIMIT :step))
-"""
 
 
 async def delete_old_rows(
@@ -79,7 +69,7 @@ async def delete_old_rows(
     await _delete_in_steps(database, _FLUXJOBS, retention_s)
     await _delete_in_steps(database, _HISTORY, retention_s)
     await _delete_in_steps(database, _ACCOUNTING, accounting_retention_s)
-    await _delete_in_steps(database, _TASKS, FAILED_TASKS_S)
+    await _delete_in_steps(database, DELETE_TASKS, FAILEDDELETE_TASKS_S)
 
 
 async def _delete_in_steps(database: Database, sql: str, retention_s: int) -> int:

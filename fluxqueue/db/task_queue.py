@@ -32,6 +32,7 @@ from fluxqueue.db.engine import (
     libpq_url,
     translated_errors,
 )
+from fluxqueue.db.task_statements import COUNT_CRASH, FETCH_TASK
 from fluxqueue.settings import Settings
 
 POOL_MAX = 4
@@ -153,17 +154,6 @@ def app_on(
     return app
 
 
-_FETCH = """
-SELECT task.*, EXISTS (
-    SELECT FROM procrastinate_jobs other
-    WHERE (%(queues)s::varchar[] IS NULL OR other.queue_name = ANY(%(queues)s::varchar[]))
-      AND other.status = 'todo' AND other.id <> task.id
-      AND (other.scheduled_at IS NULL OR other.scheduled_at <= now())
-) AS is_more
-FROM procrastinate_fetch_job_v2(%(queues)s::varchar[], %(worker_id)s) task
-"""
-
-
 class PatientManager(JobManager):
     """A job manager that retries the end of a task, and fetches only where there may be a task.
 
@@ -190,7 +180,7 @@ class PatientManager(JobManager):
         while True:
             heard = self._heard[names]
             row = await self.connector.execute_query_one_async(
-                query=_FETCH, queues=queues, worker_id=worker_id
+                query=FETCH_TASK, queues=queues, worker_id=worker_id
             )
             # Race: a task may be notified after the statement has looked. The loop forgets the
             # notification when this returns, so the task would be missed.
@@ -264,13 +254,6 @@ def _writable_pool(**options: Any) -> psycopg_pool.AsyncConnectionPool[Any]:
     return psycopg_pool.AsyncConnectionPool(**{**options, **ours})
 
 
-_COUNT_CRASH = """
-UPDATE procrastinate_jobs SET args = args || jsonb_build_object(
-    'crashes', coalesce((args ->> 'crashes')::int, 0) + 1)
-WHERE id = %(task_id)s AND status = 'doing'
-"""
-
-
 async def rescue_stalled(app: procrastinate.App) -> list[str]:
     """Have the tasks of crashed workers run again at once, and return their names.
 
@@ -285,7 +268,7 @@ async def rescue_stalled(app: procrastinate.App) -> list[str]:
                 if task.task_name == TaskName.REVIEW:
                     # Count before the task can be taken again: the next worker must know of the
                     # crash.
-                    await app.connector.execute_query_async(_COUNT_CRASH, task_id=task.id)
+                    await app.connector.execute_query_async(COUNT_CRASH, task_id=task.id)
                 await app.job_manager.retry_job_by_id_async(task.id, datetime.now(UTC))
             else:
                 await app.job_manager.finish_job_by_id_async(

@@ -1035,6 +1035,12 @@ CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
 
+-- Tasks live for seconds. The defaults of a server wait for a fifth of a table to be dead (60_storage.sql).
+ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
 -- 30_priority.sql
 -- The effective priority, computed by the row itself, so no code path can forget a part of it:
 -- what the author or an operator asked for, within the queue's bounds, plus the queue's own
@@ -1714,10 +1720,6 @@ ALTER TABLE foreign_usage SET (autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE leadership SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 -- Written once, deleted once, much later.
 ALTER TABLE history SET (autovacuum_vacuum_scale_factor = 0.02);

@@ -32,3 +32,14 @@ def test_no_three_modules_share_a_name() -> None:
         if path.name not in COMMON and path.relative_to(ROOT).parts[0] != "benchmarks":
             found[path.name].append(str(path.relative_to(ROOT)))
     assert {name: paths for name, paths in found.items() if len(paths) > 2} == {}
+
+
+def test_statements_on_the_tables_of_procrastinate_stand_in_one_place() -> None:
+    """Whoever looks for what else reads or changes its tables finds all of it there."""
+    named = ("procrastinate_jobs", "procrastinate_events", "procrastinate_fetch")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "fluxqueue").rglob("*")
+        if path.suffix in {".py", ".sql"} and any(name in path.read_text() for name in named)
+    }
+    assert found == {"fluxqueue/db/task_statements.py", "fluxqueue/db/sql/20_tasks.sql"}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.tables import LIVING
+from fluxqueue.db.task_statements import COUNT_TASKS
 
 _FLUXJOBS = f"""
 SELECT queue, state, count(*) AS number,
@@ -20,11 +21,6 @@ _PENDING_ACTIONS = """
 SELECT task, count(*) AS number,
     CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s
 FROM pending_actions GROUP BY task
-"""
-# What has ended stays for long: each state by the partial index that has it.
-_TASKS = """
-SELECT (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'todo') AS todo,
-       (SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE status = 'doing') AS doing
 """
 _LOST = """
 SELECT count(*) AS number FROM allocation_slots s
@@ -64,7 +60,7 @@ async def read_gauges(database: Database) -> QueueGauges:
     async with database.begin() as tx:
         fluxjobs = await tx.fetch(_FLUXJOBS)
         pending_actions = await tx.fetch(_PENDING_ACTIONS)
-        tasks = await tx.fetch_one(_TASKS)
+        tasks = await tx.fetch_one(COUNT_TASKS)
         drift = await tx.fetch_one(_DRIFT)
         lost = await tx.fetch_one(_LOST)
     return QueueGauges(

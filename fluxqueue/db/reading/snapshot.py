@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.tables import LIVING
+from fluxqueue.db.task_statements import TASK_ATTEMPTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,17 +241,13 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
     ),
     "late": (
         LateEffect,
-        """
+        f"""
         SELECT o.task, o.uid, coalesce(t.attempts, 0) AS attempts, o.last_error,
                extract(epoch FROM greatest(now() - o.since, interval '0'))::bigint AS overdue_s
-        FROM pending_actions o LEFT JOIN (
-            SELECT j.task_name, u.uid, max(j.attempts) AS attempts
-            FROM procrastinate.procrastinate_jobs j,
-                 jsonb_array_elements_text(j.args -> 'uids') AS u (uid)
-            WHERE j.status IN ('todo', 'doing') GROUP BY 1, 2) t
+        FROM pending_actions o LEFT JOIN ({TASK_ATTEMPTS}) t
             ON t.task_name = o.task AND t.uid = o.uid
         WHERE o.since < now() - make_interval(secs => :overdue_s) OR t.attempts >= :attempts
-        """,
+        """,  # noqa: S608 constant
     ),
     "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),
     "loops": (

@@ -168,3 +168,9 @@ $$;
 CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
+
+-- Tasks live for seconds. The defaults of a server wait for a fifth of a table to be dead (60_storage.sql).
+ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);

@@ -21,10 +21,6 @@ ALTER TABLE foreign_usage SET (autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE leadership SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
-ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
-    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 -- Written once, deleted once, much later.
 ALTER TABLE history SET (autovacuum_vacuum_scale_factor = 0.02);

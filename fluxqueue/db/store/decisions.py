@@ -16,6 +16,7 @@ import orjson
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.task_statements import TAKE_CYCLES
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
@@ -80,11 +81,7 @@ ORDER BY a.id, s.number
 
 # The statement takes the waiting tasks along with the changes. Race: a transaction that commits
 # before this statement is covered by this cycle. One that commits later has a task that remains.
-_TAKE_CHANGES = """
-WITH woken AS (DELETE FROM procrastinate.procrastinate_jobs
-               WHERE queue_name = 'schedule' AND status = 'todo')
-DELETE FROM graph_changes RETURNING kind, key
-"""
+_TAKE_CHANGES = f"WITH woken AS ({TAKE_CYCLES}) DELETE FROM graph_changes RETURNING kind, key"  # noqa: S608
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,13 +36,8 @@ async def apply_move(
 ) -> set[str]:
     """Carry out a move, and return the UIDs of the rows that it applied to.
 
-    Parameters
-    ----------
-    tx : A transaction that has locked the rows, or locks no others after them.
-    which : The move.
-    rows : The rows that are to move.
-    also : Further assignments in SQL, a constant of the caller. The row is ``f``.
-    values : Parameters of ``also``.
+    The transaction has locked the rows, or locks no others after them. ``also`` is a constant with
+    further assignments in SQL, in which the row is ``f``. ``values`` has its parameters.
     """
     if not rows:
         return set()

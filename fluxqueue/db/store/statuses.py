@@ -11,6 +11,7 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.task_statements import TAKE_STATUSES
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +132,7 @@ _PATIENCE = f"CASE f.state WHEN 'Allocated' THEN {PATIENCE_UNSEEN} ELSE {PATIENC
 # status update at the same moment. A status that is not written stays pending, and the sweep finds
 # it.
 _PENDING_ACTIONS = f"""
-WITH along AS (
-    DELETE FROM procrastinate.procrastinate_jobs
-    WHERE queue_name = 'later' AND task_name = 'status' AND status = 'todo'
-      AND scheduled_at <= now() AND attempts = 0
-    RETURNING args
-), due AS (
+WITH along AS ({TAKE_STATUSES}), due AS (
     -- Who can wait until later than anything that is due from now on.
     SELECT uid, state IN ('Allocated', 'Running') AND status_written_at >= allocated_at
                 AND reason = '' AND notices = '[]'
