@@ -1,10 +1,14 @@
-"""Draw the picture in docs/architecture.md: the packages that a batch Job passes through.
+"""Draw the pictures of the documents from the code.
 
     python docs/draw.py
 
-An arrow is an import. Arrows that follow from other arrows are left out. The numbers in a package
-are the steps of a batch Job's life that the document names there. Packages without a step are left
-out, except the door to the cluster. tests/unit/test_picture.py draws it again and compares.
+In docs/architecture.md: the packages that a batch Job passes through. An arrow is an import. Arrows
+that follow from other arrows are left out. The numbers in a package are the steps of a batch Job's
+life that the document names there. Packages without a step are left out, except the door to the
+cluster.
+
+In docs/developer/performance.md: the latency budget of one pod, from ``fluxqueue/pacing.py``.
+tests/unit/test_picture.py draws both again and compares.
 """
 
 from __future__ import annotations
@@ -16,8 +20,11 @@ from pathlib import Path
 import grimp
 import networkx as nx
 
+from fluxqueue.pacing import BUDGET
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "architecture.md"
+BUDGET_PAGE = ROOT / "docs" / "developer" / "performance.md"
 START, END = "<!-- drawn by docs/draw.py -->\n", "<!-- end of the picture -->"
 
 OUTSIDE = """\
@@ -87,11 +94,31 @@ def _identifier(name: str) -> str:
     return f"{name}_" if name == "graph" else name
 
 
+def budget() -> str:
+    """Return the latency budget of one pod: a table, and the idle pauses as a chart."""
+    lines = ["| Step | Idle system | Under load | Constant |\n", "|---|---|---|---|\n"]
+    lines += [f"| {one.name} | {one.idle} | {one.busy} | {one.constant} |\n" for one in BUDGET]
+    chart = ["gantt\n", "    dateFormat x\n", "    axisFormat %L ms\n"]
+    at_ms = 0
+    for one in BUDGET:
+        end_ms = at_ms + max(1, round(one.idle_ms))
+        kind = "active" if one.idle_ms else "milestone"
+        chart.append(f"    {one.name.replace('`', '')} :{kind}, {at_ms}, {end_ms}\n")
+        at_ms = end_ms
+    return f"{''.join(lines)}\n```mermaid\n{''.join(chart)}```\n"
+
+
 def drawn_again(text: str) -> str:
-    """Return the document with its picture drawn again."""
+    """Return the document of the architecture with its picture drawn again."""
+    return _replaced(text, picture(text))
+
+
+def _replaced(text: str, drawn: str) -> str:
     before, rest = text.split(START)
-    return before + START + picture(text) + END + rest.split(END)[1]
+    return before + START + drawn + END + rest.split(END)[1]
 
 
 if __name__ == "__main__":
     DOCUMENT.write_text(drawn_again(DOCUMENT.read_text(encoding="utf-8")), encoding="utf-8")
+    page = BUDGET_PAGE.read_text(encoding="utf-8")
+    BUDGET_PAGE.write_text(_replaced(page, budget()), encoding="utf-8")

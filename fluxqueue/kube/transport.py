@@ -20,25 +20,13 @@ from yarl import URL
 
 from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
 
 CONNECT_TIMEOUT_S = 5.0
 READ_BUFFER_BYTES = 1 << 18
 # Below the idle timeouts of usual servers and balancers, so that we close first. A request on a
 # connection that the other side just closes looks as if it had been acted on.
 KEEPALIVE_S = 30.0
-
-READS_EVERY_S, READS_CREDIT_S = 0.05, 0.3
-"""A busy stream is read once per ``READS_EVERY_S`` seconds, after some free reads.
-
-``READS_CREDIT_S`` is the credit for the free reads. Servers send each event by itself, and to
-decrypt a TLS record costs more than to parse it. Events that are read together cost less than half.
-"""
-READ_BYTES, READS_RARER = 1 << 16, 4
-"""After a read of more than ``READ_BYTES`` bytes, some ten pods, the next one waits longer.
-
-The wait grows in proportion, up to ``READS_RARER`` times. A reader that is fifty pods behind gains
-nothing from reading the first of them sooner.
-"""
 
 
 class TransportError(ApiUnavailable):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fluxqueue.clock import Clock, Lately
+from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.pacing import Lately
 from fluxqueue.settings import Settings
 
 

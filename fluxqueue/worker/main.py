@@ -30,8 +30,9 @@ from fluxqueue.db.task_queue import (
     every,
 )
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
+from fluxqueue.pacing import SWEEP_S
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.maintain import MAINTAIN, SWEEP, SWEEP_S, Maintenance
+from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
 from fluxqueue.worker.queue_keeping import LOOP as QUEUES
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.reconcile_pods import reconcile_workloads

@@ -16,18 +16,13 @@ from fluxqueue.db import retention, task_queue
 from fluxqueue.db.store import drift_repair
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
+from fluxqueue.pacing import GRACE_S, SWEEP_S
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
 
 SWEEP, MAINTAIN = "sweep", "maintain"
 """The names of these loops where the times of loops are reported."""
-
-SWEEP_S = 2
-"""The interval in seconds between two searches for lost tasks."""
-
-GRACE_S = 3.0
-"""How long an action may be pending before a task for it must exist (seconds)."""
 
 Drift = frozenset[tuple[str, str]]
 """Broken invariants with their subjects."""

@@ -30,6 +30,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.kube.workload_resource import resource_of
+from fluxqueue.pacing import RUSH
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
@@ -38,12 +39,6 @@ from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import controller_owner
-
-RUSH = 10
-"""More starts than this within the time between two status updates are a burst.
-
-A user who submits a few jobs by hand sees each start at once.
-"""
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:

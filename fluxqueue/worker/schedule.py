@@ -14,7 +14,6 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
 from fluxqueue import __version__, metrics
-from fluxqueue.clock import BatchPacer
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.reading.review_records import has_news
@@ -46,6 +45,7 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -78,8 +78,6 @@ logger = logging.getLogger(__name__)
 ROLE = "matcher"
 LOOP = "cycle"
 """The name of this loop where the times of loops are reported."""
-EXAMINED_MAX = 2000
-"""The most new FluxJobs that one cycle examines for satisfiability."""
 
 
 class CycleRunner:

@@ -27,6 +27,12 @@ def test_the_picture_is_of_this_house(draw: ModuleType) -> None:
     assert draw.drawn_again(text) == text, "python docs/draw.py"
 
 
+def test_the_budget_of_a_pod_is_what_the_code_says(draw: ModuleType) -> None:
+    """Table and chart; `python docs/draw.py` draws them again."""
+    page = draw.BUDGET_PAGE.read_text(encoding="utf-8")
+    assert draw.budget() in page, "python docs/draw.py"
+
+
 def test_every_step_of_a_job_has_its_place(draw: ModuleType) -> None:
     """The document names a package for each of its ten steps."""
     text = draw.DOCUMENT.read_text(encoding="utf-8")

@@ -13,11 +13,9 @@ from contextlib import suppress
 from enum import StrEnum
 
 from fluxqueue.clock import Clock
+from fluxqueue.pacing import GATHER_S
 
 NEVER_S = float("inf")
-
-GATHER_S = 0.02
-"""Pause (seconds) before a change is written, so that a burst of events is one transaction."""
 
 
 class DirtyKind(StrEnum):

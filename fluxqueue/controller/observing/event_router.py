@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.dirty_set import GATHER_S, DirtyKind, DirtySet
+from fluxqueue.controller.observing.dirty_set import DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
 from fluxqueue.controller.observing.groups import Groups
 from fluxqueue.controller.observing.owners import Owners
@@ -25,18 +25,13 @@ from fluxqueue.db.store.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
+from fluxqueue.pacing import ENDED_S, GATHER_S, LATER_S
 from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.managed import has_our_marks, is_taken_in
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import has_ended, pod_fact
 
-ENDED_S = 0.05
-"""The pods of a gang end one after the other: this pause collects them in one write."""
-LATER_S = 0.3
-"""Nothing waits for the report that a pod arrived released, is bound, or runs.
-
-It is written with the next change that matters."""
 ASK_OWNER_EVERY_S = 10.0
 """How often (seconds) the size of an owner is read again while its group lacks pods.
 

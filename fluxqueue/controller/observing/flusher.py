@@ -14,8 +14,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from fluxqueue import metrics
-from fluxqueue.clock import BatchPacer, Clock
-from fluxqueue.controller.observing.dirty_set import GATHER_S, Batch, DirtyKind, DirtySet
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
 from fluxqueue.controller.observing.quarantine import QUEUE, WORKLOAD, Quarantine, said
 from fluxqueue.controller.observing.read_workload import (
@@ -44,6 +44,7 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
+from fluxqueue.pacing import GATHER_S, BatchPacer
 from fluxqueue.workload.last_good import LAST_REQUEST
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,11 @@ from typing import Any
 
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.objects import Object
+from fluxqueue.pacing import UNMANAGED_S
 from fluxqueue.workload.node_object import foreign_pod
 
 Change = tuple[list[ForeignPod], list[str]]
 """Pods that use something of a node, and the UIDs of those that no longer do."""
-
-EVERY_S = 0.5
-"""Least interval (seconds) between two batches, because such pods come in any number."""
 
 
 class ForeignPods:
@@ -79,7 +77,7 @@ class ForeignPods:
         self._written |= {pod.uid for pod in written[0]}
         self._written.difference_update(written[1])
         if at_s is not None and any(written):
-            self.due_s = at_s + EVERY_S
+            self.due_s = at_s + UNMANAGED_S
 
 
 def _counts(pod: Object) -> bool:

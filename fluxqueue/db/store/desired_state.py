@@ -17,10 +17,11 @@ import orjson
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.store.destinations import DESTINATION, as_destination
-from fluxqueue.db.store.statuses import KEEP_WRITTEN, PATIENCE, WrittenStatus
+from fluxqueue.db.store.statuses import KEEP_WRITTEN, WrittenStatus
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.pacing import STATUS_PATIENCE
 from fluxqueue.workload.references import Reference, read_reference
 
 
@@ -168,7 +169,7 @@ UPDATE fluxjobs f SET
     status_written_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now()
                      ELSE f.status_written_at END,
     status_due_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
-                      THEN fluxjob_status_due_at(now(), {PATIENCE})
+                      THEN fluxjob_status_due_at(now(), {STATUS_PATIENCE})
                       WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.status_due_at END,
     last_error = NULL, {KEEP_WRITTEN}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (

@@ -12,6 +12,7 @@ import orjson
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.task_statements import TAKE_STATUSES
+from fluxqueue.pacing import STATUS_CALM, STATUS_PATIENCE, STATUS_PATIENCE_UNSEEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +118,9 @@ CROSS JOIN LATERAL (
 
 _READ = f"SELECT {_COLUMNS} {_FROM} WHERE f.uid = ANY(CAST(:uids AS text[]))"
 
-CALM = 4
-"""Starts at once beyond this number are many. Their status is updated only if they last."""
-PATIENCE, PATIENCE_UNSEEN = 5, 15
-"""Intervals after which a running FluxJob's status is updated all the same.
-
-They count from the update that reported its start, or from when that was put off. The second number
-is for one without a pod that was seen to run: its status then says that it has its nodes.
-"""
-
-_PATIENCE = f"CASE f.state WHEN 'Allocated' THEN {PATIENCE_UNSEEN} ELSE {PATIENCE} END"
+_PATIENCE = (
+    f"CASE f.state WHEN 'Allocated' THEN {STATUS_PATIENCE_UNSEEN} ELSE {STATUS_PATIENCE} END"
+)
 
 # The statement also takes the due tasks for other FluxJobs, because many transactions request a
 # status update at the same moment. A status that is not written stays pending, and the sweep finds
@@ -143,12 +137,12 @@ WITH along AS ({TAKE_STATUSES}), due AS (
             SELECT jsonb_array_elements_text(args -> 'uids') FROM along))
       AND status_due_at <= now() AND flux_uid IS NOT NULL AND {OBSERVED}
 ), patient AS (
-    SELECT uid FROM due WHERE can_wait AND (SELECT count(*) FROM due WHERE can_wait) > {CALM}
+    SELECT uid FROM due WHERE can_wait AND (SELECT count(*) FROM due WHERE can_wait) > {STATUS_CALM}
 ), put_off AS (
     -- Arrays, or the planner, who expects one, would look through all of them for each.
     UPDATE fluxjobs f SET status_due_at = least(
         fluxjob_status_due_at(f.status_written_at, {_PATIENCE}),
-        fluxjob_status_due_at(now(), {PATIENCE}))
+        fluxjob_status_due_at(now(), {STATUS_PATIENCE}))
     WHERE f.uid = ANY(ARRAY(
             SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(SELECT uid FROM patient))
             ORDER BY uid FOR NO KEY UPDATE))

@@ -23,10 +23,11 @@ from fluxqueue.db.engine import libpq_url
 from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
 from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.pending_actions import sweep
-from fluxqueue.db.store.statuses import CALM, read_owed_status
+from fluxqueue.db.store.statuses import read_owed_status
 from fluxqueue.db.task_queue import TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.pacing import STATUS_CALM
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 from tests.support.waiting import eventually
@@ -160,13 +161,13 @@ async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[st
 
 
 async def test_that_few_run_is_told_when_it_is_due(rows: Rows) -> None:
-    uids = await _start(rows, CALM)
+    uids = await _start(rows, STATUS_CALM)
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
 
 
 async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     """Ten seconds after they were told to have started; who has ended by then is told of that."""
-    uids = await _start(rows, CALM + 1)
+    uids = await _start(rows, STATUS_CALM + 1)
     assert await read_owed_status(rows.database, uids) == []
     assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
     assert sorted(await rows.asked(TaskName.STATUS)) == uids
@@ -183,7 +184,7 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
 
 async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
     """Of those whose pods do not come to run later, looked at every ten seconds."""
-    uids = await _start(rows, CALM + 1, _START_PUT_OFF)
+    uids = await _start(rows, STATUS_CALM + 1, _START_PUT_OFF)
     for is_last in (False, False, True):
         before = await rows.value("SELECT now()")
         assert await read_owed_status(rows.database, uids) == []
@@ -199,7 +200,7 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
 
 
 async def test_a_start_that_was_put_off_is_told_with_the_next_look_once_it_runs(rows: Rows) -> None:
-    uids = await _start(rows, CALM + 1, _START_PUT_OFF)
+    uids = await _start(rows, STATUS_CALM + 1, _START_PUT_OFF)
     await rows.execute(_TEN_SECONDS_LATER)
     await rows.execute(_COME_TO_RUN)
     assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
@@ -223,7 +224,7 @@ async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows)
 
 async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
     """His task is taken along: whoever takes it has to tell, or nobody does for a while."""
-    uids = await _start(rows, CALM + 1)
+    uids = await _start(rows, STATUS_CALM + 1)
     waits = (
         "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%along AS%'"
     )
@@ -238,7 +239,7 @@ async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
 
 async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
     """What runs and has to leave says so."""
-    uids = await _start(rows, CALM + 2)
+    uids = await _start(rows, STATUS_CALM + 2)
     await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7' WHERE uid = 'j1'")
     assert [one.uid for one in await read_owed_status(rows.database, uids)] == ["j1"]
 

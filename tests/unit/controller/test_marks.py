@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.observing.dirty_set import GATHER_S, DirtyKind, DirtySet
+from fluxqueue.controller.observing.dirty_set import DirtyKind, DirtySet
+from fluxqueue.pacing import GATHER_S
 
 
 def test_a_kind_is_taken_when_it_is_due() -> None:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.kube.transport import (
-    READ_BYTES,
-    READS_CREDIT_S,
-    READS_EVERY_S,
-    READS_RARER,
-    ReadPace,
-)
+from fluxqueue.kube.transport import ReadPace
+from fluxqueue.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
 
 
 @pytest.mark.parametrize(
