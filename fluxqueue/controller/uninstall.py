@@ -38,13 +38,13 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import free_patch, let_go_patch
+from fluxqueue.workload.gates import leave_job_patch, leave_pod_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import gate_index, template_spec
-from fluxqueue.workload.suspension import leave_patch
+from fluxqueue.workload.suspension import leave_owner_patch
 
 logger = logging.getLogger(__name__)
 
@@ -203,7 +203,7 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
 
     def let_go(job: Object) -> Patch:
         is_held = job["metadata"]["uid"] in held
-        return let_go_patch(job, is_unsuspended=not (options.leave_suspended or is_held))
+        return leave_job_patch(job, is_unsuspended=not (options.leave_suspended or is_held))
 
     done = await _patch_all(client, JOBS, waiting, let_go, report)
     report.jobs |= done
@@ -212,7 +212,7 @@ async def _round(client: KubeClient, options: UninstallOptions, report: Uninstal
     owners = await _let_owners_go(client, options, report)
     pending = await client.list(PODS, field_selector="status.phase=Pending")
     gated = [pod for pod in pending.items if _is_gated_pod(pod)]
-    freed = await _patch_all(client, PODS, gated, free_patch, report)
+    freed = await _patch_all(client, PODS, gated, leave_pod_patch, report)
     report.pods |= freed
     return bool(done or owners or freed)
 
@@ -232,7 +232,7 @@ async def _let_owners_go(
 
         def leave(owner: Object, held: Set[str] = held, suspend: str = entry.suspend) -> Patch:
             is_kept = options.leave_suspended or owner["metadata"]["uid"] in held
-            return leave_patch(owner, suspend, is_unsuspended=not is_kept)
+            return leave_owner_patch(owner, suspend, is_unsuspended=not is_kept)
 
         patched = await _patch_all(client, resource, waiting, leave, report)
         done |= {f"{resource.kind} {name}" for name in patched}

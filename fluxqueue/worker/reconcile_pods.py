@@ -18,7 +18,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
-from fluxqueue.workload.gates import narrow_patch, ungate_patch
+from fluxqueue.workload.gates import ungate_by_name_patch, ungate_patch
 
 
 async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
     pod = await context.client.get(PODS, ungate.namespace, ungate.name)
     if pod["metadata"]["uid"] != ungate.pod_uid:
         return
-    patch = narrow_patch(pod, node=ungate.to.name, jobid=ungate.jobid, nodes=ungate.nodes)
+    patch = ungate_by_name_patch(pod, node=ungate.to.name, jobid=ungate.jobid, nodes=ungate.nodes)
     if patch is not None:
         await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
 

@@ -34,7 +34,7 @@ from fluxqueue.pacing import RUSH
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
-from fluxqueue.workload.gates import pin_patch, stop_patch, unpin_patch
+from fluxqueue.workload.gates import pin_patch, suspend_patch, unpin_patch
 from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
@@ -174,7 +174,7 @@ async def _make(
             is_pinned=wanted.is_pinned,
         )
     else:
-        patch = entry.release_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
+        patch = entry.resume_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
     kind = PatchKind.STRATEGIC if entry.is_built_in else PatchKind.MERGE
     return await client.patch(resource, *at, patch, kind=kind, metadata_only=True)
 
@@ -218,11 +218,11 @@ async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, An
     if wanted.is_authors and not is_suspended:
         return stored
     if wanted.is_pinned and not is_managed(workload):
-        patch = unpin_patch(wanted.uid) if is_suspended else stop_patch(wanted.uid)
+        patch = unpin_patch(wanted.uid) if is_suspended else suspend_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
     if is_suspended or not is_managed(workload):
         return stored
-    return await client.patch(*at, kind.stop_patch(workload), kind=PatchKind.JSON)
+    return await client.patch(*at, kind.suspend_patch(workload), kind=PatchKind.JSON)
 
 
 async def _is_same(context: WorkerContext, wanted: DesiredState) -> bool:

@@ -1,10 +1,10 @@
 """The patches that hold a workload and release it again.
 
-``hold_job`` and ``hold_pod`` are the webhook's answers. The worker sends ``release_patch``,
-``pin_patch`` and ``ungate_patch`` with their opposites. The uninstallation sends ``let_go_patch``
-and ``free_patch``. A suspended BatchJob and a gated Pod allow these changes: nodeSelector keys can
-be added, node affinity terms can gain expressions, and fluxqueue's own gate can be removed
-(``docs/developer/state-machine.md``).
+``suspend_job`` and ``gate_pod`` are the webhook's answers. The worker sends ``resume_patch``,
+``pin_patch`` and ``ungate_patch`` with their opposites. The uninstallation sends
+``leave_job_patch`` and ``leave_pod_patch``. A suspended BatchJob and a gated Pod allow these
+changes: nodeSelector keys can be added, node affinity terms can gain expressions, and fluxqueue's
+own gate can be removed (``docs/developer/state-machine.md``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNPINNED = {
 }
 
 
-def hold_pod(
+def gate_pod(
     pod: Mapping[str, Any], wishes: Wishes, user: str, group: Membership | None = None
 ) -> Patch:
     """Return the admission patch for a Pod: gated, labelled, with its deadline and group mark.
@@ -46,7 +46,7 @@ def hold_pod(
     ``user`` is the submitter that the API server authenticated. It replaces any value in the
     manifest.
 
-    Idempotent, as ``hold_job``: the result of the patch gets an empty patch, so reinvocation
+    Idempotent, as ``suspend_job``: the result of the patch gets an empty patch, so reinvocation
     changes nothing.
     """
     spec = pod.get("spec") or {}
@@ -60,7 +60,7 @@ def hold_pod(
     ]
 
 
-def hold_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membership) -> Patch:
+def gate_members(job: Mapping[str, Any], wishes: Wishes, user: str, group: Membership) -> Patch:
     """Return the admission patch for a BatchJob that starts together with other workloads.
 
     Its pods belong to a wider group. They are created, gated and marked. The BatchJob is not
@@ -150,7 +150,7 @@ def _stamp(
     return patch
 
 
-def hold_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
+def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
     """Return the admission patch for a BatchJob: suspended, pods gated, labelled, with deadline."""
     spec = job.get("spec") or {}
     template = spec.get("template") or {}
@@ -212,7 +212,7 @@ def _add_deadline(spec: Mapping[str, Any], wishes: Wishes, path: str = "/spec") 
     return [op("add", f"{path}/activeDeadlineSeconds", value=wishes.duration_s)]
 
 
-def release_patch(uid: str, *, is_pinned: bool = False) -> Merge:
+def resume_patch(uid: str, *, is_pinned: bool = False) -> Merge:
     """Unsuspend the BatchJob of this UID, but no other one that now has its name.
 
     ``is_pinned``: its template names the node of an earlier release. The patch removes it and puts
@@ -245,7 +245,7 @@ def unpin_patch(uid: str) -> Merge:
     return _of_job(uid, suspend=True, template=_UNPINNED)
 
 
-def stop_patch(uid: str) -> Merge:
+def suspend_patch(uid: str) -> Merge:
     """Suspend the BatchJob of this UID: its pods end."""
     return _of_job(uid, suspend=True)
 
@@ -280,7 +280,7 @@ def _pinned(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
     return fields
 
 
-def resuspend_patch(job: Mapping[str, Any]) -> Patch:
+def suspend_again_patch(job: Mapping[str, Any]) -> Patch:
     """Suspend ``job`` again: its author unsuspended it, and now fluxqueue queues it.
 
     fluxqueue manages it as long as the gate is in its template (``managed.is_managed``). If the
@@ -294,7 +294,7 @@ def resuspend_patch(job: Mapping[str, Any]) -> Patch:
     ]
 
 
-def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
+def leave_job_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
     """Remove the gate from a suspended ``job`` for good, and end the suspension by fluxqueue.
 
     ``is_unsuspended`` False keeps the suspension. A Job that its author suspended stays suspended,
@@ -315,7 +315,7 @@ def let_go_patch(job: Mapping[str, Any], *, is_unsuspended: bool) -> Patch:
     return patch
 
 
-def free_patch(pod: Mapping[str, Any]) -> Patch:
+def leave_pod_patch(pod: Mapping[str, Any]) -> Patch:
     """Remove the gate from ``pod`` for good: the cluster's scheduler places it freely."""
     return [same_uid(pod), *_remove_gate(pod["spec"], "/spec")]
 
@@ -348,7 +348,7 @@ def ungate_patch(
     Parameters
     ----------
     to : the chosen node. If it has no hostname, a pod with affinity of its own needs
-        ``narrow_patch``.
+        ``ungate_by_name_patch``.
     jobid, nodes : written as label and annotation for users. ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
     """
@@ -361,7 +361,7 @@ def ungate_patch(
     }
 
 
-def narrow_patch(
+def ungate_by_name_patch(
     pod: Mapping[str, Any], *, node: str, jobid: int | str, nodes: str
 ) -> Patch | None:
     """Release ``pod`` to a node without hostname label, or return None if the gate is gone.

@@ -1,8 +1,9 @@
 """The patches that hold what makes pods by suspending it, and that release it. Pure.
 
-``hold_owner`` and ``guard_stamps`` are the webhook's answers. The worker sends ``start_patch`` and
-``stop_patch``, and the uninstallation sends ``leave_patch``. Its pods arrive after the release.
-Admission gates them like the pods of any owner that asks to be queued.
+``suspend_owner`` and ``guard_stamps`` are the webhook's answers. The worker sends
+``resume_owner_patch`` and ``suspend_owner_patch``, and the uninstallation sends
+``leave_owner_patch``. Its pods arrive after the release. Admission gates them like the pods of any
+owner that asks to be queued.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _STAMPS = (labels.SUSPENDED, labels.USER)
 _STEP = re.compile(r"([^.\[]+)(?:\[([^=]+)=([^\]]+)\])?\.?")
 
 
-def hold_owner(
+def suspend_owner(
     owner: Object,
     *,
     suspend: str,
@@ -65,7 +66,7 @@ def mark_templates(
 ) -> Patch:
     """Label the templates of an object that a held object makes, each with its kind of slots.
 
-    Its pods then ask to be queued. Parameters as of ``hold_owner``. Idempotent.
+    Its pods then ask to be queued. Parameters as of ``suspend_owner``. Idempotent.
     """
     return _mark(copy.deepcopy(dict(owner)), templates, deadline_s)
 
@@ -137,13 +138,13 @@ def without_stamps(meta: Object) -> Object:
     return {**meta, "annotations": {k: v for k, v in annotations.items() if k not in _STAMPS}}
 
 
-def start_patch(uid: str, suspend: str) -> dict[str, Any]:
+def resume_owner_patch(uid: str, suspend: str) -> dict[str, Any]:
     """Return a merge patch that releases it. Any other object of its name refuses it (422)."""
     whose = {labels.AUTHOR_SUSPENDED: None}
     return {"metadata": {"uid": uid, "annotations": whose}, **nested(suspend, False)}
 
 
-def stop_patch(owner: Object, suspend: str) -> Patch:
+def suspend_owner_patch(owner: Object, suspend: str) -> Patch:
     """Suspend it: its author unsuspended it, or its pods must end.
 
     The patch fails if fluxqueue no longer manages it because the queue was uninstalled.
@@ -157,7 +158,7 @@ def stop_patch(owner: Object, suspend: str) -> Patch:
     ]
 
 
-def leave_patch(owner: Object, suspend: str, *, is_unsuspended: bool) -> Patch:
+def leave_owner_patch(owner: Object, suspend: str, *, is_unsuspended: bool) -> Patch:
     """Remove fluxqueue's marks for good, and its suspension. The author's suspension stays.
 
     ``is_unsuspended`` False keeps the suspension. Without the label, admission no longer preserves

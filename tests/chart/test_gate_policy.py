@@ -39,7 +39,7 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import pin_patch, release_patch, ungate_patch
+from fluxqueue.workload.gates import pin_patch, resume_patch, ungate_patch
 from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
 from tests.support.embedded_plane import Plane
@@ -826,7 +826,7 @@ async def test_jobs(people: People) -> None:
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}
     await admin.patch(JOBS, namespace, "queued", change)
     await people.worker.patch(
-        JOBS, namespace, "queued", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+        JOBS, namespace, "queued", resume_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
     )
     # What runs may be suspended by its owner, and resumed.
     for is_suspended in (True, False):
@@ -875,7 +875,7 @@ async def _run_to_its_end(people: People, node: str) -> None:
     admin, namespace = people.admin, people.namespace
     job = await people.job("whole")
     await people.worker.patch(
-        JOBS, namespace, "whole", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+        JOBS, namespace, "whole", resume_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
     )
 
     async def pods() -> list[dict[str, Any]] | None:
@@ -898,7 +898,7 @@ async def _run_to_its_end(people: People, node: str) -> None:
     # One that is deleted while its pods are gated: the controller takes its finalizers off them.
     job = await people.job("unwanted")
     await people.worker.patch(
-        JOBS, namespace, "unwanted", release_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
+        JOBS, namespace, "unwanted", resume_patch(job["metadata"]["uid"]), kind=PatchKind.STRATEGIC
     )
 
     async def has_pods() -> bool:

@@ -40,11 +40,11 @@ from fluxqueue.kube.resources import (
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build
 from fluxqueue.workload.gates import (
-    narrow_patch,
     pin_patch,
-    release_patch,
-    resuspend_patch,
-    stop_patch,
+    resume_patch,
+    suspend_again_patch,
+    suspend_patch,
+    ungate_by_name_patch,
     ungate_patch,
     unpin_patch,
 )
@@ -193,7 +193,7 @@ async def test_released_pods_go_to_the_chosen_node(
     job = await _create_taken_in(client, namespace, _batch_job("work", **pod_fields))
     assert job["metadata"]["labels"][labels.MANAGED] == "true"
     uid = job["metadata"]["uid"]
-    await client.patch(JOBS, namespace, "work", release_patch(uid), kind=PatchKind.STRATEGIC)
+    await client.patch(JOBS, namespace, "work", resume_patch(uid), kind=PatchKind.STRATEGIC)
     chosen = nodes[1]
     for pod in await _pods(client, namespace, 2):
         assert {"name": labels.GATE} in pod["spec"]["schedulingGates"]
@@ -209,7 +209,10 @@ async def test_released_pods_go_to_the_chosen_node(
         )
         kind = PatchKind.STRATEGIC
         if hostname is None and affinity:
-            kind, patch = PatchKind.JSON, narrow_patch(pod, node=chosen, jobid=7, nodes=chosen)
+            kind, patch = (
+                PatchKind.JSON,
+                ungate_by_name_patch(pod, node=chosen, jobid=7, nodes=chosen),
+            )
         freed = await client.patch(PODS, namespace, meta["name"], patch, kind=kind)
         assert freed["metadata"]["labels"][labels.JOBID] == "7"
         if "schedulingGates" in pod_fields:
@@ -254,14 +257,14 @@ async def test_resuspending_and_releasing_again(
     """A BatchJob that runs can be taken back; a patch for its predecessor changes nothing."""
     job = await _create_taken_in(client, namespace, _batch_job("twice"))
     uid = job["metadata"]["uid"]
-    await client.patch(JOBS, namespace, "twice", release_patch(uid), kind=PatchKind.STRATEGIC)
+    await client.patch(JOBS, namespace, "twice", resume_patch(uid), kind=PatchKind.STRATEGIC)
     await _pods(client, namespace, 2)
-    await client.patch(JOBS, namespace, "twice", resuspend_patch(job), kind=PatchKind.JSON)
+    await client.patch(JOBS, namespace, "twice", suspend_again_patch(job), kind=PatchKind.JSON)
     await _pods(client, namespace, 0)
     other = "11111111-2222-3333-4444-555555555555"
     with pytest.raises(Invalid):
-        await client.patch(JOBS, namespace, "twice", release_patch(other), kind=PatchKind.STRATEGIC)
-    await client.patch(JOBS, namespace, "twice", release_patch(uid), kind=PatchKind.STRATEGIC)
+        await client.patch(JOBS, namespace, "twice", resume_patch(other), kind=PatchKind.STRATEGIC)
+    await client.patch(JOBS, namespace, "twice", resume_patch(uid), kind=PatchKind.STRATEGIC)
     await _pods(client, namespace, 2)
 
 
@@ -289,7 +292,7 @@ async def test_released_in_its_template_and_again_elsewhere(
             await eventually(partial(_is_bound_to, client, pod, node), "the pod bound")
         stored = await client.get(JOBS, namespace, "whole")
         assert pinned_node(stored) == node
-        await patched(stop_patch(uid))
+        await patched(suspend_patch(uid))
         for pod in (await client.list(PODS, namespace)).items:
             with suppress(NotFound):  # what a node would say of a pod that has ended
                 await client.delete(PODS, namespace, pod["metadata"]["name"], grace_s=0)

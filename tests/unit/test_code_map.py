@@ -108,3 +108,16 @@ def test_files_that_pages_name_exist(page: Path) -> None:
         if not any((base / named).exists() for base in bases)
     }
     assert missing == set()
+
+
+def test_the_table_of_patches_is_whole() -> None:
+    """Each function that makes a patch is in the table of actions, and nothing else is."""
+    page = (ROOT / "docs" / "developer" / "starting-a-workload.md").read_text(encoding="utf-8")
+    table = page.partition("| Action | Pod |")[2].partition("\n\n")[0]
+    makes = re.compile(r"^def (gate_\w+|suspend_\w+|\w+_patch)\(", re.MULTILINE)
+    made: set[str] = set()
+    for name in ("gates.py", "suspension.py"):
+        made |= set(makes.findall((ROOT / "fluxqueue" / "workload" / name).read_text()))
+    # Changes of what is not queued: a label that asks for the queue, a scheduler that is gone.
+    made -= {"opt_in_patch"}
+    assert set(re.findall(r"`(\w+)`", table)) == made

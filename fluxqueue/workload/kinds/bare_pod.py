@@ -14,7 +14,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, refuse_restart
-from fluxqueue.workload.gates import hold_pod
+from fluxqueue.workload.gates import gate_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
@@ -70,7 +70,7 @@ class BarePodKind(WorkloadKind):
             raise InvalidInput(
                 "is a group without a size", where=group.where, value=group.name, hint=hint
             )
-        return hold_pod(workload, wishes, user, group)
+        return gate_pod(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
         is_owned = (workload.get("metadata") or {}).get("ownerReferences")

@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart
-from fluxqueue.workload.gates import hold_job, hold_members
+from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
@@ -69,9 +69,9 @@ class BatchJobKind(WorkloadKind):
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         group = _wider_group(workload)
         if group is None:
-            return hold_job(workload, wishes, user)
+            return suspend_job(workload, wishes, user)
         refuse_restart(wishes)
-        return hold_members(workload, wishes, user, group)
+        return gate_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
         """Tell whether it waits for fluxqueue. False if its pods are held for a group."""

@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import Wishes, read_wishes
-from fluxqueue.workload.gates import Merge, release_patch, resuspend_patch
+from fluxqueue.workload.gates import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
@@ -240,16 +240,16 @@ class WorkloadKind(ABC):
 
     # --- how is it released -------------------------------------------------------------------
 
-    def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
+    def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
         """Return the patch that releases the suspended object of this UID.
 
-        See ``gates.release_patch``.
+        See ``gates.resume_patch``.
         """
-        return release_patch(uid, is_pinned=is_pinned)
+        return resume_patch(uid, is_pinned=is_pinned)
 
-    def stop_patch(self, workload: Object) -> Patch:
+    def suspend_patch(self, workload: Object) -> Patch:
         """Return the patch that suspends a released one: it must wait, or its pods must end."""
-        return resuspend_patch(workload)
+        return suspend_again_patch(workload)
 
     def is_pinnable(self, workload: Object) -> bool:
         """Tell whether its pod template may name the node of all its slots (``pinning``)."""

@@ -39,7 +39,12 @@ from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
-from fluxqueue.workload.suspension import hold_owner, mark_templates, start_patch, stop_patch
+from fluxqueue.workload.suspension import (
+    mark_templates,
+    resume_owner_patch,
+    suspend_owner,
+    suspend_owner_patch,
+)
 
 
 class SuspendedOwnerKind(WorkloadKind):
@@ -182,7 +187,7 @@ class SuspendedOwnerKind(WorkloadKind):
         return "none of its pods is to be queued" if is_known and not self.size(workload) else None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
-        return hold_owner(
+        return suspend_owner(
             workload,
             suspend=workload["entry"].suspend,
             templates=[(part.at, slot_kind(part.template)) for _, part in _parts(workload)],
@@ -231,12 +236,12 @@ class SuspendedOwnerKind(WorkloadKind):
     def replaces_pods(self, workload: Object) -> bool:
         return True
 
-    def release_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Any:
+    def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Any:
         assert reference is not None, "rows of this kind have one"
-        return start_patch(uid, reference.suspend)
+        return resume_owner_patch(uid, reference.suspend)
 
-    def stop_patch(self, workload: Object) -> Patch:
-        return stop_patch(workload, workload["entry"].suspend)
+    def suspend_patch(self, workload: Object) -> Patch:
+        return suspend_owner_patch(workload, workload["entry"].suspend)
 
     # --- how does it end ----------------------------------------------------------------------
 

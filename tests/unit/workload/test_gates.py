@@ -161,13 +161,13 @@ def test_admission_is_idempotent(
 
 
 def test_release_unsuspends_this_very_batch_job() -> None:
-    patch = gates.release_patch("u")
+    patch = gates.resume_patch("u")
     assert (patch["metadata"]["uid"], patch["spec"]) == ("u", {"suspend": False})
 
 
 def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
     """Its template named a node: the gate comes back, the node goes."""
-    template = gates.release_patch("u", is_pinned=True)["spec"]["template"]
+    template = gates.resume_patch("u", is_pinned=True)["spec"]["template"]
     assert gates.unpin_patch("u")["spec"] == {"suspend": True, "template": template}
     assert template["spec"] == {
         "schedulingGates": [OURS],
@@ -209,24 +209,24 @@ def test_where_a_label_is_enough_no_affinity_is_written() -> None:
 def test_resuspension_forgets_the_authors() -> None:
     notes = {"fluxqueue/author-suspended": "true", "a": "b"}
     job = batch_job(meta={"annotations": notes}, pod={"schedulingGates": [OURS]})
-    result = jsonpatch.apply_patch(job, gates.resuspend_patch(job))
+    result = jsonpatch.apply_patch(job, gates.suspend_again_patch(job))
     assert result["spec"]["suspend"] is True
     assert result["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false", "a": "b"}
 
 
-@pytest.mark.parametrize("patch", [gates.stop_patch("u"), gates.unpin_patch("u")])
+@pytest.mark.parametrize("patch", [gates.suspend_patch("u"), gates.unpin_patch("u")])
 def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
     """And every release takes it back, so that the next one is told from it."""
     assert patch["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false"}
     pin = gates.pin_patch("u", to=Destination("n1", None), jobid=7, nodes="n1")
-    for release in (gates.release_patch("u"), gates.release_patch("u", is_pinned=True), pin):
+    for release in (gates.resume_patch("u"), gates.resume_patch("u", is_pinned=True), pin):
         assert release["metadata"]["annotations"] == {"fluxqueue/author-suspended": None}
 
 
 def test_what_was_let_go_for_good_is_not_suspended_again() -> None:
     job = _admit(batch_job())
-    patch = gates.resuspend_patch(job)
-    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=True))
+    patch = gates.suspend_again_patch(job)
+    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=True))
     with pytest.raises((jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPointerException)):
         jsonpatch.apply_patch(free, patch)
 
@@ -236,7 +236,7 @@ def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
     is_unsuspended: bool,
 ) -> None:
     job = _admit(batch_job(pod={"schedulingGates": [{"name": "theirs"}]}))
-    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=is_unsuspended))
+    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=is_unsuspended))
     assert free["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}]
     assert free["spec"]["suspend"] is not is_unsuspended
 
@@ -244,15 +244,15 @@ def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
 def test_letting_go_takes_a_second_suspension_of_ours_too() -> None:
     job = _admit(batch_job())
     again = {**job, "spec": {**job["spec"], "suspend": False}}
-    again = jsonpatch.apply_patch(again, gates.resuspend_patch(again))
-    free = jsonpatch.apply_patch(again, gates.let_go_patch(again, is_unsuspended=True))
+    again = jsonpatch.apply_patch(again, gates.suspend_again_patch(again))
+    free = jsonpatch.apply_patch(again, gates.leave_job_patch(again, is_unsuspended=True))
     assert free["spec"]["suspend"] is False
     assert "fluxqueue/author-suspended" not in free["metadata"]["annotations"]
 
 
 def test_letting_go_leaves_suspended_what_its_author_suspended() -> None:
     job = _admit(batch_job(suspend=True))
-    free = jsonpatch.apply_patch(job, gates.let_go_patch(job, is_unsuspended=True))
+    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=True))
     assert free["spec"]["suspend"] is True
     assert not free["metadata"].get("annotations")
     assert free["spec"]["template"]["spec"]["schedulingGates"] == []
@@ -262,12 +262,12 @@ def test_a_job_that_was_released_meanwhile_is_not_let_go() -> None:
     job = _admit(batch_job())
     released = {**job, "spec": {**job["spec"], "suspend": False}}
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(released, gates.let_go_patch(job, is_unsuspended=True))
+        jsonpatch.apply_patch(released, gates.leave_job_patch(job, is_unsuspended=True))
 
 
 def test_freeing_a_pod_takes_our_gate_alone() -> None:
     pod = bare_pod(schedulingGates=[{"name": "theirs"}, OURS])
-    free = jsonpatch.apply_patch(pod, gates.free_patch(pod))
+    free = jsonpatch.apply_patch(pod, gates.leave_pod_patch(pod))
     assert free["spec"]["schedulingGates"] == [{"name": "theirs"}]
     assert "nodeSelector" not in free["spec"]
 
@@ -303,7 +303,7 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
 
 def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
     pod = bare_pod(schedulingGates=[OTHER, OURS])
-    patch = gates.narrow_patch(pod, node="n", jobid=1, nodes="n")
+    patch = gates.ungate_by_name_patch(pod, node="n", jobid=1, nodes="n")
     for changed in (
         bare_pod("solo", meta={"uid": "another"}, schedulingGates=[OTHER, OURS]),
         bare_pod(schedulingGates=[OURS, OTHER]),
@@ -314,7 +314,7 @@ def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
 
 def test_an_ungated_pod_needs_no_patch() -> None:
     pod = bare_pod(schedulingGates=[OTHER])
-    assert gates.narrow_patch(pod, node="n", jobid=1, nodes="n") is None
+    assert gates.ungate_by_name_patch(pod, node="n", jobid=1, nodes="n") is None
 
 
 def test_pinning_by_name_narrows_every_term() -> None:
@@ -324,7 +324,7 @@ def test_pinning_by_name_narrows_every_term() -> None:
     terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
-    patch = gates.narrow_patch(pod, node="n1", jobid=7, nodes="n1")
+    patch = gates.ungate_by_name_patch(pod, node="n1", jobid=7, nodes="n1")
     result: dict[str, Any] = jsonpatch.apply_patch(pod, patch)
     assert result["spec"]["schedulingGates"] == []
     name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
