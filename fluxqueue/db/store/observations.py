@@ -30,7 +30,7 @@ from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
 
-_OBSERVED = (
+OBSERVED_COLUMNS = (
     *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
     *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
     *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
@@ -67,7 +67,7 @@ _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 def _insert(*more: str) -> str:
     """Build the statement that inserts rows. ``more``: columns beside those of an observation."""
-    columns = (*more, *_FIRST, *_OBSERVED, *_KEPT)
+    columns = (*more, *_FIRST, *OBSERVED_COLUMNS, *_KEPT)
     effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
     return f"""
 INSERT INTO fluxjobs ({", ".join((*columns, *_EFFECTS.values()))}) OVERRIDING SYSTEM VALUE
@@ -86,7 +86,7 @@ They are the rows of a database that was lost (``db.store.rebuild``).
 
 _UPDATE = f"""
 UPDATE fluxjobs f SET
-    {", ".join(f"{name} = r.{name}" for name in _OBSERVED)},
+    {", ".join(f"{name} = r.{name}" for name in OBSERVED_COLUMNS)},
     flux_uid = coalesce(r.flux_uid, f.flux_uid),
     flux_version = coalesce(r.flux_version, f.flux_version),
     -- Only a changed request is sent. It may change only while nothing has been given for it.
@@ -98,7 +98,7 @@ UPDATE fluxjobs f SET
     quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
     reconcile_at = CASE WHEN r.must_reconcile THEN now() ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
-FROM {_records(("uid", *_OBSERVED, *_KEPT, "asked"))} WHERE f.uid = r.uid
+FROM {_records(("uid", *OBSERVED_COLUMNS, *_KEPT, "asked"))} WHERE f.uid = r.uid
 """  # noqa: S608 constants
 
 # A gate never comes back. A writer that saw the pod before its gate went must not restore it.
@@ -356,7 +356,7 @@ def _to_row(one: WorkloadSeen, change: RowChange) -> dict[str, Any]:
 
 _DECIDED = tuple(one.name for one in fields(RowChange))
 _SEEN_AS_IS = tuple(
-    one.name for one in fields(WorkloadSeen) if one.name in {*_FIRST, *_OBSERVED, *_KEPT}
+    one.name for one in fields(WorkloadSeen) if one.name in {*_FIRST, *OBSERVED_COLUMNS, *_KEPT}
 )
 
 

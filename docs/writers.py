@@ -1,0 +1,144 @@
+"""Write the table of columns with several writers into docs/developer/concurrency.md.
+
+    python docs/writers.py
+
+It reads every statement that changes ``fluxjobs``: the SQL texts of ``fluxqueue/db``, and the steps
+of its triggers. A column that several modules write needs a reason here. tests/unit/test_writers.py
+makes the table again and compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from fluxqueue.db import tables
+from fluxqueue.db.store import observations, statuses
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "developer" / "concurrency.md"
+START, END = "<!-- written by docs/writers.py -->\n", "<!-- end of the table -->"
+
+ALL_OF_IT = {"rebuild.py", "drift_repair.py"}
+"""They make rows from the cluster, or repair them, so they may write every column."""
+
+REASONS = {
+    "allocated_at": "A start sets it. A requeue clears it.",
+    "asked": "An observation writes a request that comes too late for the present run. The "
+    "requeue adopts it.",
+    "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
+    "blocked_reason": "as `blocked_by`",
+    "duration_s": "as `asked`",
+    "expected_start": "The plan sets it. Every way out of the queue clears it.",
+    "flux_version": "The version of the last write, by us or by a user.",
+    "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",
+    "is_deleting": "A deletion is seen, or ordered by a user.",
+    "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
+    "lacking": "The end of a run clears it. Otherwise it follows from the pods.",
+    "last_error": "Each pending action writes its own failure.",
+    "notices": "Notices are added by any module, and removed after the Event was emitted.",
+    "observed_generation": "A new FluxJob object begins again at 1.",
+    "pinned_to": "A release writes the node before any observation shows it.",
+    "position": "The plan and the forecast set it. The trigger clears it outside the queue.",
+    "priority_parts": "Two modules ask for a new computation. Only the trigger computes it.",
+    "quarantined_by": "A cycle sets it. A changed request clears it.",
+    "queue": "The queue of the author, or the queue that a user has set instead.",
+    "reason": "The reason belongs to the state, and is written with it.",
+    "reconcile_at": "A change of slots or pods asks for a look. The look clears it.",
+    "release_at": "Every change that the object must follow asks for it. The release clears it.",
+    "released_generation": "The release or the first look after it writes it. A requeue clears it.",
+    "size": "as `asked`",
+    "started_at": "The first pod that runs sets it. A requeue clears it.",
+    "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
+    "only turn an incomplete group into Gathering, and block what waits for others.",
+    "status_due_at": "Each change that users see sets it, by a trigger. A status update clears it.",
+    "told": "A release may write the status itself.",
+    "told_version": "as `told`",
+    "vacate_by": "The author, an operator, a preemptor or a lost node ends the run. The requeue "
+    "clears it.",
+    "version": "The trigger counts changes that users see. A notice counts as one.",
+    "wait_reason": "as `position`",
+    "written_version": "as `told`. A new FluxJob object begins again at 0.",
+}
+"""Why a column has several writers."""
+
+COLUMNS = {column.name for column in tables.fluxjobs.columns}
+
+_UPDATE = re.compile(r"\bUPDATE fluxjobs\b(?: \w+)? +SET\b(.*)", re.DOTALL)
+_END = re.compile(r"\b(?:FROM|WHERE|RETURNING)\b")
+_SETS = "UPDATE fluxjobs SET "
+_STEP = re.compile(r"\bnew_row\.(\w+) :=")
+
+
+def writers() -> dict[str, set[str]]:
+    """Return the modules and SQL files that write each column of ``fluxjobs``."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted((ROOT / "fluxqueue" / "db").rglob("*.py")):
+        for text in _texts(path.read_text(encoding="utf-8")):
+            for column in _assigned(text):
+                found[column].add(path.name)
+    for path in sorted((ROOT / "fluxqueue" / "db" / "sql").glob("*.sql")):
+        for column in _STEP.findall(path.read_text(encoding="utf-8")):
+            found[column].add(path.name)
+    for column in observations.OBSERVED_COLUMNS:
+        found[column].add("observations.py")
+    for column in _assigned(f"{_SETS}{statuses.KEEP_WRITTEN}"):
+        found[column] |= {"statuses.py", "desired_state.py"}
+    return {column: names for column, names in found.items() if column in COLUMNS}
+
+
+def _texts(source: str) -> Iterator[str]:
+    """Yield the SQL of a module: statements, and what ``apply_move`` is asked to set as well."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.keyword) and node.arg == "also":
+            yield _SETS + _text(node.value)
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            yield _text(node)
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else " "
+
+
+def _assigned(text: str) -> Iterator[str]:
+    """Yield the columns that an UPDATE assigns, at no depth of parentheses or of CASE."""
+    found = _UPDATE.search(text)
+    if found is None:
+        return
+    depth, part = 0, ""
+    for word in re.findall(r"\w+|[^\w\s]|\s+", f"{found[1]},"):
+        if depth == 0 and _END.fullmatch(word):
+            break
+        depth += word in {"(", "CASE"}
+        depth -= word in {")", "END"}
+        if word == "," and depth == 0:
+            yield part.partition("=")[0].strip()
+            part = ""
+        else:
+            part += word
+    yield part.partition("=")[0].strip()
+
+
+def several() -> dict[str, set[str]]:
+    """Return the columns with more than one writer, rebuild and repair aside."""
+    found = {column: names - ALL_OF_IT for column, names in writers().items()}
+    return {column: names for column, names in sorted(found.items()) if len(names) > 1}
+
+
+def table() -> str:
+    """Return the table. Raises KeyError for a column without a reason."""
+    lines = ["| Column | Written by | Reason |\n", "|---|---|---|\n"]
+    for column, names in several().items():
+        files = ", ".join(f"`{name}`" for name in sorted(names))
+        lines.append(f"| `{column}` | {files} | {REASONS[column]} |\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    before, rest = PAGE.read_text(encoding="utf-8").split(START)
+    PAGE.write_text(before + START + table() + END + rest.split(END)[1], encoding="utf-8")
