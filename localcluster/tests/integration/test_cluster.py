@@ -285,6 +285,21 @@ async def test_deletion_policies(client: Client) -> None:
     assert not orphan["metadata"].get("finalizers")
 
 
+async def test_pods_without_a_job_lose_its_finalizer(client: Client) -> None:
+    """An orphaning deletion may detach pods before their Job has counted them."""
+    template = _template({"duration": "0.1s"}, "100m")
+    finalizers = ["batch.kubernetes.io/job-tracking", "example.com/other"]
+    meta = {**template["metadata"], "name": "left", "finalizers": finalizers}
+    await client.create(PODS, "default", {**template, "metadata": meta})
+
+    async def is_released() -> bool:
+        pod = await client.get(PODS, "default", "left")
+        return bool(pod["metadata"].get("finalizers") == ["example.com/other"])
+
+    await eventually(is_released, "only the Job controller's finalizer goes")
+    await client.patch(PODS, "default", "left", {"metadata": {"finalizers": None}})
+
+
 async def test_ttl(client: Client) -> None:
     """A finished Job goes with its pods when its TTL is over."""
     body = _job("t", _template({"duration": "0.1s"}), ttlSecondsAfterFinished=1)

@@ -54,16 +54,19 @@ class JobController:
         self._backoffs: dict[str, BackoffRecord] = {}
         self._written: dict[str, str] = {}
         self._queue: WorkQueue[JobKey] = WorkQueue(COMPONENT, self._sync, workers=workers)
+        self._orphans: WorkQueue[tuple[str, str]] = WorkQueue(COMPONENT, self._release_orphan)
         self._jobs.add_handler(self._job_changed)
         self._pods.add_handler(self._pod_changed)
 
     def start(self) -> None:
         """Start working."""
         self._queue.start()
+        self._orphans.start()
 
     async def stop(self) -> None:
         """Stop working."""
         await self._queue.stop()
+        await self._orphans.stop()
 
     # -- changes that require a sync -------------------------------------------------------------
 
@@ -84,6 +87,9 @@ class JobController:
         pod = new or old
         assert pod is not None
         owner = controller_of(pod)
+        # An orphaning deletion detaches the pods while they are still counted.
+        if owner is None and new is not None and is_tracked(pod):
+            self._orphans.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
         if owner is None or owner["kind"] != "Job":
             return
         if old is not None and new is not None and _traits(old) == _traits(new):
@@ -209,6 +215,12 @@ class JobController:
             job = None
         if job is None or uid_of(job) != uid:
             await self._release(pods)
+
+    async def _release_orphan(self, key: tuple[str, str]) -> None:
+        """Release a pod that has lost its Job, by an orphaning deletion for example."""
+        pod = self._pods.get(*key)
+        if pod is not None and controller_of(pod) is None:
+            await self._release([pod])
 
     async def _write_status(self, job: Obj, status: Obj) -> Obj:
         """Write the status if it changed. A conflict repeats the sync."""
