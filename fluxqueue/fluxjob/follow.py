@@ -40,7 +40,8 @@ For the whole workload:
 
 - The allocation ends when the workload has ended (or is deleted) *and* every slot is unheld.
 - Pods of a workload that was released in its template come without a gate, and take slots as they
-  come. If their node is lost before one of them got there, the whole workload is placed again.
+  come, also if the workload is over by then. If their node is lost before one of them got there,
+  the whole workload is placed again.
 - A workload that vacates (requeued, or suspended by its author) returns each slot as its pod ends,
   and gets none. When no slot is held, it returns to the queue.
 - A vacating workload with pods that come without a gate keeps its slots longer. It keeps them until
@@ -202,11 +203,12 @@ def follow(
     }
     held = {slot.number for slot in holders.values()}
     freed = tuple(s.number for s in slots if s.state is SlotState.HELD and s.number not in held)
-    # 2. The workload is over. This goes before vacating: an ended job must not be requeued.
-    if workload.is_over and not held:
+    unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
+    # 2. The workload is over. This goes before vacating: an ended job must not be requeued. Pods
+    # without a gate may run and hold no slot yet, if its end is seen before they are looked at.
+    if workload.is_over and not held and not (unheld and _arrived(live, holders, workload)):
         gone = tuple(s.number for s in slots if s.state is not SlotState.RETURNED)
         return FollowDecision(free=freed, give_back=gone, state=_end(workload), is_ended=True)
-    unheld = [s for s in slots if s.state is not SlotState.RETURNED and s.number not in held]
     started = state is FluxJobState.ALLOCATED and any(p.phase == "Running" for p in pods)
     # 3. It stops, and unseen pods may run: returning a slot now could use its node twice.
     if workload.is_vacating and workload.is_stopping and not workload.is_over:
@@ -267,7 +269,10 @@ def _go_on(
     # 3. Give open slots to the pods that wait.
     shared = _share([s for s in unheld if s.number not in useless], bound)
     kinds = {slot.number: slot.kind for slot in unheld}
-    waiting = [] if workload.is_over else _waiting(live, holders, bound, workload)
+    if workload.is_over:
+        waiting = _arrived(live, holders, workload)
+    else:
+        waiting = _waiting(live, holders, bound, workload)
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
     assign = _assign(waiting, shared, kinds, len(slots), is_more_to_come=len(active) < wanted)
@@ -427,6 +432,16 @@ def _waiting(
             waiting.append(pod)
             served |= {pod.index} - {None}
     return waiting
+
+
+def _arrived(
+    live: Mapping[str, PodFact], holders: Container[str], workload: WorkloadFact
+) -> list[PodFact]:
+    """Return the pods that came without a gate and hold no slot yet."""
+    if not workload.is_pinned:
+        return []
+    let_go = {uid: pod for uid, pod in live.items() if not pod.is_gated}
+    return _waiting(let_go, holders, (), workload)
 
 
 def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:

@@ -207,14 +207,19 @@ async def make_space(world: World, labels: Mapping[str, str] | None = None) -> S
 async def remove_space(space: Space) -> None:
     """Delete the namespace and wait until nothing that uses resources is left in it."""
     await space.client.delete(NAMESPACES, None, space.name)
+    left: list[Obj] = []
 
     async def is_empty() -> bool:
+        left.clear()
         for resource in (PODS, JOBS, FLUXJOBS):
-            if (await space.client.list(resource, space.name)).items:
-                return False
-        return True
+            left.extend((await space.client.list(resource, space.name)).items)
+        return not left
 
-    await eventually(is_empty, f"nothing left in {space.name}")
+    try:
+        await eventually(is_empty, f"nothing left in {space.name}")
+    except AssertionError as error:
+        shown = [(one["metadata"], one.get("spec"), one.get("status")) for one in left[:2]]
+        raise AssertionError(f"{error}; {len(left)} are, such as {shown}") from error
 
 
 async def create_with_patience(space: Space, body: Mapping[str, Any]) -> Obj:

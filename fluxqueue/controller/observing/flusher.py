@@ -45,6 +45,7 @@ from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
 from fluxqueue.pacing import GATHER_S, BatchPacer
+from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
 
 logger = logging.getLogger(__name__)
@@ -57,6 +58,11 @@ Recall = Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
 BATCH_MAX = 200
 PASSING = (LostLeadership, Transient, ApiError)
 """Errors of the environment, not of the data that is written."""
+PODS_BEHIND_S, PODS_BEHIND_LOOK_S = 2.0, 0.1
+"""The longest wait (seconds) for pods that a deleted workload's controller has counted.
+
+Pods and workloads arrive by different watches. A deletion may arrive before its pods.
+"""
 APART_S = 30.0
 """Seconds until an object that could not be written by itself is tried again."""
 
@@ -93,6 +99,7 @@ class Flusher:
         self._pace = BatchPacer(clock, delay_s)
         self._lost: BaseException | None = None
         self._unwritten: set[tuple[DirtyKind, str]] = set()
+        self._behind_since: dict[str, float] = {}
         self.lock = asyncio.Lock()
 
     # --- the loop ----------------------------------------------------------------------------
@@ -204,7 +211,7 @@ class Flusher:
 
     async def _write(self, batch: Batch) -> None:
         objects, flux_uids = self._workloads.objects, self._workloads.flux_uids
-        uids = batch.get(DirtyKind.WORKLOAD, [])
+        uids = [uid for uid in batch.get(DirtyKind.WORKLOAD, []) if not self._awaits_pods(uid)]
         present = [uid for uid in uids if uid in objects]
         # Only workloads that were managed: the rows know no other.
         lost = [uid for uid in uids if uid not in objects and uid in flux_uids]
@@ -302,6 +309,7 @@ class Flusher:
             self._wrapper.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
             self._wrapper.forget(uid)
+            self._behind_since.pop(uid, None)
             # Forget it only if no pod was written: a pod that went meanwhile must still be written.
             if not one.pods:
                 self._workloads.forget(uid)
@@ -321,6 +329,36 @@ class Flusher:
                 version = self._workloads.take_version(one.uid)
                 seen.append(one if version is None else replace(one, flux_version=version))
         return seen
+
+    def _awaits_pods(self, uid: str) -> bool:
+        """Return whether a deleted workload waits for its pods to be seen. Mark it again if so.
+
+        Without them, how it ended is unknown, and its slots would return while its pods run.
+        """
+        if not self._are_pods_behind(uid):
+            self._behind_since.pop(uid, None)
+            return False
+        now_s = self._clock.monotonic_s()
+        # The wait has an end: pods that went before this process began are never seen.
+        if now_s - self._behind_since.setdefault(uid, now_s) > PODS_BEHIND_S:
+            return False
+        self._marks.mark(DirtyKind.WORKLOAD, uid, within_s=PODS_BEHIND_LOOK_S)
+        return True
+
+    def _are_pods_behind(self, uid: str) -> bool:
+        last = self._workloads.objects.get(uid) or self._workloads.last(uid)
+        if last is None or uid not in self._workloads.flux_uids:
+            return False
+        try:
+            is_over = uid not in self._workloads.objects or last["metadata"].get(
+                "deletionTimestamp"
+            )
+            kind = kind_of(last)
+            if not is_over or kind.counted_pods(last) <= self._workloads.arrived(uid):
+                return False
+            return last_result(last, self._pods_of(uid), self._workloads.left(uid)) is None
+        except Exception:  # noqa: BLE001  an unreadable workload is reported by its observation
+            return False
 
     def _look(self, uids: Sequence[str]) -> tuple[list[WorkloadSeen], dict[str, Exception]]:
         """Return the observations, oldest first, and the errors of the other workloads by UID."""

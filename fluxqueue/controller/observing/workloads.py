@@ -42,6 +42,7 @@ class Workloads:
         self._namespaces: dict[str, str] = {}
         self._last: dict[str, Object] = {}
         self._left: dict[str, dict[str, Object]] = {}
+        self._arrived: dict[str, int] = {}
         self.objects: Mapping[str, Object] = self._objects
         self.pods: Mapping[str, Object] = self._pods
         self.pods_of: Mapping[str, Mapping[str, Object]] = self._pods_of
@@ -89,7 +90,14 @@ class Workloads:
     def keep_pod(self, uid: str, workload: str, pod: Object) -> None:
         """Store a pod of a workload."""
         self._pods[uid] = pod
-        self._pods_of.setdefault(workload, {})[uid] = pod
+        its = self._pods_of.setdefault(workload, {})
+        if uid not in its:
+            self._arrived[workload] = self._arrived.get(workload, 0) + 1
+        its[uid] = pod
+
+    def arrived(self, workload: str) -> int:
+        """Return how many pods of a managed workload have been seen, gone ones included."""
+        return self._arrived.get(workload, 0)
 
     def forget_pod(self, uid: str, workload: str) -> None:
         """Remove a pod that is gone, or that no longer belongs to the workload."""
@@ -104,6 +112,8 @@ class Workloads:
         self._pods_of.get(workload, {}).pop(uid, None)
         if not self._pods_of.get(workload):
             self._pods_of.pop(workload, None)
+            if workload not in self._flux_uids:
+                self._arrived.pop(workload, None)
 
     def find(self, uid: str) -> Object | None:
         """Return an object that is watched anyway."""
@@ -153,6 +163,7 @@ class Workloads:
             self._namespaces.pop(uid, None)
             self._last.pop(uid, None)
             self._left.pop(uid, None)
+            self._arrived.pop(uid, None)
 
     def begin_listing(self) -> None:
         """Begin a list of FluxJobs: later events about them are newer than the list."""

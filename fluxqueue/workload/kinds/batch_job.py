@@ -145,6 +145,12 @@ class BatchJobKind(WorkloadKind):
             return FluxJobState.FAILED
         return FluxJobState.COMPLETED if _has_succeeded(workload, pods) else None
 
+    def counted_pods(self, workload: Object) -> int:
+        status = workload.get("status") or {}
+        return _number(status, "active", 0) + sum(
+            _counted(status, name) for name in ("succeeded", "failed")
+        )
+
     def has_indexes(self, workload: Object) -> bool:
         return is_indexed(workload)
 

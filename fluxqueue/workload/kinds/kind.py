@@ -290,6 +290,10 @@ class WorkloadKind(ABC):
         """
         return self.fact(workload, pods).result
 
+    def counted_pods(self, workload: Object) -> int:
+        """Return how many pods its controller has counted so far, ended ones included."""
+        return 0
+
     def has_indexes(self, workload: Object) -> bool:
         """Tell whether each pod has a completion index."""
         return False

@@ -94,6 +94,59 @@ async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
     assert await _pods(database) == []
 
 
+PAIR = batch_job("pair", parallelism=2, completions=2)
+COUNTED = {
+    **PAIR,
+    "status": {"active": 1, "uncountedTerminatedPods": {"succeeded": ["uid-pair-0"]}},
+}
+DELETED = {**COUNTED, "metadata": {**PAIR["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+def _ended_pod(number: int) -> Obj:
+    meta = {"ownerReferences": [owner("Job", "pair")], "resourceVersion": "7"}
+    pod = bare_pod(f"pair-{number}", meta=meta, nodeName="node-1")
+    return {**pod, "status": {"phase": "Succeeded"}}
+
+
+async def _result(database: Database) -> list[Any]:
+    async with database.begin() as tx:
+        rows = await tx.fetch("SELECT is_deleting, result FROM fluxjobs WHERE uid = 'uid-pair'")
+        return [(row["is_deleting"], row["result"]) for row in rows]
+
+
+async def _delete_pair(observer: Observer) -> None:
+    observer.workloads.know({"uid-pair": "flux-pair"})
+    observer.marking.on_job(None, PAIR)
+    await observer.writing.flush()
+    observer.marking.on_job(PAIR, COUNTED)
+    observer.marking.on_job(COUNTED, DELETED)
+    observer.marking.on_job(DELETED, None)
+    await observer.writing.flush()
+
+
+async def test_a_deletion_that_overtakes_its_pods_waits_for_them(
+    database: Database, observer: Observer
+) -> None:
+    """Else the job counts as cancelled, and its slots return while its pods may still run."""
+    await _delete_pair(observer)
+    assert await _result(database) == [(False, None)]
+    for number in range(2):
+        observer.marking.on_pod(None, _ended_pod(number))
+    await observer.writing.flush()
+    assert await _result(database) == [(True, "Completed")]
+
+
+async def test_a_deletion_waits_for_unseen_pods_only_for_a_while(
+    database: Database, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may have gone before this controller began."""
+    await _delete_pair(observer)
+    assert await _result(database) == [(False, None)]
+    monkeypatch.setattr(flusher, "PODS_BEHIND_S", -1.0)
+    await observer.writing.flush()
+    assert await _result(database) == [(True, None)]
+
+
 async def test_a_pod_of_another_namespace_than_its_owners_is_nobodys(
     database: Database, observer: Observer
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -334,6 +335,42 @@ def test_a_node_that_takes_none_of_its_pods_is_left(slot: Slot) -> None:
     fact = WorkloadFact(wanted=1, is_pinned=True)
     assert follow(RUNNING, fact, [], [slot]).must_vacate
     assert follow(RUNNING, replace(fact, wanted=0), [], [slot]).must_vacate is False
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        {"is_deleting": True},
+        {"result": FluxJobState.COMPLETED},
+        {"is_deleting": True, "is_vacating": True},
+        {"is_deleting": True, "is_vacating": True, "is_stopping": True},
+    ],
+    ids=str,
+)
+def test_pods_without_a_gate_hold_slots_of_a_workload_that_is_over(end: dict[str, Any]) -> None:
+    """Its end may be seen before its pods are looked at. It has not ended before they have."""
+    fact = WorkloadFact(wanted=0, is_pinned=True, **end)
+    pods = [running("a"), running("b", is_terminating=True), gated("c")]
+    decision = follow(
+        ALLOCATED, fact, [replace(pods[1], node="n"), pods[0], pods[2]], free(0, 1, 2)
+    )
+    assert dict(decision.assign) == {0: "a", 1: "b"}
+    assert not decision.is_ended
+    assert decision.give_back == (2,)
+    slots = [held(0, "a"), held(1, "b"), returned(2)]
+    ended = [over("a", "Succeeded"), over("b", "Succeeded")]
+    last = follow(RUNNING, fact, [*ended, pods[2]], slots)
+    assert last.is_ended
+
+
+def test_a_workload_that_is_over_does_not_wait_for_pods_beyond_its_slots() -> None:
+    """They count as unmanaged use."""
+    fact = WorkloadFact(wanted=0, is_pinned=True, is_deleting=True)
+    assert follow(RUNNING, fact, [running("a")], [returned(0)]).is_ended
+    beside = follow(RUNNING, fact, [running("a"), running("b")], [held(0, "a")])
+    assert not beside.is_ended
+    assert not beside.assign
+    assert follow(RUNNING, fact, [over("a", "Failed"), running("b")], [returned(0)]).is_ended
 
 
 def test_who_stops_keeps_its_slots_for_pods_that_nobody_has_seen() -> None:
