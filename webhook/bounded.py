@@ -3,25 +3,26 @@
 Called by ``webhook.server``. The event loop continues to answer health checks meanwhile. Every
 computation on a request has its own bound, so no known request reaches this one. It protects the
 other requests from unknown cases. A thread that overruns is interrupted between two steps of
-Python, and its request is refused at once.
+Python, and its request is refused at once. Namespaces and users take turns (``fair_queue``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
-import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from webhook.fair_queue import NO_LANE, FairQueue, Lane
+
 CPU_MAX_S = 0.5
 """Processor time of one admission (seconds)."""
 THREADS = 4
 WAITING_MAX = 200
-"""The most requests that wait for a thread. Further requests are refused."""
+"""The most requests of one namespace that wait for a thread. Further requests are refused."""
 _LOOK_EVERY_S = 0.05
 
 
@@ -56,39 +57,46 @@ class BoundedThreads:
 
     def __init__(self, cpu_max_s: float = CPU_MAX_S, threads: int = THREADS) -> None:
         self._cpu_max_s = cpu_max_s
-        self._waiting: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
-        self._count = threads
+        # Half of the threads: the others are there at once for the other namespaces.
+        self._waiting = FairQueue[_Task](at_once=max(1, threads // 2), waiting_max=WAITING_MAX)
         for number in range(threads):
             threading.Thread(target=self._work, name=f"admit-{number}", daemon=True).start()
 
     def close(self) -> None:
         """Let the threads end when they have done the waiting calls."""
-        for _ in range(self._count):
-            self._waiting.put(None)
+        self._waiting.close()
 
-    async def run(self, call: Callable[[], Any]) -> Any:
+    async def run(self, call: Callable[[], Any], lane: Lane = NO_LANE) -> Any:
         """Return what ``call`` returns, or raise what it raises.
+
+        Parameters
+        ----------
+        lane : The tenant that the call is for.
 
         Raises
         ------
         TooLong
             It has used its processor time, or too many calls wait.
         """
-        if self._waiting.qsize() >= WAITING_MAX:
-            raise TooLong
         task = _Task(call, asyncio.get_running_loop().create_future())
-        self._waiting.put(task)
-        while True:
-            done, _ = await asyncio.wait({task.answer}, timeout=_LOOK_EVERY_S)
-            if done:
-                return task.answer.result()
-            if task.used_s() > self._cpu_max_s:
-                _interrupt(task)
-                raise TooLong
+        if not self._waiting.put(lane, task):
+            raise TooLong
+        try:
+            while True:
+                done, _ = await asyncio.wait({task.answer}, timeout=_LOOK_EVERY_S)
+                if done:
+                    return task.answer.result()
+                if task.used_s() > self._cpu_max_s:
+                    raise TooLong
+        finally:
+            # Also if the caller has gone: nothing else would end the call.
+            _interrupt(task)
 
     def _work(self) -> None:
-        while (task := self._waiting.get()) is not None:
+        while (taken := self._waiting.take()) is not None:
+            namespace, task = taken
             _run(task)
+            self._waiting.done(namespace)
 
 
 def _run(task: _Task) -> None:
@@ -96,8 +104,11 @@ def _run(task: _Task) -> None:
     found: Any = None
     error: BaseException | None = None
     try:
-        try:
+        with task.lock:
+            if task.is_stopped:
+                return  # the caller has gone
             task.thread = threading.get_ident()
+        try:
             task.clock = _clock_of(task.thread)
             task.began_s = time.clock_gettime(task.clock)
             found = task.call()
@@ -131,12 +142,14 @@ def _settle(answer: asyncio.Future[Any], found: Any, error: BaseException | None
 
 
 def _interrupt(task: _Task) -> None:
-    """Raise ``_Stop`` in the thread of the task, unless the task has just ended."""
+    """Raise ``_Stop`` in the thread of the task, unless it has ended or has not begun."""
     # Under the lock: otherwise the task could end in between, and the next one be interrupted.
     with task.lock:
         if task.is_over:
             return
         task.is_stopped = True
+        if not task.thread:
+            return
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(task.thread), ctypes.py_object(_Stop)
         )

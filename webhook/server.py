@@ -21,8 +21,9 @@ from aiohttp import web
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
 from webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
-from webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
+from webhook.bounded import CPU_MAX_S, WAITING_MAX, BoundedThreads, TooLong
 from webhook.configuration import PATH, PATH_ALL_ASK
+from webhook.fair_queue import lane_of
 from webhook.metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,9 @@ class WebhookServer:
         started_s = time.perf_counter()
         all_ask = request.path == PATH_ALL_ASK
         try:
-            review, answer = await self._threads.run(lambda: self._admit(body, all_ask=all_ask))
+            review, answer = await self._threads.run(
+                lambda: self._admit(body, all_ask=all_ask), lane_of(body)
+            )
         except TooLong:
             review, answer = too_long(body)
         except (orjson.JSONDecodeError, InvalidInput) as error:
@@ -198,7 +201,13 @@ def read_envelope(body: bytes) -> dict[str, Any] | None:
 
 
 def too_long(body: bytes) -> tuple[Any, AdmissionAnswer]:
-    """Refuse a request after its admission took too long. Only its envelope is read."""
-    review = orjson.loads(body)
-    why = f"admission takes more than {CPU_MAX_S} s of processor time; make it smaller"
+    """Refuse a request after its admission took too long, or while too many others wait.
+
+    Only its envelope is read: this runs on the event loop.
+    """
+    review = read_envelope(body) or orjson.loads(body)
+    why = (
+        f"admission takes more than {CPU_MAX_S} s of processor time, or more than {WAITING_MAX}"
+        " requests of this namespace wait; make it smaller, or try again"
+    )
     return review, refuse_unread(review, why)

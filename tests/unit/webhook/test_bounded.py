@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from webhook.bounded import WAITING_MAX, BoundedThreads, TooLong
+from webhook.fair_queue import Lane
 
 
 @pytest.fixture
@@ -74,4 +75,19 @@ async def test_more_than_may_wait_are_refused_at_once(threads: BoundedThreads) -
     refused = sum(isinstance(one, TooLong) for one in found)
     assert 0 < refused <= 21
     assert found.count("late") == len(others) - refused
+    threads.close()
+
+
+async def test_a_tenant_with_many_dear_requests_delays_no_other() -> None:
+    """The other one waits for those that run, and for none of those that wait."""
+    threads = BoundedThreads(cpu_max_s=0.05, threads=2)
+    dear = [asyncio.create_task(threads.run(_spin, Lane("a", f"u{n}"))) for n in range(40)]
+    await asyncio.sleep(0)
+    assert await threads.run(lambda: "cheap", Lane("b", "y")) == "cheap"
+    assert sum(one.done() for one in dear) <= 2
+    for one in dear:
+        one.cancel()
+    await asyncio.gather(*dear, return_exceptions=True)
+    # The threads are free: what runs ends with its caller, and what waits does not begin.
+    assert await threads.run(lambda: "next", Lane("a", "x")) == "next"
     threads.close()
