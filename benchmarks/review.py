@@ -15,7 +15,8 @@ from benchmarks.cycle import CORES, RACKS, cluster, request
 from benchmarks.line import Line
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.explain.answer import Answer
-from fluxqueue.explain.review import NEWCOMER, Question, QueueSnapshot, answer
+from fluxqueue.explain.question import NEWCOMER, Question, QueueSnapshot
+from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import render_answer
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES

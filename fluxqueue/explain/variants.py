@@ -24,15 +24,8 @@ from fluxqueue.explain.answer import (
     Reason,
     Variant,
 )
-from fluxqueue.explain.review import (
-    JobsAhead,
-    Question,
-    QueueSnapshot,
-    ahead_of,
-    as_last_planned,
-    fits_now,
-    turn,
-)
+from fluxqueue.explain.decide import JobsAhead, ahead_of, as_last_planned, fits_now, turn
+from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, describe_amount
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
 from fluxqueue.graph.tell.words import level_word

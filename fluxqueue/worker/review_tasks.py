@@ -38,7 +38,8 @@ from fluxqueue.errors import (
     TooComplex,
 )
 from fluxqueue.explain.answer import Answer, Change, PlacementOutcome, PlacementVerdict, Reason
-from fluxqueue.explain.review import NEWCOMER, Keeper, Question, QueueSnapshot, answer
+from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
+from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import Named, render_answer, render_refusal
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.states import FluxJobState

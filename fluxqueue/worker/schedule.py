@@ -39,7 +39,7 @@ from fluxqueue.db.store.queue_snapshot import (
 )
 from fluxqueue.db.store.queues import read_rules, read_use
 from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
-from fluxqueue.explain.review import QueueSnapshot
+from fluxqueue.explain.question import QueueSnapshot
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.shares import ShareLedger

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from fluxqueue.explain.answer import Certainty, PlacementVerdict
 from fluxqueue.explain.counting import CONSTRAINT, READY, RESOURCE, SHARED, TAINTS, WHOLE
-from fluxqueue.explain.review import NEWCOMER, Question, QueueSnapshot, answer, turn
+from fluxqueue.explain.decide import turn
+from fluxqueue.explain.question import NEWCOMER, Question, QueueSnapshot
+from fluxqueue.explain.review import answer
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, NodeRequirement, Operator, Taint, Toleration
 from fluxqueue.graph.ledger.shares import ShareLedger

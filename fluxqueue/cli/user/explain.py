@@ -181,7 +181,7 @@ def _is_workload(document: Mapping[str, Any]) -> bool:
 def _job_of_script(name: str) -> dict[str, Any]:
     from dataclasses import replace
 
-    from fluxqueue.cli.user.submit import job_manifest, read_command
+    from fluxqueue.cli.user.job_manifest import job_manifest, read_command
 
     request = read_command([name])
     return job_manifest(replace(request, image=request.image or "unsaid"))

@@ -20,7 +20,7 @@ from fluxqueue.cli.user.complete import complete_nodes, complete_queues
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.cluster_view import ClusterView
+    from fluxqueue.cli.user.cluster_view import ClusterView
     from fluxqueue.fluxjob.levels import Levels
     from fluxqueue.fluxjob.node import NodeFact
 
@@ -389,7 +389,7 @@ def _queue_cells(queue: Mapping[str, Any], wide: bool) -> printing.Cells:
 
 
 async def _read(cluster: ClusterAccess) -> tuple[list[NodeLine], Levels]:
-    from fluxqueue.cli.cluster_view import view_cluster
+    from fluxqueue.cli.user.cluster_view import view_cluster
     from fluxqueue.kube.resources import NODES
     from fluxqueue.workload.labels import DRAIN_REASON
 

@@ -11,7 +11,8 @@ import pytest
 from fluxqueue.cli.user.explain import _changes, exit_code, read_file, tell
 from fluxqueue.errors import InvalidInput
 from fluxqueue.explain.answer import Place
-from fluxqueue.explain.review import Question, QueueSnapshot, answer
+from fluxqueue.explain.question import Question, QueueSnapshot
+from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import Named, render_answer
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS, NodeRequirement, Operator

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fluxqueue.cli.user.job_manifest import job_manifest
 from fluxqueue.cli.user.script import ScriptRequest, duration, read_script
-from fluxqueue.cli.user.submit import job_manifest
 from fluxqueue.errors import InvalidInput
 
 

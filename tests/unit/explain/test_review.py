@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from fluxqueue.explain.answer import Answer, Certainty, Change, PlacementVerdict, Reason
-from fluxqueue.explain.review import NEWCOMER, Keeper, Question, QueueSnapshot, answer
+from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
+from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import HIDDEN, Named, render_answer, render_refusal
 from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.node import NodeFact

@@ -13,7 +13,7 @@ import yaml
 from typer.main import get_command
 
 from fluxqueue.cli.main import app
-from fluxqueue.cli.user.submit import IMAGE_VARIABLE
+from fluxqueue.cli.user.job_manifest import IMAGE_VARIABLE
 from fluxqueue.cli.user.view import TOKEN_VARIABLE, URL_VARIABLE
 from fluxqueue.settings import Settings
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
