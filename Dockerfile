@@ -58,7 +58,7 @@ LABEL org.opencontainers.image.title="fluxqueue-webhook" \
       org.opencontainers.image.description="The admission webhook of fluxqueue"
 COPY --from=webhook-files /opt/fluxqueue /opt/fluxqueue
 EXPOSE 8443
-ENTRYPOINT ["/opt/fluxqueue/bin/python", "-P", "-m", "webhook"]
+ENTRYPOINT ["/opt/fluxqueue/bin/python", "-P", "-m", "fluxqueue_webhook"]
 
 # The last target is what a build without --target makes.
 FROM base AS fluxqueue

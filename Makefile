@@ -6,17 +6,17 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-# Where the environment forbids bytecode (images do), each of the many processes of a test run or of
-# the demo would compile all that it imports: half the processor time of its start.
+# Images forbid bytecode. Without it, each of the many processes of a test run or of the demo compiles
+# all that it imports. That is half the processor time of its start.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Versions and hashes come from lock files; both houses are installed as links to here. What the demo
-# needs comes first, without the tools of development, which are a third of the download.
+# Versions and hashes come from lock files. Both projects are installed as links to here. What the
+# demo needs comes first. The tools of development are a third of the download and come later.
 PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
 DEMO := $(VENV)/.installed-demo
 
@@ -52,7 +52,7 @@ sim: $(STAMP) ## The queue on virtual time: SEED= JOBS= NODES= POLICY= SWF=file 
 PYTEST         = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-reorder
 PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 8 --dist worksteal
 
-test: test-cluster $(STAMP) ## The tests of both houses, but for the long ones
+test: test-cluster $(STAMP) ## The tests of both projects, except the long ones
 	$(PYTEST) -m "not long"
 
 test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a real API server, too
@@ -74,7 +74,7 @@ coverage: $(STAMP) ## Branch coverage of unit, property and integration tests, w
 	$(BIN)/coverage report --skip-covered --sort=cover
 
 test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: KUBEBUILDER_ASSETS=folder
-	@: $${KUBEBUILDER_ASSETS:?is to name the folder with etcd, kube-apiserver and the others}
+	@: $${KUBEBUILDER_ASSETS:?name the folder with etcd, kube-apiserver and the others}
 	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m pytest -m real_cluster
 
 # SEED=n repeats a run's faults, DURATION=s bounds how long they go on.
@@ -116,7 +116,8 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	    --no-emit-package localcluster --output-file requirements.lock
 	$(IMAGE_COMPILE) pyproject.toml localcluster/pyproject.toml --extra embedded --group demo \
 	    --no-emit-package localcluster --output-file requirements/demo.lock
-	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/runtime.lock
+	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/cli.lock
+	$(IMAGE_COMPILE) pyproject.toml --extra server --output-file requirements/runtime.lock
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
 	$(IMAGE_COMPILE) --group docs --output-file requirements/docs.lock
@@ -134,7 +135,7 @@ $(SITE)/.installed: requirements/docs.lock
 docs: $(SITE)/.installed ## The documentation as a site in dist/docs, with search; a warning fails
 	$(SITE)/bin/sphinx-build --quiet --fail-on-warning --keep-going -d $(SITE)/doctrees docs dist/docs
 
-# VERSION is the package's; REGISTRY and IMAGE_TOOL (podman, buildah) may be given.
+# VERSION is the package's. Set REGISTRY and IMAGE_TOOL (podman, buildah) to change them.
 VERSION     = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REGISTRY   ?= ghcr.io/converged-computing
 IMAGE_TOOL ?= docker
@@ -150,6 +151,9 @@ images: ## Build the images of fluxqueue, its webhook and localcluster (needs a 
 wheel: $(STAMP) ## Build the wheels of fluxqueue and localcluster into dist/
 	SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct) $(PIP) wheel --no-index --no-deps \
 	    --no-build-isolation --wheel-dir dist . ./localcluster
+
+krew: wheel ## The krew plugin of the users' command line and its manifest, in dist/
+	.ci/krew.py $(VERSION) dist
 
 sbom: $(STAMP) ## The images' Python parts as CycloneDX files in dist/, without building them
 	mkdir -p dist

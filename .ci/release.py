@@ -28,6 +28,7 @@ PLACES = {
     "Dockerfile": rf"^ARG VERSION=({VERSION})$",
     "localcluster/Dockerfile": rf"^ARG VERSION=({VERSION})$",
     "docker-compose.yml": rf"converged-computing/[a-z-]+:({VERSION})\}}$",
+    "docs/user/install.md": rf"(?:/v|fluxqueue_k8s-)({VERSION})\b",
     "docs/admin/install.md": rf"(?:converged-computing/[a-z-]+:|/fluxqueue-)({VERSION})\b",
 }
 """Every file that names the version, and how. localcluster's own package has its own version."""

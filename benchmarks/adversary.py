@@ -26,11 +26,11 @@ import orjson
 
 from benchmarks.line import Line
 from fluxqueue.errors import InvalidInput
+from fluxqueue_webhook.admit import admit
+from fluxqueue_webhook.bounded import CPU_MAX_S
 from tests.support.hostile_reviews import typed, untyped
 from tests.support.large_objects import LARGE, long_notes
 from tests.support.workloads import admission_review
-from webhook.admit import admit
-from webhook.bounded import CPU_MAX_S
 
 BATCH = 500
 DRAWS: dict[str, Callable[[random.Random], dict[str, Any]]] = {"typed": typed, "untyped": untyped}

@@ -53,8 +53,8 @@ def arrows(drawn: Container[str] | None = None) -> list[tuple[str, str]]:
 
     ``drawn``: the packages to keep; None keeps all. A path through others becomes one arrow.
     """
-    graph = grimp.build_graph("fluxqueue", "webhook")
-    names = {name: name if name == "webhook" else f"fluxqueue.{name}" for name in packages()}
+    graph = grimp.build_graph("fluxqueue", "fluxqueue_webhook")
+    names = {name: f"fluxqueue.{name}" for name in packages()} | {"webhook": "fluxqueue_webhook"}
     whole = nx.DiGraph(
         (one, other)
         for one in names

@@ -96,7 +96,7 @@ BUDGET = (
         0,
         "one request",
         "0.5 s of processor time at most",
-        "`webhook/bounded.py`: `CPU_MAX_S`",
+        "`webhook/fluxqueue_webhook/bounded.py`: `CPU_MAX_S`",
     ),
     BudgetStep(
         "read of the watch",

@@ -1,7 +1,7 @@
 """HTTPS with a certificate from files, which are reloaded when they change.
 
-``webhook.server`` and ``view.server`` call it. A mounted Secret is replaced under a running server,
-so the files are checked every few seconds. Open connections stay as they are.
+``fluxqueue_webhook.server`` and ``view.server`` call it. A mounted Secret is replaced under a
+running server, so the files are checked every few seconds. Open connections stay as they are.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.request import CPU
@@ -34,7 +35,7 @@ def draw(view: ClusterView, levels: Levels, output: Path) -> None:
         import matplotlib
     except ImportError as error:
         raise InvalidSettings(
-            "drawing needs matplotlib", where=str(output), hint="pip install 'fluxqueue[draw]'"
+            "drawing needs matplotlib", where=str(output), hint=install_command("draw")
         ) from error
     matplotlib.use("Agg")
     from matplotlib import pyplot

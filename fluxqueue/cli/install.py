@@ -69,7 +69,7 @@ def install(
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from webhook.configuration import WebhookEndpoint, build_configuration
+    from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
     if not url and ca is None:
         return None
@@ -148,7 +148,7 @@ async def _install(
     )
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from webhook.policies import build_policies
+    from fluxqueue_webhook.policies import build_policies
 
     has_policies = False
     async with KubeClient(

@@ -4,7 +4,8 @@ Users' commands are in ``cli.user`` and need only a kubeconfig. The others are f
 administrator, or are the parts of the system itself.
 
 Our own errors become one line on standard error. The exit code is 2 for input that must change, and
-1 for everything else.
+1 for everything else. The users' installation lacks the server's packages. A command that needs
+one of them says how to install it.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import typer
 import typer.core
 
 from fluxqueue import __version__
+from fluxqueue.distribution import install_command
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
 GC_THRESHOLDS = (50_000, 4, 500)
@@ -176,6 +178,13 @@ def main() -> None:
     except InvalidInput as error:
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "fluxqueue", "fluxqueue_webhook"):
+            raise  # a fault of ours: it needs its traceback
+        message = f"this command needs the package {package}, which is not installed"
+        print(f"fluxqueue: {message} ({install_command('server')})", file=sys.stderr)
+        sys.exit(1)
     except FluxQueueError as error:
         print(f"fluxqueue: {error}", file=sys.stderr)
         sys.exit(1)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import uvloop
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.errors import InvalidSettings
@@ -46,12 +45,16 @@ IdentityOption = Annotated[
 def controller(identity: IdentityOption = "") -> None:
     """Run a controller. It observes the cluster while it holds the Lease."""
     settings = _settings("controller")
+    import uvloop
+
     uvloop.run(_run_controller(settings, identity or _own_name("controller")))
 
 
 def worker(identity: IdentityOption = "") -> None:
     """Run a worker. It always carries out effects, and matches while it holds the role."""
     settings = _settings("worker")
+    import uvloop
+
     uvloop.run(_run_worker(settings, identity or _own_name("worker")))
 
 
@@ -74,6 +77,8 @@ def view(
     )
     names = [name for name in certificate_for.split(",") if name]
     config = ViewConfig(cert_dir=cert_dir, host=host or None, port=port)
+    import uvloop
+
     uvloop.run(_run_view(settings, config, names))
 
 

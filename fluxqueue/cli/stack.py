@@ -21,6 +21,7 @@ from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
+from fluxqueue.distribution import install_command
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -205,7 +206,7 @@ class Stack:
     async def _start_webhook(self) -> None:
         from fluxqueue.certs import ensure
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
-        from webhook.configuration import WebhookEndpoint, build_configuration
+        from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
         settings = self._settings(self.options.environ)
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
@@ -218,7 +219,7 @@ class Stack:
         port = self._hold_port("webhook-port")
         part = self._part(
             "webhook",
-            python("webhook", "--cert-dir", str(folder)),
+            python("fluxqueue_webhook", "--cert-dir", str(folder)),
             "--host",
             LOOPBACK if host == LOOPBACK else "0.0.0.0",  # noqa: S104  the user asked for this host
             "--port",
@@ -260,7 +261,7 @@ class Stack:
         ``users`` are the accounts of our parts. The policies refuse all others.
         """
         from fluxqueue.workload.submitter import read_submitters
-        from webhook.policies import build_policies
+        from fluxqueue_webhook.policies import build_policies
 
         submitters = read_submitters(settings)
         policies = build_policies(sorted(users), submitters=submitters, owner_kinds=owner_kinds)
@@ -368,7 +369,7 @@ class Stack:
 
     async def _leave_cluster(self) -> None:
         """Remove the webhook and the view's address: an existing cluster must not call them."""
-        from webhook.configuration import NAME
+        from fluxqueue_webhook.configuration import NAME
 
         try:
             async with self._client() as client:
@@ -385,7 +386,7 @@ def _require_localcluster() -> None:
     if found is None or found.origin is None:  # a plain folder of that name is not the package
         raise InvalidSettings(
             "the embedded cluster is not installed",
-            hint="pip install 'fluxqueue[embedded]', or give --kubeconfig of a running cluster",
+            hint=f"{install_command('embedded')}, or give --kubeconfig of a running cluster",
         )
 
 

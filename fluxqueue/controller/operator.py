@@ -12,12 +12,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.kubernetes_package import import_without_validator
-from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS
+import kopf
 
-import_without_validator()  # before kopf imports it in another way
-import kopf  # noqa: E402
+from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS
 
 
 def build_registry(
@@ -56,6 +54,8 @@ def build_registry(
             token=token or None,
             certificate_path=config.client_cert_file,
             private_key_path=config.client_key_file,
+            certificate_data=config.client_cert_pem,
+            private_key_data=config.client_key_pem,
             proxy_url=config.proxy_url,
         )
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-MIGRATIONS = Path(__file__).resolve().parents[2] / "migrations"
+_PACKAGED = Path(__file__).resolve().parents[1] / "migrations"
+MIGRATIONS = _PACKAGED if _PACKAGED.is_dir() else _PACKAGED.parents[1] / "migrations"
+"""Inside the installed package, or at the top of the source tree."""
 
 
 class Revision(NamedTuple):

@@ -1,25 +1,25 @@
 """The address and credentials of the cluster: ``ClusterConfig`` and its loaders.
 
-Each process calls a loader once before it creates a ``KubeClient``. The ``kubernetes`` package
-parses kubeconfig files (merging, exec plugins, inline data). It is imported only when a loader
-runs, because the import takes about a second. Loaders never change the user's files.
+Each process calls a loader once before it creates a ``KubeClient``. ``kubeconfig.py`` reads the
+files. Loaders never change the user's files.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.kube.kubernetes_package import import_without_validator
+from fluxqueue.kube import kubeconfig as files
 from fluxqueue.kube.proxy import proxy_for
 
 IN_CLUSTER_HOST_ENV = "KUBERNETES_SERVICE_HOST"
-IN_CLUSTER_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+IN_CLUSTER_PORT_ENV = "KUBERNETES_SERVICE_PORT"
+IN_CLUSTER_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class ClusterConfig:
     ca_pem: str | None = None
     client_cert_file: Path | None = None
     client_key_file: Path | None = None
+    client_cert_pem: str | None = field(default=None, repr=False)
+    client_key_pem: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     token_file: Path | None = None
     authorization: Callable[[], str | None] | None = field(default=None, repr=False)
@@ -70,8 +72,7 @@ class ClusterConfig:
             context = ssl.create_default_context(
                 cafile=str(self.ca_file) if self.ca_file else None, cadata=self.ca_pem
             )
-            if self.client_cert_file is not None:
-                context.load_cert_chain(self.client_cert_file, self.client_key_file)
+            self._load_client_certificate(context)
         except (OSError, ssl.SSLError) as error:
             raise InvalidSettings(
                 f"cannot load the certificates: {error}",
@@ -81,6 +82,23 @@ class ClusterConfig:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    def _load_client_certificate(self, context: ssl.SSLContext) -> None:
+        """Load certificate and key, from files or from text. ``ssl`` reads files only."""
+        with tempfile.TemporaryDirectory(prefix="fluxqueue-") as folder:  # only we may read it
+            paths = []
+            for name, given, text in (
+                ("cert", self.client_cert_file, self.client_cert_pem),
+                ("key", self.client_key_file, self.client_key_pem),
+            ):
+                path = given
+                if text is not None:
+                    path = Path(folder) / name
+                    path.write_text(text, encoding="utf-8")
+                paths.append(path)
+            certificate, key = paths
+            if certificate is not None:
+                context.load_cert_chain(certificate, key)
 
 
 def load_config(kubeconfig: str | None = None, context: str | None = None) -> ClusterConfig:
@@ -105,83 +123,81 @@ def load_config(kubeconfig: str | None = None, context: str | None = None) -> Cl
 def load_kubeconfig(path: str | None = None, context: str | None = None) -> ClusterConfig:
     """Read a kubeconfig. See ``load_config`` for the parameters. Raises InvalidSettings."""
     source = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
-    files = [Path(part).expanduser() for part in source.split(os.pathsep) if part]
-    if not any(file.is_file() for file in files):
+    found = [Path(part).expanduser() for part in source.split(os.pathsep) if part]
+    found = [file for file in found if file.is_file()]
+    if not found:
         raise InvalidSettings(
             "no such kubeconfig file",
             where=source,
             hint="set KUBECONFIG, give --kubeconfig, or start a cluster with `fluxqueue demo`",
         )
     try:
-        return _parse_kubeconfig(os.pathsep.join(str(file) for file in files), context)
-    except InvalidSettings:
-        raise
-    except Exception as error:  # the loader raises any exception for a malformed file
-        message = " ".join(str(error).split()) or type(error).__name__
+        return _from_entries(files.read(found, context))
+    except InvalidSettings as error:
         raise InvalidSettings(
-            f"unusable kubeconfig: {message}",
+            f"unusable kubeconfig: {error}",
             where=f"{source}, context {context}" if context else source,
         ) from error
 
 
-def _parse_kubeconfig(source: str, context: str | None) -> ClusterConfig:
-    """Parse with the kubernetes package, and convert the result."""
-    import_without_validator()
-    from kubernetes.client import Configuration
-    from kubernetes.config import kube_config as untyped
-
-    kube_config: Any = untyped  # the package has no annotations
-    loaded = Configuration()
-    loaded.proxy = None  # the package ignores NO_PROXY when it reads the environment
-    kube_config.load_kube_config(
-        source, context=context, client_configuration=loaded, persist_config=False
-    )
-    contexts, active = kube_config.list_kube_config_contexts(source)
-    chosen = next((c for c in contexts if c["name"] == context), active)
-
-    def authorization() -> str | None:
-        if loaded.refresh_api_key_hook is not None:
-            loaded.refresh_api_key_hook(loaded)
-        value: str | None = loaded.api_key.get("BearerToken")
-        return value
-
+def _from_entries(entries: files.Entries) -> ClusterConfig:
+    """Convert the entries of one context. Raises InvalidSettings."""
+    cluster, user = entries.cluster, entries.user
+    if not cluster.get("server"):
+        raise InvalidSettings("is missing", where="clusters[].cluster.server")
+    files.refuse_unsupported(user)
+    server = str(cluster["server"]).rstrip("/")
+    # Inline data win over files, as in kubectl.
+    ca_pem = files.pem(cluster, "certificate-authority")
+    certificate = files.pem(user, "client-certificate")
+    key = files.pem(user, "client-key")
+    authorization: Callable[[], str | None] | None = None
+    static = files.static_authorization(user)
+    if user.get("exec") and not static and not user.get("tokenFile"):
+        plugin = files.ExecPlugin(user["exec"], files.cluster_info(cluster))
+        if pair := plugin.certificate():
+            certificate, key = pair
+        authorization = plugin
+    elif static:
+        authorization = lambda: static  # noqa: E731  a header value that never changes
     return ClusterConfig(
-        server=str(loaded.host).rstrip("/"),
-        ca_file=_optional_path(loaded.ssl_ca_cert),
-        client_cert_file=_optional_path(loaded.cert_file),
-        client_key_file=_optional_path(loaded.key_file),
-        authorization=authorization if authorization() else None,
-        is_insecure=not loaded.verify_ssl,
-        tls_server_name=loaded.tls_server_name or None,
-        proxy_url=proxy_for(str(loaded.host), loaded.proxy, os.environ),
-        namespace=chosen["context"].get("namespace") or "default",
+        server=server,
+        ca_file=None if ca_pem else _optional_path(cluster.get("certificate-authority")),
+        ca_pem=ca_pem,
+        client_cert_file=None if certificate else _optional_path(user.get("client-certificate")),
+        client_key_file=None if key else _optional_path(user.get("client-key")),
+        client_cert_pem=certificate,
+        client_key_pem=key,
+        # A token file is read again and again, so it wins over the token of the same entry.
+        authorization=None if user.get("tokenFile") else authorization,
+        token_file=_optional_path(user.get("tokenFile")),
+        is_insecure=bool(cluster.get("insecure-skip-tls-verify")),
+        tls_server_name=cluster.get("tls-server-name") or None,
+        proxy_url=proxy_for(server, cluster.get("proxy-url"), os.environ),
+        namespace=entries.context.get("namespace") or "default",
     )
 
 
 def load_in_cluster() -> ClusterConfig:
     """Return the service account of this pod. Raises InvalidSettings outside a pod."""
-    import_without_validator()
-    from kubernetes.client import Configuration
-    from kubernetes.config import ConfigException
-    from kubernetes.config import incluster_config as untyped
-
-    incluster_config: Any = untyped
-    loaded = Configuration()
-    try:
-        incluster_config.load_incluster_config(client_configuration=loaded)
-    except (ConfigException, OSError) as error:
+    host, port = os.environ.get(IN_CLUSTER_HOST_ENV), os.environ.get(IN_CLUSTER_PORT_ENV)
+    token, ca = IN_CLUSTER_FOLDER / "token", IN_CLUSTER_FOLDER / "ca.crt"
+    missing = [] if host and port else [f"{IN_CLUSTER_HOST_ENV} and _PORT are not set"]
+    missing += [f"{file} is missing" for file in (token, ca) if not file.is_file()]
+    if missing:
         raise InvalidSettings(
-            f"no in-cluster configuration: {error}", hint="give --kubeconfig outside a cluster"
-        ) from error
+            f"no in-cluster configuration: {missing[0]}", hint="give --kubeconfig outside a cluster"
+        )
+    server = f"https://[{host}]:{port}" if ":" in str(host) else f"https://{host}:{port}"
     try:
-        namespace = IN_CLUSTER_NAMESPACE_FILE.read_text(encoding="utf-8").strip()
+        namespace = (IN_CLUSTER_FOLDER / "namespace").read_text(encoding="utf-8").strip()
     except OSError:
         namespace = "default"  # the file is optional: some mounts leave it out
     return ClusterConfig(
-        server=str(loaded.host),
-        proxy_url=proxy_for(str(loaded.host), None, os.environ),
-        ca_file=_optional_path(loaded.ssl_ca_cert),
-        token_file=Path(incluster_config.SERVICE_TOKEN_FILENAME),
+        server=server,
+        proxy_url=proxy_for(server, None, os.environ),
+        ca_file=ca,
+        token_file=token,
         namespace=namespace,
     )
 

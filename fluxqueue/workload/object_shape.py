@@ -1,8 +1,8 @@
 """The types of all that admission reads from requests and objects, and their one check.
 
-``webhook.admit`` calls it before any other code reads an object. An API server checks custom
-resources only after mutating admission, and any client can send anything to the port. Fields that
-are not named here are not read. A null field counts as absent, as in Kubernetes. Pure.
+``fluxqueue_webhook.admit`` calls it before any other code reads an object. An API server checks
+custom resources only after mutating admission, and any client can send anything to the port. Fields
+that are not named here are not read. A null field counts as absent, as in Kubernetes. Pure.
 """
 
 from __future__ import annotations

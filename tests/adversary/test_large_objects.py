@@ -14,10 +14,10 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.object_shape import VALUES_MAX, check_size
+from fluxqueue_webhook.admit import admit
+from fluxqueue_webhook.bounded import CPU_MAX_S
 from tests.support.large_objects import LARGE, MAX_BYTES, long_notes
 from tests.support.workloads import admission_review
-from webhook.admit import admit
-from webhook.bounded import CPU_MAX_S
 
 
 def _admit(obj: Any) -> tuple[str, str]:

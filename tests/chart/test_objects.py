@@ -20,6 +20,9 @@ from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
 from fluxqueue.workload.submitter import Submitters
+from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
+from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.policies import build_policies
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,
@@ -30,9 +33,6 @@ from tests.chart.rendering import (
     id_of,
     render,
 )
-from webhook.configuration import WebhookEndpoint, build_configuration
-from webhook.metrics import AdmissionMetrics
-from webhook.policies import build_policies
 
 # --- admission -----------------------------------------------------------------------------------
 

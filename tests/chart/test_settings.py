@@ -11,6 +11,7 @@ import yaml
 from chart.schema import SET_BY_THE_CHART
 from fluxqueue import __version__
 from fluxqueue.settings import Settings
+from fluxqueue_webhook.__main__ import _parse
 from tests.chart.rendering import (
     EXTERNAL,
     NAMESPACE,
@@ -21,7 +22,6 @@ from tests.chart.rendering import (
     merged,
     render,
 )
-from webhook.__main__ import _parse
 
 VARIABLES = {one.metadata["variable"].name: one for one in fields(Settings)}
 LIBPQ = {"PGPASSWORD", "PGSSLMODE", "PGSSLROOTCERT"}
@@ -130,7 +130,7 @@ def test_arguments_of_the_webhook_are_those_it_knows() -> None:
         {"webhook": {"drainSeconds": 7, "logLevel": "DEBUG"}},
     )
     options = _parse(one["args"])
-    assert one["command"] == ["python", "-P", "-m", "webhook"]
+    assert one["command"] == ["python", "-P", "-m", "fluxqueue_webhook"]
     assert (options.drain, options.log_level, options.log_json) == (7.0, "DEBUG", True)
     mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
     assert str(options.cert_dir) == mounts["certificate"]

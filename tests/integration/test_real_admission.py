@@ -52,10 +52,10 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from fluxqueue.workload.site import DEFAULT_SITE
+from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
+from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
-from webhook.configuration import WebhookEndpoint, build_configuration
-from webhook.server import ServerConfig, WebhookServer
 
 pytestmark = pytest.mark.real_cluster
 

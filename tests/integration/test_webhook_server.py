@@ -24,8 +24,8 @@ from cryptography import x509
 from fluxqueue import certs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.whole_file import write_whole
+from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.workloads import admission_review, bare_pod, batch_job
-from webhook.server import ServerConfig, WebhookServer
 
 NAMES = ("localhost", "127.0.0.1")
 DAY = timedelta(days=1)
@@ -265,7 +265,7 @@ async def test_no_certificate_and_a_taken_port_are_said_clearly(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_the_process_says_ready_and_ends_clean(folder: Path, number: int) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "webhook", "--cert-dir", str(folder), "--host", "127.0.0.1",
+        sys.executable, "-m", "fluxqueue_webhook", "--cert-dir", str(folder), "--host", "127.0.0.1",
         "--port", "0", stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
@@ -285,7 +285,7 @@ async def test_the_process_says_ready_and_ends_clean(folder: Path, number: int) 
 
 async def test_the_process_without_certificate_exits_2_with_one_line(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "webhook", "--cert-dir", str(tmp_path), "--port", "0",
+        sys.executable, "-m", "fluxqueue_webhook", "--cert-dir", str(tmp_path), "--port", "0",
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, errors = await asyncio.wait_for(process.communicate(), DEADLINE_S)

@@ -18,8 +18,8 @@ import orjson
 import pytest
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue_webhook.admit import admit
 from tests.support.hostile_reviews import typed, untyped
-from webhook.admit import admit
 
 COUNT = int(os.environ.get("FLUXQUEUE_TEST_HOSTILE", "3000"))
 """How many requests of each sort; ``make adversary`` draws 50,000."""

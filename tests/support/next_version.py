@@ -15,7 +15,13 @@ from pathlib import Path
 from fluxqueue.db import migrate
 
 REPOSITORY = Path(__file__).parents[2]
-COPIED = ("fluxqueue", "webhook", "migrations", "chart/crds")
+COPIED = {
+    "fluxqueue": "fluxqueue",
+    "webhook/fluxqueue_webhook": "fluxqueue_webhook",
+    "migrations": "migrations",
+    "chart/crds": "chart/crds",
+}
+"""Folder to its place in the copy."""
 PRE, POST = (f"{int(migrate.head()) + step:04d}" for step in (1, 2))
 """The revisions that it adds."""
 
@@ -75,9 +81,9 @@ def downgrade() -> None:
 def make_next_version(folder: Path) -> Path:
     """Write the next version below ``folder``; give what its ``PYTHONPATH`` must be."""
     root = folder / "next"
-    for part in COPIED:
+    for part, place in COPIED.items():
         shutil.copytree(
-            REPOSITORY / part, root / part, ignore=shutil.ignore_patterns("__pycache__")
+            REPOSITORY / part, root / place, ignore=shutil.ignore_patterns("__pycache__")
         )
     versions = root / "migrations" / "versions"
     for number, before, kind, text in (
@@ -100,7 +106,7 @@ def make_next_version(folder: Path) -> Path:
     _replace(tables, seen_at, "")
     words = root / "fluxqueue" / "db" / "words.py"
     _replace(words, '        "seen_at": "when that was written",\n', "")
-    _replace(root / "fluxqueue" / "db" / "life" / "observations.py", ", seen_at = now()", "")
+    _replace(root / "fluxqueue" / "db" / "store" / "observations.py", ", seen_at = now()", "")
     return root
 
 

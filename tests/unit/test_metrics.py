@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue import metrics
-from webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.metrics import AdmissionMetrics
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"\bfluxqueue_[a-z_]+\b")

@@ -24,7 +24,11 @@ import yaml
 from tests.support import regex_attacks
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = (("fluxqueue", ROOT), ("webhook", ROOT), ("localcluster", ROOT / "localcluster/src"))
+PACKAGES = (
+    ("fluxqueue", ROOT),
+    ("fluxqueue_webhook", ROOT / "webhook"),
+    ("localcluster", ROOT / "localcluster/src"),
+)
 CPU_S = 240
 """Processor time for all patterns. One with exponential cost needs more, and is named."""
 METHODS = frozenset({"fullmatch", "match", "search", "findall", "finditer", "sub", "split"})

@@ -28,14 +28,14 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
+from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.control_plane import missing_reason
 from tests.support.faults import FaultyTransport
 from tests.support.waiting import eventually
 from tests.support.workloads import admission_review, batch_job
-from webhook.configuration import WebhookEndpoint, build_configuration
-from webhook.server import ServerConfig, WebhookServer
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 NAMESPACE, SECRET, CONFIGURATION, SERVICE = "fq-certs", "hook-tls", "fq-certs", "hook"

@@ -6,15 +6,17 @@ In processes of their own: others here have imported everything already.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from fluxqueue.cli.main import VERBS, CommandVerb, app
+from fluxqueue.cli.main import USERS, VERBS, CommandVerb, app, main
 
 ROOT = Path(__file__).parents[3]
 RUN = """
@@ -27,7 +29,7 @@ except SystemExit:
     print(" ".join(sorted(sys.modules)), file=sys.stderr)
 """
 OURS = {
-    *("", ".clock", ".errors", ".objects", ".metrics"),
+    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics"),
     *(".cli", ".cli.main", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".workload", ".workload.fluxjob_name"),
 }
@@ -36,6 +38,7 @@ HEAVY = {
     *("kopf", "sqlalchemy", "procrastinate", "psycopg", "alembic", "networkx", "numpy"),
     *("cryptography", "matplotlib", "localcluster", "uvloop", "aiohttp_sse"),
 }
+EXTRAS = ("server", "embedded", "draw")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -74,6 +77,115 @@ def test_a_users_command_imports_kube_and_what_it_prints(words: list[str], tmp_p
     if words[0] == "wait":
         return  # it reads a duration as the manifests' annotations have it
     assert {one for one in ours if not one.startswith((".kube", ".cli.user"))} <= OURS
+
+
+WITHOUT_SERVER = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Hidden(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {packages}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+from fluxqueue.cli.main import main
+sys.argv = ["fluxqueue", *{words}]
+main()
+"""
+
+
+def server_packages() -> set[str]:
+    """The import names of what the extras bring, from pyproject.toml."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    listed = [one for extra in EXTRAS for one in content["project"]["optional-dependencies"][extra]]
+    names = {re.split(r"[\[<>=~]", one)[0].replace("-", "_") for one in listed}
+    return names - {"fluxqueue_k8s"}
+
+
+def run_without_server(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line where only the users' packages can be imported."""
+    program = WITHOUT_SERVER.format(packages=sorted(server_packages()), words=list(words))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env=os.environ | environ,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_help_names_all_commands_without_the_servers_packages() -> None:
+    """Of which HEAVY is a part."""
+    assert {"kopf", "sqlalchemy", "procrastinate", "psycopg", "alembic"} <= server_packages()
+    said = run_without_server("--help")
+    assert said.returncode == 0, said.stderr
+    assert all(f" {name} " in said.stdout for name in VERBS)
+
+
+@pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.panel == USERS])
+def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Path) -> None:
+    """It gets as far as the API server, which refuses the connection here."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
+    environ = {"KUBECONFIG": str(tmp_path / "kubeconfig"), "COLUMNS": "200"}
+    words = {
+        "submit": ["--image", "busybox", "--", "true"],
+        "priority": ["one", "7"],
+        "move": ["one", "other"],
+        "drain": ["node-1", "--reason", "disk"],
+        "undrain": ["node-1"],
+    }
+    needs_no_name = {"jobs", "nodes", "tree", "queues", "top", "acct", "version"}
+    given = words.get(name, [] if name in needs_no_name else ["one"])
+    said = run_without_server(name, *given, **environ)
+    code, expected = (2, "is not a terminal") if name == "top" else (1, "127.0.0.1:9")
+    assert said.returncode == code, said.stderr
+    assert expected in said.stdout + said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["worker"],
+        ["controller"],
+        ["view", "--cert-dir", "{folder}"],
+        ["db", "check"],
+        ["up"],
+        ["demo"],
+        ["check"],
+        ["certs", "{folder}"],
+        ["sim"],
+    ],
+)
+def test_a_command_of_the_server_names_the_extra(words: list[str], tmp_path: Path) -> None:
+    """One line instead of a traceback."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
+    environ = {
+        "KUBECONFIG": str(tmp_path / "kubeconfig"),
+        "DATABASE_URL": "postgresql://127.0.0.1:9/fluxqueue",
+    }
+    said = run_without_server(*(word.format(folder=tmp_path) for word in words), **environ)
+    assert said.returncode == 1
+    (line,) = said.stderr.splitlines()
+    assert re.fullmatch(
+        r"fluxqueue: this command needs the package \w+, which is not installed"
+        r" \(pip install 'fluxqueue-k8s\[server\]'\)",
+        line,
+    )
+
+
+def test_a_missing_module_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a fault, and no extra brings it."""
+
+    def broken(_: CommandVerb, __: str) -> None:
+        raise ModuleNotFoundError("No module named 'fluxqueue.lost'", name="fluxqueue.lost")
+
+    monkeypatch.setattr(CommandVerb, "load", broken)
+    monkeypatch.setattr("sys.argv", ["fluxqueue", "jobs"])
+    with pytest.raises(ModuleNotFoundError):
+        main()
 
 
 def test_every_command_is_there() -> None:

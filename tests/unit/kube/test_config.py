@@ -56,8 +56,7 @@ def test_current_context(tmp_path: Path) -> None:
     assert config.server == "https://one.example:6443"
     assert config.namespace == "team"
     assert not config.is_insecure
-    assert config.ca_file is not None
-    assert config.ca_file.read_bytes() == b"PEM"
+    assert config.ca_pem == "PEM"
     assert config.authorization_header() == "Bearer secret"
     assert "secret" not in repr(config)
 
@@ -70,7 +69,7 @@ def test_named_context(tmp_path: Path) -> None:
 
 
 def test_exec_plugin(tmp_path: Path) -> None:
-    """Credential plugins are run, by the kubernetes package."""
+    """Credential plugins are run. tests/unit/kube/test_kubeconfig.py has the details."""
     plugin = tmp_path / "plugin"
     plugin.write_text(
         "#!/bin/sh\necho '"
@@ -118,6 +117,27 @@ def test_outside_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(InvalidSettings, match="no in-cluster configuration"):
         load_in_cluster()
+
+
+def test_inside_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mounted service account. An address of IPv6 gets its brackets."""
+    for name, text in (("token", "t\n"), ("ca.crt", "PEM"), ("namespace", "team\n")):
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("fluxqueue.kube.config.IN_CLUSTER_FOLDER", tmp_path)
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    for host, server in (
+        ("10.0.0.1", "https://10.0.0.1:443"),
+        ("fd00::1", "https://[fd00::1]:443"),
+    ):
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+        config = load_config()
+        assert (config.server, config.namespace) == (server, "team")
+        assert config.authorization_header() == "Bearer t"
+        assert config.ca_file == tmp_path / "ca.crt"
+    (tmp_path / "token").unlink()
+    with pytest.raises(InvalidSettings, match=r"token is missing .*--kubeconfig"):
+        load_config()
 
 
 def test_token_file_is_read_each_time(tmp_path: Path) -> None:

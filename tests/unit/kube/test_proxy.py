@@ -95,7 +95,7 @@ def test_a_proxy_that_cannot_be_used_is_refused(
 def test_a_loaded_kubeconfig_follows_these_rules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
 ) -> None:
-    """The kubernetes package takes the environment's proxy over and leaves NO_PROXY out."""
+    """``proxy-url`` first, then the environment with NO_PROXY."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

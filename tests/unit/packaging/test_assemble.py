@@ -32,7 +32,7 @@ ONE_PROCESS = pytest.mark.xdist_group("webhook image")
 ASSEMBLE_S = 900
 STOP_S = 60
 NOT_NEEDED = ("kopf", "kubernetes", "sqlalchemy", "psycopg", "procrastinate", "numpy", "typer")
-OWN = "fluxqueue"
+OWN = "fluxqueue-k8s"
 
 
 def assemble(lock: str, target: Path, wheel: Path, *left_out: str) -> Installation:
@@ -77,13 +77,13 @@ def test_the_webhook_serves_with_nothing_but_its_own_packages(
         assert said == "None\n", name
     run(
         *(webhook_files.python, "-c"),
-        "import importlib, pkgutil, webhook\n"
-        "for m in pkgutil.iter_modules(webhook.__path__):\n"
-        "    importlib.import_module('webhook.' + m.name)",
+        "import importlib, pkgutil, fluxqueue_webhook\n"
+        "for m in pkgutil.iter_modules(fluxqueue_webhook.__path__):\n"
+        "    importlib.import_module('fluxqueue_webhook.' + m.name)",
         cwd=tmp_path,
     )
     ensure(tmp_path / "certs", ["localhost"], now=datetime.now(tz=UTC))
-    command = [webhook_files.python, "-m", "webhook", "--cert-dir", tmp_path / "certs"]
+    command = [webhook_files.python, "-m", "fluxqueue_webhook", "--cert-dir", tmp_path / "certs"]
     with subprocess.Popen(
         [*map(str, command), "--port", "0", "--host", "127.0.0.1"],
         cwd=tmp_path,

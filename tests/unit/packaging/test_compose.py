@@ -119,9 +119,9 @@ def test_every_command_is_one_of_ours(name: str) -> None:
         assert parse(words[4:]).port == 6443
         return
     if words[0].endswith("/python"):
-        from webhook.__main__ import _parse
+        from fluxqueue_webhook.__main__ import _parse
 
-        assert words[1:4] == ["-P", "-m", "webhook"]
+        assert words[1:4] == ["-P", "-m", "fluxqueue_webhook"]
         assert _parse(words[4:]).port == 8443
         return
     command: Any = typer.main.get_command(app)

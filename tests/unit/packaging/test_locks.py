@@ -14,6 +14,7 @@ from tests.support.wheel import PIN, ROOT, pins
 
 LOCKS = (
     "requirements/demo.lock",
+    "requirements/cli.lock",
     "requirements/runtime.lock",
     "requirements/webhook.lock",
     "requirements/build.lock",
@@ -34,7 +35,6 @@ NOT_IN_IMAGES = {
 }
 OF_THE_SCHEDULER = {
     "kopf",
-    "kubernetes",
     "sqlalchemy",
     "psycopg",
     "psycopg-binary",
@@ -45,7 +45,11 @@ OF_THE_SCHEDULER = {
     "typer",
     "rich",
 }
-IMPORTED_AS = {"pyyaml": "yaml"}
+OF_NO_LOCK = {"kubernetes", "pykube-ng"}
+"""kopf imports these clients where they are installed, and every start then takes a second more."""
+IMPORTED_AS = {"pyyaml": "yaml", "prometheus-client": "prometheus_client"}
+PART_OF = {"yarl": "aiohttp"}
+"""Imported packages that come with another one, whose types they are."""
 
 
 def project() -> dict[str, object]:
@@ -94,23 +98,56 @@ def test_the_webhooks_image_has_nothing_of_the_scheduler() -> None:
 def test_the_webhooks_group_is_what_it_imports() -> None:
     """Exactly: a new import without a line in the group, or a line without an import, fails."""
     group = project()["dependency-groups"]["webhook"]  # type: ignore[index]
-    listed = {re.split(r"[\[<>=~]", line)[0] for line in group}
-    assert {IMPORTED_AS.get(name, name) for name in listed} == _third_party_imports()
+    assert _import_names(group) == _third_party_imports(sorted((ROOT / "webhook").rglob("*.py")))
+
+
+def test_the_base_is_what_the_users_commands_import() -> None:
+    """Exactly, also inside functions: what else a server needs is in the extra ``server``."""
+    base = project()["project"]["dependencies"]  # type: ignore[index]
+    users = [ROOT / "fluxqueue/cli/main.py", *sorted((ROOT / "fluxqueue/cli/user").glob("*.py"))]
+    assert _import_names(base) == _third_party_imports(users)
+
+
+def test_a_user_installs_little() -> None:
+    """Fewer packages than the webhook's image and the command line together, and none of these."""
+    shipped = pins("requirements/cli.lock")
+    assert not (OF_THE_SCHEDULER - {"typer", "rich"}) & shipped.keys()
+    assert "cryptography" not in shipped
+    assert len(shipped) <= 26, sorted(shipped)
+
+
+def test_no_lock_has_a_client_of_kubernetes() -> None:
+    """Ours reads kubeconfigs itself."""
+    for lock in (*LOCKS, *OF_NO_IMAGE):
+        assert not OF_NO_LOCK & pins(lock).keys(), lock
+
+
+def test_all_dependencies_are_in_one_list() -> None:
+    """A package of the base that the extra ``server`` names again would have two ranges."""
+    content = project()["project"]
+    base = content["dependencies"]  # type: ignore[index]
+    server = content["optional-dependencies"]["server"]  # type: ignore[index]
+    assert not _import_names(base) & _import_names(server)
+
+
+def _import_names(requirements: list[str]) -> set[str]:
+    names = {re.split(r"[\[<>=~]", line)[0] for line in requirements}
+    return {IMPORTED_AS.get(name, name) for name in names}
 
 
 def test_the_webhooks_group_has_the_ranges_of_the_project() -> None:
     """One truth for what versions will do."""
     content = project()
-    ranges = content["project"]["dependencies"]  # type: ignore[index]
+    listed = content["project"]
+    ranges = [*listed["dependencies"], *listed["optional-dependencies"]["server"]]  # type: ignore[index]
     group = content["dependency-groups"]["webhook"]  # type: ignore[index]
     assert set(group) <= set(ranges)
 
 
-def _third_party_imports() -> set[str]:
-    """Packages imported at module level by webhook/ and by the modules of ours it reaches."""
+def _third_party_imports(waiting: list[Path]) -> set[str]:
+    """Packages imported by these files of ours and by those that they reach."""
     found: set[str] = set()
     seen: set[Path] = set()
-    waiting = sorted((ROOT / "webhook").glob("*.py"))
     while waiting:
         path = waiting.pop()
         if path in seen:
@@ -118,10 +155,10 @@ def _third_party_imports() -> set[str]:
         seen.add(path)
         for name in _imports(path):
             top = name.partition(".")[0]
-            if top in {"fluxqueue", "webhook"}:
-                waiting += _files(name)
+            if top in {"fluxqueue", "fluxqueue_webhook"}:
+                waiting = [*waiting, *_files(name)]
             elif top not in sys.stdlib_module_names:
-                found.add(top)
+                found.add(PART_OF.get(top, top))
     return found
 
 
@@ -139,6 +176,7 @@ def _imports(path: Path) -> set[str]:
 def _files(module: str) -> list[Path]:
     """The file of a module and those of the packages above it, as far as they exist."""
     parts = module.split(".")
-    bases = [ROOT.joinpath(*parts[: n + 1]) for n in range(len(parts))]
+    top = ROOT / "webhook" if parts[0] == "fluxqueue_webhook" else ROOT
+    bases = [top.joinpath(*parts[: n + 1]) for n in range(len(parts))]
     candidates = [base / "__init__.py" for base in bases] + [bases[-1].with_suffix(".py")]
     return [path for path in candidates if path.is_file()]

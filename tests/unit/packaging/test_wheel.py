@@ -8,24 +8,33 @@ from pathlib import Path
 
 from tests.support.wheel import ROOT, Installation, build_wheel, run
 
-PACKAGES = ("fluxqueue", "webhook", "migrations")
+PACKAGES = {
+    "fluxqueue": "fluxqueue",
+    "webhook/fluxqueue_webhook": "fluxqueue_webhook",
+    "migrations": "fluxqueue/migrations",
+    "chart/crds": "fluxqueue/crds",
+}
+"""Folder of the tree to its place in the wheel."""
+TOP = {"fluxqueue", "fluxqueue_webhook"}
+"""All that an installation puts into site-packages: names that cannot be another project's."""
 
 
 def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
     """Modules, SQL, templates and markers; what is in the tree and not in the wheel is named."""
     wanted = {
-        str(path.relative_to(ROOT))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*")
+        f"{place}/{path.relative_to(ROOT / folder)}"
+        for folder, place in PACKAGES.items()
+        for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    wanted |= {f"fluxqueue/crds/{path.name}" for path in (ROOT / "chart" / "crds").glob("*.yaml")}
     wanted.add("fluxqueue/files/policies.yaml")
     with zipfile.ZipFile(wheel) as archive:
-        there = {name for name in archive.namelist() if ".dist-info/" not in name}
-    assert there == wanted
-    assert {"fluxqueue/py.typed", "webhook/py.typed", "fluxqueue/crds/fluxjobs.yaml"} <= there
-    assert any(name.startswith("migrations/sql/") for name in there)
+        names = archive.namelist()
+    assert {name for name in names if ".dist-info/" not in name} == wanted
+    assert {"fluxqueue/py.typed", "fluxqueue_webhook/py.typed"} <= wanted
+    tops = {name.partition("/")[0] for name in names}
+    assert {name for name in tops if not name.endswith(".dist-info")} == TOP
+    assert wheel.name.startswith("fluxqueue_k8s-")
 
 
 def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
@@ -42,11 +51,12 @@ def test_it_runs_from_anywhere_and_never_from_the_source_tree(
     """Otherwise all other tests here would prove nothing."""
     places = run(
         *(installation.python, "-c"),
-        "import fluxqueue, webhook, migrations\n"
-        "for m in (fluxqueue, webhook, migrations): print(m.__file__)",
+        "import fluxqueue, fluxqueue_webhook\n"
+        "from fluxqueue.db.revisions import MIGRATIONS\n"
+        "print(fluxqueue.__file__, fluxqueue_webhook.__file__, MIGRATIONS)",
         cwd=tmp_path,
     ).split()
-    assert len(places) == len(PACKAGES)
+    assert len(places) == 3
     assert all(Path(place).is_relative_to(installation.folder) for place in places)
     assert run(installation.fluxqueue, "--version", cwd=tmp_path).startswith("fluxqueue ")
 

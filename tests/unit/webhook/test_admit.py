@@ -19,8 +19,8 @@ import orjson
 import pytest
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue_webhook.admit import AdmitSettings, admit
 from tests.support.workloads import admission_review, bare_pod, batch_job, container, owner
-from webhook.admit import AdmitSettings, admit
 
 SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[4] / "shared"))
 

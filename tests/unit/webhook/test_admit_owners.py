@@ -9,8 +9,8 @@ from typing import Any
 import jsonpatch
 import pytest
 
+from fluxqueue_webhook.admit import admit
 from tests.support.workloads import admission_review, bare_pod, batch_job, owner
-from webhook.admit import admit
 
 Obj = dict[str, Any]
 

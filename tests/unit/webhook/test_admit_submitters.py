@@ -11,9 +11,9 @@ import pytest
 
 from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload.submitter import Submitters
+from fluxqueue_webhook.admit import AdmitSettings, admit
 from tests.support.owners import job_set_spec
 from tests.support.workloads import admission_review, bare_pod, batch_job, owner
-from webhook.admit import AdmitSettings, admit
 
 Obj = dict[str, Any]
 

@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from fluxqueue_webhook.admit import AdmissionAnswer, admit
 from tests.e2e.objects import job
-from webhook.admit import AdmissionAnswer, admit
 
 
 def ask(

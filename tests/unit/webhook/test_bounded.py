@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from webhook.bounded import WAITING_MAX, BoundedThreads, TooLong
-from webhook.fair_queue import Lane
+from fluxqueue_webhook.bounded import WAITING_MAX, BoundedThreads, TooLong
+from fluxqueue_webhook.fair_queue import Lane
 
 
 @pytest.fixture

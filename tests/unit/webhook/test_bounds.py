@@ -16,9 +16,9 @@ from fluxqueue.jobspec.bounds import BUILT, WRITTEN
 from fluxqueue.jobspec.model import Count
 from fluxqueue.jobspec.stored import check_storable, read_stored
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue_webhook.admit import admit
 from tests.support.hostile_jobspecs import HOSTILE, above, slot
 from tests.support.workloads import admission_review, batch_job, container
-from webhook.admit import admit
 
 ADMISSION_S = 0.5
 SIZES = (4, 15, 400, 499, 4_999, 99_991, 1_000_000, (1 << 31) - 1)

@@ -11,7 +11,7 @@ from localcluster.types.cel import compile_expression
 
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.submitter import Submitters
-from webhook.configuration import WebhookEndpoint, build_configuration
+from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
 URL = WebhookEndpoint(url="https://127.0.0.1:9443/")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.workloads import admission_review, batch_job
-from webhook.fair_queue import NO_LANE, FairQueue, Lane, lane_of
+from fluxqueue_webhook.fair_queue import NO_LANE, FairQueue, Lane, lane_of
 
 
 def _review(**request: Any) -> bytes:

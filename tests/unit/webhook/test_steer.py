@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from webhook.admit import AdmitSettings, admit
+from fluxqueue_webhook.admit import AdmitSettings, admit
 
 OURS = "system:serviceaccount:queue:controller"
 SPEC = {"workload": {"kind": "Job", "name": "a", "uid": "u"}, "size": 1}

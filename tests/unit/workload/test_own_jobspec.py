@@ -15,9 +15,9 @@ from fluxqueue.jobspec.shape import slot_needs
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.shape import check_levels
+from fluxqueue_webhook.admit import admit
 from tests.support.jobspecs import draw
 from tests.support.workloads import admission_review, batch_job, container
-from webhook.admit import admit
 
 WHERE = "metadata.annotations[fluxqueue/jobspec]"
 CORE = {"type": "core", "count": 4}

@@ -14,9 +14,9 @@ from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
+from fluxqueue_webhook.admit import AdmitSettings, admit
 from tests.support.jobspecs import draw
 from tests.support.workloads import admission_review, batch_job, container
-from webhook.admit import AdmitSettings, admit
 
 POOLS = "{cpu=1500 pods=1}"
 CORE = {"type": "core", "count": 1}

@@ -1,7 +1,7 @@
 """Admission as a function: an AdmissionReview in, an AdmissionReview out.
 
-Called by ``webhook.server`` for each request. It has no state, no clock and no client. An answer
-depends on the review and the settings alone, so dry runs and repetitions are harmless.
+Called by ``fluxqueue_webhook.server`` for each request. It has no state, no clock and no client. An
+answer depends on the review and the settings alone, so dry runs and repetitions are harmless.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m webhook``: the admission webhook as its own process.
+"""``python -m fluxqueue_webhook``: the admission webhook as its own process.
 
 It ends cleanly on SIGTERM and SIGINT. It exits with 2 if its settings cannot be used.
 """
@@ -19,8 +19,8 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_leve
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.submitter import parse_submitters
-from webhook.admit import AdmitSettings
-from webhook.server import ServerConfig, WebhookServer
+from fluxqueue_webhook.admit import AdmitSettings
+from fluxqueue_webhook.server import ServerConfig, WebhookServer
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

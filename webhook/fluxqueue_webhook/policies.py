@@ -19,7 +19,7 @@ from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
-from webhook.configuration import NAME, selected_namespaces, tenants
+from fluxqueue_webhook.configuration import NAME, selected_namespaces, tenants
 
 FILE = "policies.yaml"
 
@@ -81,7 +81,7 @@ def _owner_rule(one: OwnerKind) -> dict[str, Any]:
 
 def _read() -> str:
     packaged = importlib.resources.files("fluxqueue") / "files" / FILE
-    source = Path(__file__).resolve().parents[1] / "chart" / "files" / FILE
+    source = Path(__file__).resolve().parents[2] / "chart" / "files" / FILE
     for place in (packaged, source):
         if place.is_file():
             return place.read_text(encoding="utf-8")

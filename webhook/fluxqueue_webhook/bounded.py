@@ -1,6 +1,6 @@
 """Run admissions in their own threads, each with a bound on its processor time.
 
-Called by ``webhook.server``. The event loop continues to answer health checks meanwhile. Every
+Called by ``fluxqueue_webhook.server``. The event loop continues to answer health checks meanwhile. Every
 computation on a request has its own bound, so no known request reaches this one. It protects the
 other requests from unknown cases. A thread that overruns is interrupted between two steps of
 Python, and its request is refused at once. Namespaces and users take turns (``fair_queue``).
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from webhook.fair_queue import NO_LANE, FairQueue, Lane
+from fluxqueue_webhook.fair_queue import NO_LANE, FairQueue, Lane
 
 CPU_MAX_S = 0.5
 """Processor time of one admission (seconds)."""

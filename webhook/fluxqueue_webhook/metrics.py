@@ -1,7 +1,7 @@
 """Metrics of the webhook, in Prometheus' text format.
 
-Called by ``webhook.server``. The text is written by hand, because six lines need no library in the
-small image.
+Called by ``fluxqueue_webhook.server``. The text is written by hand, because six lines need no
+library in the small image.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The HTTPS server around ``webhook.admit``.
+"""The HTTPS server around ``fluxqueue_webhook.admit``.
 
-It serves ``/mutate``, ``/healthz``, ``/readyz`` and ``/metrics``. Called by ``webhook.__main__``
-and, in the same process tree, by ``fluxqueue up``. It decides nothing, and counters are its only
-state.
+It serves ``/mutate``, ``/healthz``, ``/readyz`` and ``/metrics``. ``fluxqueue_webhook.__main__``
+calls it and, in the same process tree, ``fluxqueue up``. It decides nothing, and counters are its
+only state.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from aiohttp import web
 
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
-from webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
-from webhook.bounded import CPU_MAX_S, WAITING_MAX, BoundedThreads, TooLong
-from webhook.configuration import PATH, PATH_ALL_ASK
-from webhook.fair_queue import lane_of
-from webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
+from fluxqueue_webhook.bounded import CPU_MAX_S, WAITING_MAX, BoundedThreads, TooLong
+from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK
+from fluxqueue_webhook.fair_queue import lane_of
+from fluxqueue_webhook.metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
 
