@@ -19,6 +19,7 @@ import typer
 import yaml
 
 from fluxqueue.cli.main import app
+from fluxqueue.cli.user.directives import DIALECTS, Directive, Fate
 from fluxqueue.workload import labels
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +33,7 @@ def pages() -> dict[Path, str]:
     """Every page by its path."""
     found = {FOLDER / f"{name}.md": _definition(name) for name in _DEFINITIONS}
     found[FOLDER / "commands.md"] = _commands()
+    found[FOLDER / "directives.md"] = _directives()
     found[FOLDER / "labels.md"] = _labels()
     found[FOLDER / "values.md"] = _values()
     return {path: f"{NOTE}\n{text.rstrip()}\n" for path, text in found.items()}
@@ -180,6 +182,41 @@ def _labels() -> str:
         if str(name).startswith(labels.PREFIX) and isinstance(words, ast.Constant):
             rows.append(f"| `{name}` | {_cell(re.sub('``', '`', str(words.value)))} |")
     return "\n".join([_LABELS, "| Name | |", "|---|---|", *rows])
+
+
+# --- directives of batch scripts -----------------------------------------------------------------
+
+
+_DIRECTIVES = """\
+# Directives of batch scripts
+
+`fluxqueue submit` reads these lines of a script. [From Slurm](../user/slurm.md) explains them with
+examples. A long name can be shortened as long as it is unique.
+"""
+_DIALECT_TITLES = {"slurm": "`#SBATCH`", "flux": "`#FLUX:`"}
+_FATE_TITLES = {
+    Fate.TRANSLATED: ("translated", "Becomes"),
+    Fate.IGNORED: ("ignored, and named", "Reason"),
+    Fate.REFUSED: ("refused", "Way out"),
+}
+
+
+def _directives() -> str:
+    lines = [_DIRECTIVES]
+    for dialect, table in DIALECTS.items():
+        for fate, (title, column) in _FATE_TITLES.items():
+            lines += [f"## {_DIALECT_TITLES[dialect]}: {title}\n"]
+            lines += [f"| Directive | {column} |", "|---|---|"]
+            lines += [
+                f"| {_directive(one)} | {_cell(one.text)} |" for one in table if one.fate is fate
+            ]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _directive(one: Directive) -> str:
+    short = f"`-{one.short}`, " if one.short else ""
+    return f"{short}`--{one.name}`"
 
 
 # --- values of the chart -------------------------------------------------------------------------

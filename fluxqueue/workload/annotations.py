@@ -42,6 +42,9 @@ ANNOTATIONS = frozenset(
         labels.HOLD,
         labels.ON_NODE_LOSS,
         labels.GROUP_USERS,
+        labels.JOB_NAME,
+        labels.ACCOUNT,
+        labels.COMMENT,
     }
 )
 """Keys that an author may set as an annotation. Those in ``_BOTH`` count in either place."""

@@ -67,6 +67,15 @@ BEGIN_TIME = "fluxqueue/begin-time"
 HOLD = "fluxqueue/hold"
 """Annotation ``"true"``: held until it is removed."""
 
+JOB_NAME = "fluxqueue/job-name"
+"""Annotation: the name in a batch script, if it is no valid name of an object."""
+
+ACCOUNT = "fluxqueue/account"
+"""Annotation: the account or bank in a batch script, for reports."""
+
+COMMENT = "fluxqueue/comment"
+"""Annotation: the comment in a batch script."""
+
 ON_NODE_LOSS, REQUEUE = "fluxqueue/on-node-loss", "requeue"
 """Annotation ``requeue``: if a pod is lost with its node, all of them restart."""
 

@@ -434,7 +434,9 @@ async def test_submit_makes_a_job(shell: Typist, tmp_path: Path) -> None:
     assert main["env"] == [{"name": "A", "value": "$$B"}]
 
     script = tmp_path / "train.sh"
-    script.write_text("#!/bin/bash\n#SBATCH -n 4 --mem=2G --mail-user=a@b\n#FLUX: -q gpu\ndate\n")
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -n 4 -N 2 --mem=2G --mail-user=a@b\n#FLUX: -q gpu\ndate\n"
+    )
     dry = await shell.type("submit", str(script), "--image", "a", "--dry-run", "-o", "yaml",
                            "-q", "other")  # fmt: skip
     made = yaml.safe_load(dry.out)

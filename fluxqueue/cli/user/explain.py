@@ -182,9 +182,10 @@ def _job_of_script(name: str) -> dict[str, Any]:
     from dataclasses import replace
 
     from fluxqueue.cli.user.job_manifest import job_manifest, read_command
+    from fluxqueue.cli.user.job_of_script import as_asked
 
     request = read_command([name])
-    return job_manifest(replace(request, image=request.image or "unsaid"))
+    return as_asked(job_manifest(replace(request, image=request.image or "unsaid")))
 
 
 def _name_in(asked: Object) -> str:

@@ -10,29 +10,36 @@ from __future__ import annotations
 import re
 import secrets
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.script import ScriptRequest
+    from fluxqueue.cli.user.script_request import ScriptRequest
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
+NAME_MAX = 52
+"""Longest name of a Job made here: its pods append their index and a suffix to it."""
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
 """Suffixes of scripts: a missing file with one of them is not a program of the image."""
 
 
-def read_command(words: list[str]) -> ScriptRequest:
+def read_command(words: list[str], **options: Any) -> ScriptRequest:
     """Return the request of a script (a file that begins with ``#!``), or of a command.
+
+    ``options`` are those of ``with_options``. They win over the script's lines.
 
     Raises
     ------
     InvalidInput
         A script does not exist or cannot be used, or there is no command.
     """
-    from fluxqueue.cli.user.script import ScriptRequest, read_script
+    from fluxqueue.cli.user.script import Script, read_script
+    from fluxqueue.cli.user.script_request import translate, with_options
+    from fluxqueue.cli.user.site_names import load_site_names
 
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
@@ -44,27 +51,39 @@ def read_command(words: list[str]) -> ScriptRequest:
             hint=f"for a program of the image, give its folder: -- ./{words[0]}",
         )
     if not file.is_file():
-        stem = _name_of(words[0])
-        return ScriptRequest(command=tuple(words), name=stem)
+        script, stem = Script(tuple(words)), words[0].rsplit("/", 1)[-1]
+    else:
+        script, stem = read_script(_text_of(file), words[0]), file.stem
+        # With -c the first word after the program is $0.
+        shell = script.command[-2:-1] == ("-c",) and "python" not in script.command[-3]
+        tail = (file.name, *words[1:]) if shell else tuple(words[1:])
+        script = replace(script, command=(*script.command, *tail))
+    request = translate(with_options(script, **options), load_site_names(), local_time())
+    if not request.name:
+        return replace(request, name=f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(3)}")
+    valid = valid_name(request.name)
+    original = request.name if valid != request.name else ""
+    return replace(request, name=valid, original_name=original)
+
+
+def local_time() -> datetime:
+    """Return the present time without a zone: a time of day in a script is local."""
+    return datetime.now()  # noqa: DTZ005
+
+
+def _text_of(file: Path) -> str:
     try:
-        text = file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=words[0]) from None
+        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"is not a text file: {error}", where=words[0]) from None
-    request = read_script(text, words[0])
-    # With -c the first word after the program is $0.
-    shell = request.command[-2:-1] == ("-c",) and "python" not in request.command[-3]
-    tail = (file.name, *words[1:]) if shell else tuple(words[1:])
-    return replace(
-        request, command=(*request.command, *tail), name=request.name or _name_of(file.stem)
-    )
+        raise InvalidInput(f"is not a text file: {error}", where=str(file)) from None
 
 
-def _name_of(word: str) -> str:
-    """Return a name for a Job, made from ``word`` and a random suffix."""
-    base = re.sub(r"[^a-z0-9]+", "-", word.rsplit("/", 1)[-1].lower()).strip("-")[:40] or "job"
-    return f"{base.rstrip('-')}-{secrets.token_hex(3)}"
+def valid_name(word: str) -> str:
+    """Return the nearest name that an Indexed Job can have."""
+    name = re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-")
+    return name[:NAME_MAX].rstrip("-") or "job"
 
 
 def job_manifest(request: ScriptRequest) -> dict[str, Any]:
@@ -75,7 +94,7 @@ def job_manifest(request: ScriptRequest) -> dict[str, Any]:
     InvalidInput
         No image is named.
     """
-    from fluxqueue.workload import labels
+    from fluxqueue.cli.user.job_of_script import manifest_of
 
     if not request.image:
         raise InvalidInput(
@@ -83,51 +102,4 @@ def job_manifest(request: ScriptRequest) -> dict[str, Any]:
             where="--image",
             hint=f"use --image, {IMAGE_VARIABLE}, or a line `#FLUX: --image=...` in the script",
         )
-    annotations = {
-        labels.DURATION: request.duration,
-        labels.PRIORITY: request.priority,
-        labels.DEPENDS_ON: request.depends_on,
-        labels.BEGIN_TIME: request.begin,
-        labels.WITHIN: request.within,
-        labels.HOLD: "true" if request.is_held else "",
-        labels.EXCLUSIVE: "true" if request.is_exclusive else "",
-        labels.SPREAD: "node" if request.is_spread else "",
-    }
-    count = request.array or request.tasks
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": request.name,
-            "labels": {labels.QUEUE: request.queue} if request.queue else {},
-            "annotations": {key: one for key, one in annotations.items() if one},
-        },
-        "spec": {
-            "parallelism": request.tasks if not request.array else count,
-            "completions": count,
-            "completionMode": "Indexed",
-            "backoffLimit": 0,
-            "template": {
-                "spec": {"restartPolicy": "Never", "containers": [_container(request)]},
-            },
-        },
-    }
-
-
-def _container(request: ScriptRequest) -> dict[str, Any]:
-    resources = {"cpu": request.cpus, "memory": request.memory}
-    requests = {key: one for key, one in resources.items() if one}
-    limits = {GPU: str(request.gpus)} if request.gpus else {}
-    return {
-        "name": "main",
-        "image": request.image,
-        # Kubernetes expands $(NAME) and turns $$ into $. The program must see its own text.
-        "command": [word.replace("$", "$$") for word in request.command],
-        **({"workingDir": request.folder} if request.folder else {}),
-        **(
-            {"env": [{"name": n, "value": v.replace("$", "$$")} for n, v in request.environment]}
-            if request.environment
-            else {}
-        ),
-        "resources": {"requests": {**requests, **limits}, **({"limits": limits} if limits else {})},
-    }
+    return manifest_of(request)

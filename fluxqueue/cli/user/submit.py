@@ -16,7 +16,13 @@ import typer
 
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
-from fluxqueue.cli.user.job_manifest import GPU, IMAGE_VARIABLE, job_manifest, read_command
+from fluxqueue.cli.user.job_manifest import (
+    GPU,
+    IMAGE_VARIABLE,
+    job_manifest,
+    local_time,
+    read_command,
+)
 from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 APPEARS_S = 60.0
@@ -32,6 +38,9 @@ def submit(
     ],
     image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="container image")] = "",
     name: Annotated[str, typer.Option("--name", "-J", help="default: made from the command")] = "",
+    nodes: Annotated[
+        str, typer.Option("--nodes", "-N", help="number of different nodes for the pods")
+    ] = "",
     tasks: Annotated[
         int, typer.Option("--tasks", min=0, help="number of pods, which start together")
     ] = 0,
@@ -72,7 +81,8 @@ def submit(
 
       fluxqueue submit train.sh --dry-run -o yaml
     """
-    from fluxqueue.cli.user.script import duration, pair
+    from fluxqueue.cli.user.begin_time import begin_time
+    from fluxqueue.cli.user.script_request import duration, pair
     from fluxqueue.workload.quantity import parse_quantity
 
     _check_output(output)
@@ -80,12 +90,15 @@ def submit(
         if amount:
             parse_quantity(amount, where=option)
     given: dict[str, Any] = {
-        "name": name, "image": image, "tasks": tasks, "cpus": cpus, "memory": memory,
-        "gpus": gpus, "queue": queue, "priority": priority, "within": within,
-        "duration": duration(time, "time", "submit") if time else "", "depends_on": depends_on,
-        "begin": begin, "is_held": hold, "is_exclusive": exclusive,
+        "name": name, "image": image, "cpus": cpus, "memory": memory, "queue": queue,
+        "priority": priority, "within": within, "depends_on": depends_on,
+        "begin": begin_time(begin, local_time(), "--begin") if begin else "",
+        "duration": duration(time, "time", "submit") if time else "", "is_held": hold,
     }  # fmt: skip
-    request = replace(read_command(command), **{key: one for key, one in given.items() if one})
+    request = read_command(
+        command, nodes=nodes, tasks=tasks, cpus=cpus, memory=memory, gpus=gpus, exclusive=exclusive
+    )
+    request = replace(request, **{key: one for key, one in given.items() if one})
     pairs = [pair(one, "--env") for one in env or ()]
     request = replace(request, environment=(*request.environment, *pairs))
     manifest = job_manifest(request)
@@ -98,7 +111,7 @@ def submit(
             manifest,
             output,
             dry_run=dry_run,
-            waits=wait or attach,
+            waits=wait or attach or request.waits,
             attaches=attach,
             timeout=timeout,
         )
@@ -141,9 +154,10 @@ async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
     """Print when it would start. Users without the right to ask still see the dry run."""
     from fluxqueue.cli.user.access import sentence
     from fluxqueue.cli.user.explain import ask, tell
+    from fluxqueue.cli.user.job_of_script import as_asked
 
     try:
-        review = await ask(cluster, {"manifest": manifest}, EXPLAINED_WITHIN_S)
+        review = await ask(cluster, {"manifest": as_asked(manifest)}, EXPLAINED_WITHIN_S)
     except ApiError as error:
         typer.echo(f"fluxqueue: not explained: {sentence(error)}", err=True)
     except ApiUnavailable as error:
@@ -195,15 +209,22 @@ async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bo
 async def _appears(cluster: ClusterAccess, job: dict[str, Any]) -> dict[str, Any] | None:
     """Return the FluxJob of the Job, or None with a message if the controller makes none."""
     from fluxqueue.kube.resources import FLUXJOBS
+    from fluxqueue.workload import labels
     from fluxqueue.workload.fluxjob_name import name_for
 
-    name, uid = name_for(job["metadata"]["name"], "job"), job["metadata"]["uid"]
+    meta = job["metadata"]
+    # The tasks of an array are a group, and the FluxJob is that of the group.
+    is_group = labels.POD_GROUP in (meta.get("annotations") or {})
+    name, uid = name_for(meta["name"], "group" if is_group else "job"), meta["uid"]
     try:
         async with asyncio.timeout(APPEARS_S):
             while True:
                 try:
                     found = await cluster.client.get(FLUXJOBS, cluster.one_namespace, name)
-                    if found["spec"]["workload"]["uid"] == uid:
+                    if found["spec"]["workload"]["uid"] == uid or (
+                        is_group
+                        and found["metadata"]["creationTimestamp"] >= meta["creationTimestamp"]
+                    ):
                         return found
                 except NotFound:
                     pass

@@ -1,89 +1,462 @@
-"""Directives of batch scripts: what each means, and what is refused."""
+"""Directives of batch scripts: the shape that a whole header gives, and what is refused."""
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from fluxqueue.cli.user.job_manifest import job_manifest
-from fluxqueue.cli.user.script import ScriptRequest, duration, read_script
+from fluxqueue.cli.user.begin_time import begin_time
+from fluxqueue.cli.user.directives import DIALECTS, SLURM, Fate
+from fluxqueue.cli.user.job_manifest import valid_name
+from fluxqueue.cli.user.job_of_script import manifest_of
+from fluxqueue.cli.user.script import read_script
+from fluxqueue.cli.user.script_request import (
+    ScriptRequest,
+    duration,
+    read_array,
+    translate,
+    with_options,
+)
+from fluxqueue.cli.user.site_names import SiteNames, load_site_names, read_site_names
 from fluxqueue.errors import InvalidInput
+from fluxqueue.jobspec import Resource
+from fluxqueue.jobspec.model import NODE
+from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.starting import parse_begin_time
+from tests.unit.cli.slurm_headers import HEADERS
+
+Obj = dict[str, Any]
+
+NOW = datetime(2030, 5, 15, 10, 30, tzinfo=timezone(timedelta(hours=2)))
+"""A Wednesday."""
+
+SITE = read_site_names(
+    """
+constraints:
+  ib: {example.com/fabric: infiniband}
+  big: {example.com/size: big, example.com/disk: "yes"}
+gres:
+  "gpu:a100": {resource: nvidia.com/gpu, labels: {nvidia.com/gpu.product: A100}}
+  fpga: {resource: example.com/fpga}
+qos:
+  high: {priority: 100}
+  debug: {queue: debug}
+""",
+    "site.yaml",
+)
 
 
-def read(*lines: str) -> ScriptRequest:
+def read(*lines: str, **options: Any) -> ScriptRequest:
     """A shell script with these lines at its head."""
-    return read_script("\n".join(["#!/bin/bash", *lines, "srun app", "#SBATCH -n 99"]), "job.sh")
+    text = "\n".join(["#!/bin/bash", *lines, "srun app", "#SBATCH -n 99"])
+    return translate(with_options(read_script(text, "job.sh"), **options), SITE, NOW)
 
 
-@pytest.mark.parametrize(
-    ("line", "field", "value"),
-    [
-        ("#SBATCH --ntasks=4", "tasks", 4),
-        ("#SBATCH -n4", "tasks", 4),
-        ("#SBATCH -n 4 # four", "tasks", 4),
-        ("#SBATCH -c 8", "cpus", "8"),
-        ("#SBATCH --mem=512", "memory", "512Mi"),
-        ("#SBATCH --mem 4GB", "memory", "4Gi"),
-        ("#SBATCH --gres=gpu:a100:2", "gpus", 2),
-        ("#SBATCH -t 1-12:30", "duration", "131400s"),
-        ("#SBATCH -p batch", "queue", "batch"),
-        ("#SBATCH -J my-job", "name", "my-job"),
-        ("#SBATCH -d afterok:a", "depends_on", "afterok:a"),
-        ("#SBATCH --array=0-9", "array", 10),
-        ("#SBATCH --exclusive", "is_exclusive", True),
-        ("#SBATCH -H", "is_held", True),
-        ("#SBATCH --export=ALL", "ignored", ("--export",)),
-        ("#FLUX: -n 4", "tasks", 4),
-        ("# flux: --nslots=4", "tasks", 4),
-        ("#flux: -c2", "cpus", "2"),
-        ("#FLUX: -g 1", "gpus", 1),
-        ("#FLUX: --time-limit=2.5h", "duration", "9000s"),
-        ("#FLUX: -q gpu", "queue", "gpu"),
-        ("#FLUX: -x", "is_exclusive", True),
-        ("#FLUX: --within=rack --image=busybox", "image", "busybox"),
-        ("#FLUX: --env=A=b", "environment", (("A", "b"),)),
-    ],
-)
-def test_a_directive(line: str, field: str, value: object) -> None:
-    """Of either dialect, in either spelling; below the first command none counts."""
-    assert getattr(read(line), field) == value
+def sbatch(options: str) -> ScriptRequest:
+    return read(*(f"#SBATCH {line.strip()}" for line in options.split(";") if line.strip()))
 
 
-def test_nodes_are_tasks_on_nodes_of_their_own() -> None:
-    """`-N 3` alone is a task on each of three nodes; with tasks named, these are the pods."""
-    alone, more = read("#SBATCH -N 3"), read("#SBATCH -n 12", "#SBATCH -N 3")
-    assert (alone.tasks, alone.is_spread) == (3, True)
-    assert (more.tasks, more.is_spread) == (12, False)
-    assert read("#SBATCH -c 4 --mem-per-cpu=2G").memory == "8Gi"
+def manifest(request: ScriptRequest) -> Obj:
+    """The Job, as the API server stores it."""
+    from dataclasses import replace
+
+    found = manifest_of(replace(request, name=request.name or "x", image="busybox"))
+    found["metadata"] |= {"namespace": "default", "uid": "1"}
+    return found
 
 
-@pytest.mark.parametrize(
-    ("line", "complaint"),
-    [
-        ("#SBATCH --frobnicate=1", "job.sh:2: '--frobnicate=1' is not a known directive"),
-        ("#SBATCH -n many", "'many' is not a positive number"),
-        ("#SBATCH -n", "-n needs a value"),
-        ("#SBATCH -t soon", "'soon' is not a duration"),
-        ("#SBATCH --mem=much", "'much' is not an amount"),
-        ("#SBATCH --array=1,2", "'1,2' is not an array"),
-        ('#SBATCH -J "x', "cannot be read"),
-    ],
-)
-def test_a_bad_directive_is_refused_with_its_line(line: str, complaint: str) -> None:
-    """The author finds it at once."""
+def shape(request: ScriptRequest) -> str:
+    """The shape that the queue reads from the Job, in the notation of the table."""
+    job = manifest(request)
+    if request.array:
+        job["spec"] |= {"parallelism": 1, "completions": 1}
+    jobspec = BATCH_JOB.to_request(job)
+    slots: list[Resource] = []
+
+    def walk(one: Resource) -> str:
+        if one.is_slot:
+            slots.append(one)
+            return str(one.count.minimum)
+        if one.type == NODE:
+            return f"{one.count.minimum}x{walk(one.with_[0])}"
+        return walk(one.with_[0])
+
+    words = ["+".join(walk(one) for one in jobspec.resources)]
+    pools = {one.type: one for one in slots[0].with_}
+    words.append(f"cpu={pools['cpu'].count.minimum // 1000}")
+    if memory := pools.get("memory"):
+        is_all = bool(memory.is_exclusive)
+        words.append(f"mem={'all' if is_all else memory.count.minimum // 2**20}")
+    if gpu := pools.get("nvidia.com/gpu"):
+        words.append(f"gpu={gpu.count.minimum}")
+    words += [f"{k}={one.count.minimum}" for k, one in pools.items() if k == "example.com/fpga"]
+    is_whole = jobspec.is_node_exclusive or any(
+        one.type == NODE and one.is_exclusive for one in jobspec.resources
+    )
+    words += ["whole"] if is_whole else []
+    if request.array:
+        spec = manifest(request)["spec"]
+        words.append(f"array={spec['completions']} limit={spec['parallelism']}")
+    return " ".join(words)
+
+
+@pytest.mark.parametrize(("header", "expected"), HEADERS, ids=[one for one, _ in HEADERS])
+def test_a_header_gives_its_shape_or_is_refused(header: str, expected: str) -> None:
+    """The shape is read from the Job, as admission and the queue read it."""
+    if not expected.startswith("!"):
+        assert shape(sbatch(header)) == expected
+        return
     with pytest.raises(InvalidInput) as refusal:
-        read(line)
-    assert "job.sh:2" in str(refusal.value)
-    assert complaint.rsplit("|", maxsplit=1)[-1].removeprefix("job.sh:2: ") in str(refusal.value)
+        sbatch(header)
+    assert expected[1:] in str(refusal.value)
+    assert "job.sh:" in str(refusal.value)
+
+
+def test_the_table_is_large_and_names_each_header_once() -> None:
+    """At least 150 headers, and every directive of the table of sbatch's that has a shape."""
+    assert len(HEADERS) >= 150
+    assert len({one for one, _ in HEADERS}) == len(HEADERS)
+
+
+@pytest.mark.parametrize(
+    "header", [one for one, expected in HEADERS if ";" in one and not expected.startswith("!")]
+)
+def test_the_order_of_lines_does_not_matter(header: str) -> None:
+    lines = header.split(";")
+    if len({line.strip().split()[0] for line in lines}) == len(lines):
+        assert shape(sbatch(";".join(reversed(lines)))) == shape(sbatch(header))
+
+
+@pytest.mark.parametrize(
+    ("header", "key", "value"),
+    [
+        ("-t 1-12:30", "fluxqueue/duration", "131400s"),
+        ("-t UNLIMITED", "fluxqueue/duration", None),
+        ("-t 0", "fluxqueue/duration", None),
+        ("-d afterok:1:2,afterany:c", "fluxqueue/depends-on", "afterok:1:2,afterany:c"),
+        ("-b now+1hour", "fluxqueue/begin-time", "+3600s"),
+        ("-b 16:00", "fluxqueue/begin-time", "2030-05-15T16:00:00+02:00"),
+        ("-H", "fluxqueue/hold", "true"),
+        ("--nice", "fluxqueue/priority", "-100"),
+        ("--nice=-5", "fluxqueue/priority", "5"),
+        ("--priority=7", "fluxqueue/priority", "7"),
+        ("--qos=high", "fluxqueue/priority", "100"),
+        ("--requeue", "fluxqueue/on-node-loss", "requeue"),
+        ("-A physics", "fluxqueue/account", "physics"),
+        ("--comment='a b'", "fluxqueue/comment", "a b"),
+        ("--within=rack", "fluxqueue/within", "rack"),
+        ("-t 10 --signal=B:TERM@60", "fluxqueue/duration", "540s"),
+        ("-t 10 -a 0-9%4", "fluxqueue/duration", "1800s"),
+        ("-t 10 -a 0-9", "fluxqueue/duration", "600s"),
+        ("-a 0-9", "fluxqueue/group-size", "1-10"),
+        ("-a 0-9%4", "fluxqueue/group-size", None),
+    ],
+)
+def test_annotations(header: str, key: str, value: str | None) -> None:
+    """Of the Job. Admission accepts each of them."""
+    job = manifest(sbatch(header))
+    assert job["metadata"]["annotations"].get(key) == value
+    read_wishes(job)
+
+
+@pytest.mark.parametrize(
+    ("header", "terms"),
+    [
+        ("-C ib", [[("example.com/fabric", "In", ["infiniband"])]]),
+        ("-C 'ib&big'", [[("example.com/fabric", "In", ["infiniband"]),
+                          ("example.com/disk", "In", ["yes"]),
+                          ("example.com/size", "In", ["big"])]]),
+        ("-C 'ib|big'", [[("example.com/fabric", "In", ["infiniband"])],
+                         [("example.com/disk", "In", ["yes"]),
+                          ("example.com/size", "In", ["big"])]]),
+        ("-w n[1-2]", [[("kubernetes.io/hostname", "In", ["n1", "n2"])]]),
+        ("-x n[1-2]", [[("kubernetes.io/hostname", "NotIn", ["n1", "n2"])]]),
+        ("-C ib -x n3", [[("example.com/fabric", "In", ["infiniband"]),
+                          ("kubernetes.io/hostname", "NotIn", ["n3"])]]),
+        ("--gres=gpu:a100:1", [[("nvidia.com/gpu.product", "In", ["A100"])]]),
+        ("-n 2", None),
+    ],
+)  # fmt: skip
+def test_nodes_allowed(header: str, terms: list[list[tuple[str, str, list[str]]]] | None) -> None:
+    """As required node affinity, which the matcher reads."""
+    pod = manifest(sbatch(header))["spec"]["template"]["spec"]
+    if terms is None:
+        assert "affinity" not in pod
+        return
+    found = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [
+        [(one["key"], one["operator"], one["values"]) for one in term["matchExpressions"]]
+        for term in found["nodeSelectorTerms"]
+    ] == terms
+
+
+def test_the_rest_of_the_manifest() -> None:
+    """Queue, folder, environment, grace, and what is only named."""
+    request = sbatch("-p batch -D /work --export=ALL,A=b --signal=B:TERM@90 -o x --mail-user=a@b")
+    job = manifest(request)
+    pod = job["spec"]["template"]["spec"]
+    assert job["metadata"]["labels"] == {"fluxqueue/queue": "batch"}
+    assert pod["containers"][0]["workingDir"] == "/work"
+    assert pod["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+    assert pod["terminationGracePeriodSeconds"] == 90
+    assert request.ignored == ("--output", "--mail-user", "--export=ALL")
+    assert sbatch("--qos=debug").queue == "debug"
+    assert sbatch("--qos=debug -p batch").queue == "batch"
+    assert sbatch("-W").waits
+
+
+def test_tasks_of_an_array_know_their_index_and_fail_alone() -> None:
+    """By the index of the Job, or by a list of others."""
+    plain = manifest(sbatch("-a 0-4"))["spec"]
+    assert "backoffLimit" not in plain
+    assert plain["backoffLimitPerIndex"] == 0
+    first = plain["template"]["spec"]["containers"][0]["env"][0]
+    assert first["name"] == "SLURM_ARRAY_TASK_ID"
+    assert "job-completion-index" in first["valueFrom"]["fieldRef"]["fieldPath"]
+    listed = manifest(sbatch("-a 2-8:3 -t 5 --requeue"))
+    main = listed["spec"]["template"]["spec"]["containers"][0]
+    assert main["command"][:2] == ["/bin/sh", "-c"]
+    assert "in 2 5 8;" in main["command"][2]
+    assert main["command"][4:6] == ["/bin/bash", "-c"]
+    assert listed["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert "fluxqueue/on-node-loss" not in listed["metadata"]["annotations"]
+    limited = manifest(sbatch("-a 0-9%4 -t 10"))["spec"]["template"]["spec"]
+    assert limited["activeDeadlineSeconds"] == 600, "each task has its whole time"
+
+
+def test_the_index_that_the_shell_picks(tmp_path: Any) -> None:
+    """The prelude runs in a real shell."""
+    import os
+    import subprocess
+
+    request = sbatch("-a 2,5,11")
+    command = manifest(request)["spec"]["template"]["spec"]["containers"][0]["command"]
+    shell = [word.replace("$$", "$") for word in command[:4]]
+    for index, expected in enumerate(("2", "5", "11")):
+        told = subprocess.run(
+            [*shell, "/bin/sh", "-c", "echo $SLURM_ARRAY_TASK_ID $0", "arg"],
+            env={**os.environ, "JOB_COMPLETION_INDEX": str(index)},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert told.stdout == f"{expected} arg\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (("#FLUX: -n 4",), "4 cpu=1"),
+        (("# flux: --nslots=4",), "4 cpu=1"),
+        (("#flux: -c2",), "1 cpu=2"),
+        (("#FLUX: -g 1 -n 2",), "2 cpu=1 gpu=1"),
+        (("#FLUX: -N 2 -n 8",), "2x4 cpu=1"),
+        (("#FLUX: -n 8", "#FLUX: -N 2"), "2x4 cpu=1"),
+        (("#FLUX: -N 2",), "2x1 cpu=1 whole"),
+        (("#FLUX: -N 2 -n 2",), "2x1 cpu=1"),
+        (("#FLUX: -N 2 -n 4 -x",), "2x2 cpu=1 whole"),
+        (("#FLUX: --mem=2G -n 4",), "4 cpu=1 mem=2048"),
+        (("#FLUX: -N 4 -n 2",), "!4 nodes are more than 2 slots"),
+        (("#FLUX: -o cpu-affinity=off",), "!options of the Flux shell"),
+        (("#FLUX: --urgency=40",), "!is not an urgency"),
+        (("#FLUX: --requires=fast",), "!'fast' has no meaning"),
+        (("#FLUX: --requires=ranks:1",), "!is not supported"),
+        (("# SBATCH -n 64", "#SBATCH -n 2"), "2 cpu=1"),
+        (("##SBATCH -n 64", "#SBATCH -n 2"), "2 cpu=1"),
+        (("#sbatch -n 64", "#SBATCH -n 2"), "2 cpu=1"),
+        ((" #SBATCH -n 64", "#SBATCH -n 2"), "2 cpu=1"),
+        (("#SBATCH -n 2", "", "# comment", "#SBATCH -c 2"), "2 cpu=2"),
+        (("#SBATCH -n 2", "set -e", "#SBATCH -c 2"), "2 cpu=1"),
+        (("#SBATCH\t-n 2",), "2 cpu=1"),
+    ],
+)
+def test_lines_of_either_dialect(lines: tuple[str, ...], expected: str) -> None:
+    """Comments and lines after the first command are not directives."""
+    if expected.startswith("!"):
+        with pytest.raises(InvalidInput, match=r"job\.sh") as refusal:
+            read(*lines)
+        assert expected[1:] in str(refusal.value)
+    else:
+        assert shape(read(*lines)) == expected
+
+
+@pytest.mark.parametrize(
+    ("urgency", "held", "priority"),
+    [("0", True, ""), ("hold", True, ""), ("16", False, ""), ("default", False, ""),
+     ("17", False, "1"), ("expedite", False, "15"), ("1", False, "-15")],
+)  # fmt: skip
+def test_urgency(urgency: str, held: bool, priority: str) -> None:
+    """Its distance to the default. 0 is a hold."""
+    found = read(f"#FLUX: --urgency={urgency}")
+    assert (found.is_held, found.priority) == (held, priority)
+
+
+def test_requires() -> None:
+    """Names, hosts, and their negations."""
+    found = read("#FLUX: --requires='ib and -host:n[1-2]'").nodes_allowed
+    assert [[(one.key, one.operator) for one in term] for term in found] == [
+        [("example.com/fabric", "In"), ("kubernetes.io/hostname", "NotIn")]
+    ]
+    either = read("#FLUX: --requires='ib|host:n7'").nodes_allowed
+    assert [one[0].key for one in either] == ["example.com/fabric", "kubernetes.io/hostname"]
+    neither = read("#FLUX: --requires=-big").nodes_allowed
+    assert len(neither) == 2, "not big is without one of its labels"
+
+
+def test_options_of_the_command_line_win_and_keep_the_nodes() -> None:
+    """A number of tasks counts with the script's nodes. Resources are those of each pod."""
+    assert shape(read("#SBATCH -N 2 -n 4", tasks=8)) == "2x4 cpu=1"
+    assert shape(read("#SBATCH -n 8", nodes="4")) == "4x2 cpu=1"
+    assert shape(read("#SBATCH --gres=gpu:8 -n 4", gpus=1)) == "4 cpu=1 gpu=1"
+    assert shape(read("#SBATCH --mem=8G -n 4", memory="1Gi")) == "4 cpu=1"
+    assert shape(read("#SBATCH --mem-per-cpu=1G -c 2", cpus="4")) == "1 cpu=4 mem=4096"
+    assert shape(read(exclusive=True)) == "1 cpu=1 whole"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("afterok:1?afterok:2", "? is not supported"),
+        ("singleton", "use afterany:NAME"),
+        ("afterok:1,singleton", "use afterany:NAME"),
+        ("aftercorr:1", "use afterok:NAME"),
+        ("after:1+5", "without a delay"),
+        ("afterok:12_4", "it waits for the whole array"),
+        ("afterburstbuffer:1", "use afterok"),
+        ("finally:1", "is no type of dependency"),
+    ],
+)
+def test_dependencies_that_cannot_be_kept(text: str, problem: str) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        sbatch(f"-d '{text}'")
+    assert problem in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("now", "+0s"),
+        ("now+60", "+60s"),
+        ("now+60seconds", "+60s"),
+        ("now+1hour", "+3600s"),
+        ("now+2hours", "+7200s"),
+        ("now + 3 days", "+259200s"),
+        ("now+1week", "+604800s"),
+        ("now+90minutes", "+5400s"),
+        ("+2h", "+2h"),
+        ("now+1d6h", "+1d6h"),
+        ("16:00", "2030-05-15T16:00:00+02:00"),
+        ("09:00", "2030-05-16T09:00:00+02:00"),
+        ("10:30", "2030-05-16T10:30:00+02:00"),
+        ("16:00:30", "2030-05-15T16:00:30+02:00"),
+        ("4:30PM", "2030-05-15T16:30:00+02:00"),
+        ("4:30 pm", "2030-05-15T16:30:00+02:00"),
+        ("12am", "2030-05-16T00:00:00+02:00"),
+        ("12PM", "2030-05-15T12:00:00+02:00"),
+        ("noon", "2030-05-15T12:00:00+02:00"),
+        ("midnight", "2030-05-16T00:00:00+02:00"),
+        ("teatime", "2030-05-15T16:00:00+02:00"),
+        ("fika", "2030-05-15T15:00:00+02:00"),
+        ("elevenses", "2030-05-15T11:00:00+02:00"),
+        ("today", "2030-05-15T00:00:00+02:00"),
+        ("tomorrow", "2030-05-16T00:00:00+02:00"),
+        ("16:00 tomorrow", "2030-05-16T16:00:00+02:00"),
+        ("tomorrow noon", "2030-05-16T12:00:00+02:00"),
+        ("2030-06-01", "2030-06-01T00:00:00+02:00"),
+        ("2030-06-01T08:15", "2030-06-01T08:15:00+02:00"),
+        ("2030-06-01T08:15:30", "2030-06-01T08:15:30+02:00"),
+        ("2030-06-01T08:15:30Z", "2030-06-01T08:15:30Z"),
+        ("2030-06-01T08:15:30-05:00", "2030-06-01T08:15:30-05:00"),
+        ("06/01", "2030-06-01T00:00:00+02:00"),
+        ("01/31", "2031-01-31T00:00:00+02:00"),
+        ("06/01/31", "2031-06-01T00:00:00+02:00"),
+        ("06.01.2031 8:00", "2031-06-01T08:00:00+02:00"),
+        ("060131", "2031-06-01T00:00:00+02:00"),
+        ("0601", "2030-06-01T00:00:00+02:00"),
+    ],
+)
+def test_begin_times(text: str, expected: str) -> None:
+    """All of sbatch's spellings. The annotation accepts the result."""
+    found = begin_time(text, NOW, "job.sh:2")
+    assert found == expected
+    parse_begin_time(found, "annotation")
+
+
+@pytest.mark.parametrize(
+    "text", ["soon", "25:00", "13pm", "2030-02-30", "13/01", "now+1fortnight", "", "8:00 9:00"]
+)
+def test_begin_times_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a begin time"):
+        begin_time(text, NOW, "job.sh:2")
+
+
+def test_a_local_begin_time_has_the_offset_of_its_own_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A naive time is one of this machine's zone, in summer and in winter."""
+    import time
+
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        winter = datetime(2030, 1, 10, 12)  # noqa: DTZ001
+        assert begin_time("2030-07-01T08:00", winter, "x") == "2030-07-01T08:00:00+02:00"
+        assert begin_time("16:00", winter, "x") == "2030-01-10T16:00:00+01:00"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("30", 1800), ("1:30", 90), ("1:00:00", 3600), ("2-0", 172800), ("1-1:1:1", 90061),
-     ("90s", 90), ("15m", 900), ("1.5h", 5400)],
+     ("2-12:30", 217800), ("90s", 90), ("15m", 900), ("1.5h", 5400), ("2h30m", 9000),
+     ("1d", 86400), ("0.5", 30)],
 )  # fmt: skip
 def test_times(text: str, seconds: int) -> None:
     """As Slurm and Flux write them."""
     assert duration(text, "time", "job.sh:2") == f"{seconds}s"
+
+
+@pytest.mark.parametrize("text", ["0", "UNLIMITED", "unlimited", "INFINITE", "0:00"])
+def test_no_limit(text: str) -> None:
+    assert duration(text, "time", "job.sh:2") == ""
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "1:2:3:4", "-5", "1-", "-1:00", "1d2x", "1 h"])
+def test_times_that_are_none(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is not a duration"):
+        duration(text, "time", "job.sh:2")
+
+
+def test_arrays() -> None:
+    assert read_array("1,3,5-9:2%2", "x") == ((1, 3, 5, 7, 9), 2)
+    assert read_array("9,1", "x") == ((1, 9), 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [("My Job", "my-job"), ("run_2", "run-2"), ("a.b/c", "a-b-c"), ("--", "job"), ("ok-1", "ok-1"),
+     ("Größe", "gr-e"), ("x" * 80, "x" * 52)],
+)  # fmt: skip
+def test_names_are_made_valid(name: str, valid: str) -> None:
+    assert valid_name(name) == valid
+
+
+@pytest.mark.parametrize(
+    ("signal", "problem"),
+    [("USR1@60", "trap TERM"), ("TERM@60", "B:TERM"), ("R:TERM@60", "trap TERM"),
+     ("B:TERM@600", "before the start")],
+)  # fmt: skip
+def test_signals_that_cannot_be_kept(signal: str, problem: str) -> None:
+    with pytest.raises(InvalidInput, match=problem):
+        sbatch(f"-t 5 --signal={signal}")
+
+
+def test_variables_of_the_shell_are_not_copied() -> None:
+    with pytest.raises(InvalidInput, match=r"--env HOME="):
+        sbatch("--export=HOME")
 
 
 @pytest.mark.parametrize(
@@ -106,7 +479,67 @@ def test_scripts_that_cannot_be_carried() -> None:
             read_script(text, "s")
 
 
-def test_an_array_is_completions() -> None:
-    """One pod for each index."""
-    spec = job_manifest(ScriptRequest(name="a", image="i", array=10, command=("x",)))["spec"]
-    assert (spec["completions"], spec["completionMode"]) == (10, "Indexed")
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_directive_says_what_becomes_of_it(dialect: str) -> None:
+    """Letters are unique. A refusal names its way out, and no name stands twice."""
+    table = DIALECTS[dialect]
+    letters = [one.short for one in table if one.short]
+    assert len(letters) == len(set(letters))
+    assert len({one.name for one in table}) == len(table)
+    assert all(one.text for one in table)
+
+
+def test_directives_with_a_way_out_are_refused_with_it() -> None:
+    """Each one that changes where or how a job runs and cannot be kept."""
+    for one in SLURM:
+        if one.fate is Fate.REFUSED:
+            with pytest.raises(InvalidInput) as refusal:
+                sbatch(f"--{one.name}=1" if one.argument.value == "required" else f"--{one.name}")
+            assert one.text in str(refusal.value)
+
+
+def test_the_shapes_of_the_page() -> None:
+    """docs/user/slurm.md says what the translation gives."""
+    page = (Path(__file__).parents[3] / "docs" / "user" / "slurm.md").read_text(encoding="utf-8")
+    table = page.partition("<!-- shapes -->")[2].partition("<!-- end of shapes -->")[0]
+    rows = re.findall(r"^\| `(.*?)` \| (.*?) \|$", table, re.MULTILINE)
+    assert len(rows) >= 8
+    for header, words in rows:
+        parts = shape(sbatch(header)).split()[0].split("+")
+        assert words == _in_words(parts), header
+
+
+def _in_words(parts: list[str]) -> str:
+    """The words of the page for a shape such as 2x4 or 1x4+1x3."""
+    pairs = [tuple(map(int, part.split("x"))) for part in parts if "x" in part]
+    if not pairs:
+        return f"{parts[0]}, on any nodes"
+    total = sum(count * each for count, each in pairs)
+    if len(pairs) == 2:
+        return f"{total}, {pairs[0][1]} on one node and {pairs[1][1]} on another"
+    count, each = pairs[0]
+    return f"{total}, {'one' if each == 1 else each} on each of {count} nodes"
+
+
+def test_a_sites_names(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the file that a variable names. A wrong file says where."""
+    file = tmp_path / "names.yaml"
+    file.write_text("constraints: {ib: {example.com/fabric: x}}\n")
+    monkeypatch.setenv("FLUXQUEUE_DIRECTIVES", str(file))
+    assert load_site_names().constraints == {"ib": {"example.com/fabric": "x"}}
+    for text, problem in (
+        ("constraints: {ib: x}", "constraints.ib"),
+        ("constraints: {ib: {a: 1}}", "text as values"),
+        ("qos: {high: {priority: much}}", "qos.high.priority"),
+        ("colours: {}", "'colours' is not known"),
+        ("a: [", "is not YAML"),
+        ("- 1", "is not a mapping"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidInput, match=problem):
+            load_site_names()
+    monkeypatch.setenv("FLUXQUEUE_DIRECTIVES", str(tmp_path / "gone"))
+    with pytest.raises(InvalidInput, match="no such file"):
+        load_site_names()
+    monkeypatch.setenv("FLUXQUEUE_DIRECTIVES", "")
+    assert isinstance(load_site_names(), SiteNames)

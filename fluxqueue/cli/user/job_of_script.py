@@ -1,0 +1,201 @@
+"""The Job that a ``ScriptRequest`` describes, as a manifest.
+
+``submit`` and ``explain`` call it. Pure. The Job is an ordinary Indexed one with fluxqueue's
+annotations, so that a user can write the same by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from typing import Any
+
+from fluxqueue.cli.user.node_choice import ANYWHERE, Alternatives
+from fluxqueue.cli.user.script_request import ScriptRequest
+from fluxqueue.workload import labels
+from fluxqueue.workload.quantity import parse_quantity
+
+_DISRUPTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+_PICK_INDEX = (
+    'n=$JOB_COMPLETION_INDEX; for SLURM_ARRAY_TASK_ID in {indexes}; do [ "$n" -eq 0 ] && break;'
+    ' n=$((n - 1)); done; export SLURM_ARRAY_TASK_ID; exec "$@"'
+)
+
+
+def manifest_of(request: ScriptRequest) -> dict[str, Any]:
+    """Return the Job for ``request``, which names an image."""
+    spec = _array_spec(request) if request.array else _gang_spec(request)
+    pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(request)]}
+    if request.grace_s:
+        pod["terminationGracePeriodSeconds"] = request.grace_s
+    if request.nodes_allowed != ANYWHERE:
+        pod["affinity"] = _affinity(request.nodes_allowed)
+    if request.array and _is_limited(request) and request.duration:
+        # Each task has this time. The Job has that of all rounds.
+        pod["activeDeadlineSeconds"] = _seconds(request.duration)
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": request.name,
+            "labels": {labels.QUEUE: request.queue} if request.queue else {},
+            "annotations": {key: one for key, one in _annotations(request).items() if one},
+        },
+        "spec": {**spec, "template": {"spec": pod}},
+    }
+
+
+def as_asked(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the Job of a question about ``manifest``: the first task of an array stands for all.
+
+    The tasks of an array start one by one, so they need not fit at the same time.
+    """
+    meta = manifest["metadata"]
+    if labels.POD_GROUP not in meta["annotations"]:
+        return manifest
+    group = {labels.POD_GROUP, labels.GROUP_SIZE}
+    kept = {key: one for key, one in meta["annotations"].items() if key not in group}
+    spec = {**manifest["spec"], "parallelism": 1}
+    return {**manifest, "metadata": {**meta, "annotations": kept}, "spec": spec}
+
+
+def _annotations(request: ScriptRequest) -> dict[str, str]:
+    is_array = bool(request.array)
+    found = {
+        labels.DURATION: _duration(request),
+        labels.PRIORITY: request.priority,
+        labels.DEPENDS_ON: request.depends_on,
+        labels.BEGIN_TIME: request.begin,
+        labels.WITHIN: request.within,
+        labels.HOLD: "true" if request.is_held else "",
+        labels.EXCLUSIVE: "true" if request.is_exclusive else "",
+        labels.ON_NODE_LOSS: labels.REQUEUE if request.restarts_on_loss and not is_array else "",
+        labels.JOB_NAME: request.original_name,
+        labels.ACCOUNT: request.account,
+        labels.COMMENT: request.comment,
+    }
+    if is_array and not _is_limited(request):
+        # A group that may start with one pod: each task starts when there is capacity for it.
+        found |= {labels.POD_GROUP: request.name, labels.GROUP_SIZE: f"1-{len(request.array)}"}
+    return found | _shape(request)
+
+
+def _shape(request: ScriptRequest) -> dict[str, str]:
+    """Return the annotation that places the pods on their nodes."""
+    layout = request.layout
+    if request.takes_node_memory:
+        return {labels.JOBSPEC: _jobspec(request)}
+    if layout.tasks == 1 or not layout.nodes:
+        return {}
+    if layout.nodes == layout.tasks:
+        return {labels.SPREAD: "node"}
+    if layout.nodes == 1 and not request.within:
+        return {labels.WITHIN: "node"}
+    return {labels.JOBSPEC: _jobspec(request)}
+
+
+def _jobspec(request: ScriptRequest) -> str:
+    """Return the nodes and their slots. Nodes that stand side by side are different ones."""
+    cpu_m = math.ceil(parse_quantity(request.cpus, where="cpu") * 1000)
+    pools: list[dict[str, Any]] = [{"type": "cpu", "count": cpu_m, "unit": "m"}]
+    if request.takes_node_memory:
+        pools.append({"type": "memory", "count": 1, "unit": "MiB", "exclusive": True})
+    nodes = [
+        {
+            "type": "node",
+            "count": count,
+            "with": [{"type": "slot", "count": each, "label": f"task{number}", "with": pools}],
+        }
+        for number, (count, each) in enumerate(request.layout.parts or ((request.layout.tasks, 1),))
+    ]
+    return json.dumps(nodes, separators=(",", ":"))
+
+
+def _gang_spec(request: ScriptRequest) -> dict[str, Any]:
+    tasks = request.layout.tasks
+    return {
+        "parallelism": tasks,
+        "completions": tasks,
+        "completionMode": "Indexed",
+        "backoffLimit": 0,
+    }
+
+
+def _array_spec(request: ScriptRequest) -> dict[str, Any]:
+    """Return the part for independent tasks: one that fails leaves the others alone."""
+    count = len(request.array)
+    return {
+        "parallelism": request.array_limit if _is_limited(request) else count,
+        "completions": count,
+        "completionMode": "Indexed",
+        "backoffLimitPerIndex": 0,
+        **({"podFailurePolicy": _DISRUPTION} if request.restarts_on_loss else {}),
+    }
+
+
+def _is_limited(request: ScriptRequest) -> bool:
+    return 0 < request.array_limit < len(request.array)
+
+
+def _duration(request: ScriptRequest) -> str:
+    if not (request.array and request.duration and _is_limited(request)):
+        return request.duration
+    rounds = -(-len(request.array) // request.array_limit)
+    return f"{rounds * _seconds(request.duration)}s"
+
+
+def _seconds(duration: str) -> int:
+    return int(duration.removesuffix("s"))
+
+
+def _affinity(allowed: Alternatives) -> dict[str, Any]:
+    terms = [
+        {
+            "matchExpressions": [
+                {"key": one.key, "operator": one.operator, "values": list(one.values)}
+                for one in term
+            ]
+        }
+        for term in allowed
+    ]
+    required = {"nodeSelectorTerms": terms}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def _container(request: ScriptRequest) -> dict[str, Any]:
+    resources = {"cpu": request.cpus, "memory": request.memory}
+    requests = {key: one for key, one in resources.items() if one}
+    limits = {name: str(count) for name, count in request.devices.items()}
+    command, environment = _of_array(request)
+    environment += [{"name": n, "value": _literal(v)} for n, v in request.environment]
+    return {
+        "name": "main",
+        "image": request.image,
+        "command": [_literal(word) for word in command],
+        **({"workingDir": request.folder} if request.folder else {}),
+        **({"env": environment} if environment else {}),
+        "resources": {"requests": {**requests, **limits}, **({"limits": limits} if limits else {})},
+    }
+
+
+def _of_array(request: ScriptRequest) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
+    """Return the command and the environment with which each task knows its index."""
+    if not request.array:
+        return request.command, []
+    limits = (("COUNT", len(request.array)), ("MIN", request.array[0]), ("MAX", request.array[-1]))
+    environment: list[dict[str, Any]] = [
+        {"name": f"SLURM_ARRAY_TASK_{name}", "value": str(value)} for name, value in limits
+    ]
+    if request.array == tuple(range(len(request.array))):
+        path = f"metadata.annotations['{labels.COMPLETION_INDEX}']"
+        source = {"fieldRef": {"fieldPath": path}}
+        return request.command, [{"name": "SLURM_ARRAY_TASK_ID", "valueFrom": source}, *environment]
+    indexes = shlex.join(map(str, request.array))
+    pick = _PICK_INDEX.replace("{indexes}", indexes)
+    return ("/bin/sh", "-c", pick, "array", *request.command), environment
+
+
+def _literal(text: str) -> str:
+    """Escape a text: Kubernetes expands $(NAME) and turns $$ into $."""
+    return text.replace("$", "$$")
