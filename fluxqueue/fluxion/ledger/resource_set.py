@@ -55,7 +55,8 @@ class ResourceSet:
             child = next(pending, None)
             if child is None:
                 stack.pop()
-                yield v, booking.tops[v]
+                if v in booking.tops:
+                    yield v, booking.tops[v]
             elif graph.block_of[child] >= 0:
                 number = graph.block_of[child]
                 yield from self._block(number, *booking.blocks[number])
@@ -63,7 +64,11 @@ class ResourceSet:
                 stack.append((child, iter(used.get(child, ()))))
 
     def _used_children(self) -> dict[int, list[int]]:
-        """Return the used blocks and the used vertices above them, by parent, in edge order."""
+        """Return the used blocks and vertices by the next used vertex above, in edge order.
+
+        The root counts as used. ``find agfilter=true`` leaves out vertices without a filter, and
+        shows those below them.
+        """
         graph, booking = self.graph, self.booking
         used = [graph.blocks[number].base for number in booking.blocks]
         used += booking.tops
@@ -71,7 +76,10 @@ class ResourceSet:
         used.sort()
         found: dict[int, list[int]] = {}
         for v in used:
-            found.setdefault(graph.parent[v], []).append(v)
+            above = graph.parent[v]
+            while above > 0 and above not in booking.tops:
+                above = graph.parent[above]
+            found.setdefault(above, []).append(v)
         return found
 
     def _block(self, number: int, booked: int, touched: int) -> Iterator[tuple[int, bool]]:

@@ -27,7 +27,7 @@ def why_not(vertices: ByVertices, jobspec: Jobspec, now: int | None) -> str:
     if not room.blocks and room.is_constrained:
         return "no node is allowed by its constraint"
     for kind, total in request.totals.items():
-        have = room.below[0].get(kind, 0)
+        have = room.units_of(kind)
         if kind in room.counted and total > have:
             name = room.name(kind)
             if not have:
@@ -97,6 +97,22 @@ class _Room:
         """Return a type as the jobspec names it."""
         return next(name for name, number in self.graph.type_number.items() if number == kind)
 
+    def units_of(self, kind: int) -> int:
+        """Return the units of a type in the graph, the root itself included."""
+        graph = self.graph
+        own = graph.size[0] if kind == graph.type_of[0] and self._is_usable(0) else 0
+        return own + self.below[0].get(kind, 0)
+
+    def _is_usable(self, v: int) -> bool:
+        """Tell whether a vertex above the nodes, and all above it, may be used."""
+        if self.now is None:
+            return True
+        while v >= 0:
+            if v in self.graph.down or self.state.top_is_held(v, self.now, self.end):
+                return False
+            v = self.graph.parent[v]
+        return True
+
     def counted_of(self, need: Need) -> dict[int, int]:
         """Return what one vertex must hold. Slots are not vertices."""
         return {kind: units for kind, units in need.below.items() if kind in self.counted}
@@ -127,11 +143,8 @@ class _Room:
         state, shape = self.state, self.graph.blocks[number].shape
         if self.now is None:
             return shape.full
-        above = self.graph.parent[self.graph.blocks[number].base]
-        while above >= 0:
-            if above in self.graph.down or state.top_is_held(above, self.now, self.end):
-                return 0
-            above = self.graph.parent[above]
+        if not self._is_usable(self.graph.parent[self.graph.blocks[number].base]):
+            return 0
         booked, _, allocated = state.block_masks(number, self.now, self.end)
         return shape.full & ~booked & ~allocated & ~state.down_masks.get(number, 0)
 

@@ -273,3 +273,54 @@ def test_consumable_types_of_a_file(folder: Path) -> None:
     shared = session(folder, match, match, match, arguments=("--consumable", "memory"))
     assert shared.count("memory0[3:x]") == 2
     assert shared.count("No matching resources found") == 1
+
+
+def graph_of(folder: Path, *vertices: tuple[str, int, str, int]) -> None:
+    """Write a graph: type, id, path of the vertex above, and size of each vertex."""
+    nodes, edges, numbers = [], [], {"": -1}
+    for number, (kind, own, above, size) in enumerate(vertices):
+        path = f"{above}/{kind}{own}"
+        numbers[path] = number
+        nodes.append({"id": str(number), "metadata": {
+            "type": kind, "id": own, "rank": -1, "size": size, "paths": {"containment": path},
+        }})  # fmt: skip
+        if above:
+            edges.append({"source": str(numbers[above]), "target": str(number)})
+    (folder / "graph.json").write_text(json.dumps({"graph": {"nodes": nodes, "edges": edges}}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "taken"),
+    [("lonode", {"core1", "memory2"}), ("hinode", {"core0", "memory0", "memory1"})],
+)
+def test_the_best_of_all_slots_is_taken(folder: Path, policy: str, taken: set[str]) -> None:
+    """With pools of several sizes, a slot that is built later may need fewer of them."""
+    node = "/cluster0/node0"
+    graph_of(
+        folder,
+        ("cluster", 0, "", 1), ("node", 0, "/cluster0", 1), ("core", 0, node, 1),
+        ("core", 1, node, 1), ("memory", 0, node, 1), ("memory", 1, node, 1),
+        ("memory", 2, node, 4),
+    )  # fmt: skip
+    (folder / "pair.yaml").write_text(
+        JOBSPEC.replace(
+            "[{type: core, count: 2}]", "[{type: core, count: 1}, {type: memory, count: 2}]"
+        )
+    )
+    found = session(folder, "match allocate @pair.yaml", arguments=("-P", policy))
+    assert {line.strip(" -").split("[")[0] for line in found.splitlines() if ":x]" in line} == taken
+
+
+@pytest.mark.parametrize("form", ["simple", "jgf"])
+def test_filters_are_found_below_a_level_without_one(folder: Path, form: str) -> None:
+    """Blocks without a filter are left out. What stands below them is shown."""
+    rack = "/cluster0/row0/rack0"
+    graph_of(
+        folder,
+        ("cluster", 0, "", 1), ("row", 0, "/cluster0", 1), ("rack", 0, "/cluster0/row0", 1),
+        ("node", 0, rack, 1), ("core", 0, f"{rack}/node0", 1),
+    )  # fmt: skip
+    arguments = ("-F", form, "-p", "cluster:core,node:core")
+    found = session(folder, "find agfilter=true", arguments=arguments)
+    assert "node0" in found
+    assert "rack0" not in found.replace("rack0/node0", "")

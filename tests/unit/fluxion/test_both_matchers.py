@@ -341,6 +341,16 @@ def test_what_is_tried_is_forgotten(make: Make, kind: str, unit: int) -> None:
             "each part of it fits, but not all together",
             "1 of 2 rack vertices has 3 free core; 2 are needed",
         ),
+        (
+            below("cluster", 1, below("node", 1, slots(1, "core", 3))),
+            "0 of 4 node vertices have 3 core; 1 is needed",
+            "0 of 4 node vertices have 3 free core; 1 is needed",
+        ),
+        (
+            below("cluster", 2, slots(1, "core", 1)),
+            "needs 2 cluster; there is 1",
+            "needs 2 cluster; there is 1 free",
+        ),
     ],
 )
 def test_why_not_on_vertices(asked: Jobspec, never: str, busy: str) -> None:

@@ -15,7 +15,7 @@ The matcher calls it. It changes nothing but the marks that it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from fluxqueue.fluxion.ledger.vertices import VertexLedger
@@ -337,7 +337,10 @@ class Walk(Choosing):
             candidates.members.sort(key=score_of, reverse=self.policy.is_high)
         counts = {part.kind: self._per_slot(part, parts) for part in slot.children}
         number = min(self._slots_of(kind, count, parts) for kind, count in counts.items())
-        number = min(number, slot.count.largest)  # no choice takes more than this from here
+        if all(_are_alike(parts[kind].members) for kind, count in counts.items() if count):
+            # Best parts make best slots, so no choice takes one beyond these. With parts of several
+            # sizes a later slot may need fewer of them, and have the better score.
+            number = min(number, slot.count.largest)
         position = dict.fromkeys(counts, 0)
         pools = {
             kind: PoolTaker(parts[kind].members)
@@ -374,3 +377,8 @@ class Walk(Choosing):
         for member in parts[kind].members:
             tally.add(member.count)
         return tally.shares
+
+
+def _are_alike(members: Sequence[WalkCandidate]) -> bool:
+    """Tell whether all candidates count the same."""
+    return all(one.count == members[0].count for one in members)
