@@ -36,6 +36,7 @@ REASONS = {
     "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",
     "is_deleting": "A deletion is seen, or ordered by a user.",
+    "is_started": "An observation or a look finds that all pods have run. A requeue clears it.",
     "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
     "lacking": "The end of a run clears it. Otherwise it follows from the pods.",
     "last_error": "Each pending action writes its own failure.",
@@ -51,6 +52,10 @@ REASONS = {
     "release_at": "Every change that the object must follow asks for it. The release clears it.",
     "released_generation": "The release or the first look after it writes it. A requeue clears it.",
     "size": "as `asked`",
+    "retry_at": "A start that failed sets it. A release by a user clears it.",
+    "start_tries": "A start that failed counts it. A start, a changed request and a user clear it.",
+    "starting": "Each look writes what keeps the pods from running. The worker adds the words of "
+    "the Job controller, and a start or a requeue clears it.",
     "started_at": "The first pod that runs sets it. A requeue clears it.",
     "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
     "only turn an incomplete group into Gathering, and block what waits for others.",

@@ -125,6 +125,11 @@ PREEMPTIONS = _counter(
     "Preempted FluxJobs: planned, requeued, or spared before their time.",
     "outcome",
 )
+START_FAILURES = _counter(
+    "fluxqueue_start_failures_total",
+    "Starts that failed: pods sent to another node, and workloads sent back to the queue.",
+    "reason",
+)
 REVIEWS = _counter(
     "fluxqueue_reviews_total",
     "PlacementReviews by verdict, or by reason: Invalid, NotFound, TooMany, Failed.",

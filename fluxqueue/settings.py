@@ -316,6 +316,28 @@ class Settings:
         "levels between cluster and node, top first, with their node labels: NAME=LABEL,..., or the"
         " name of a default (none: no levels, docs/admin/levels.md)",
     )
+    unschedulable_s: float = _setting(
+        5.0,
+        "FLUXQUEUE_UNSCHEDULABLE_S",
+        "a released pod that kube-scheduler cannot bind for so long is given another node",
+        low=1,
+        high=3600,
+    )
+    start_timeout_s: int = _setting(
+        300,
+        "FLUXQUEUE_START_TIMEOUT_S",
+        "a workload with pods that are not created after this time goes back to the queue (0:"
+        " never; queues and annotations set their own, docs/admin/starting.md)",
+        low=0,
+        high=30 * 86400,
+    )
+    start_tries: int = _setting(
+        5,
+        "FLUXQUEUE_START_TRIES",
+        "a workload that did not start after so many tries is held",
+        low=1,
+        high=1000,
+    )
     fair_share_interval_s: float = _setting(
         60.0,
         "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",

@@ -265,6 +265,31 @@ fluxjobs = Table(
         comment="where a pod is lost with its node, all of them start anew",
     ),
     Column("pinned_to", Text, comment="node that its pod template names since its release"),
+    Column(
+        "is_started",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="all of its pods have run since its nodes were allocated",
+    ),
+    Column("starting", JSONB, comment="what keeps its pods from running; null: nothing is known"),
+    Column("start_error", Text, comment="why its last start failed"),
+    Column(
+        "start_tries",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="starts that failed since it last started",
+    ),
+    Column("retry_at", DateTime(timezone=True), comment="it is not tried again before"),
+    Column(
+        "start_timeout_s", Integer, comment="how long a start may take; null: as its queue says"
+    ),
+    Column(
+        "spare_failures",
+        Integer,
+        comment="how many of its pods may be deleted before it fails; null: any number",
+    ),
     Column("ignored", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("wanted", Integer, nullable=False, server_default="0"),
     Column("wanted_of", JSONB, comment="the same by kind of slots, where that is known"),
@@ -290,7 +315,7 @@ fluxjobs = Table(
     CheckConstraint(f"state IN ({_quoted(FluxJobState)})", name="state"),
     CheckConstraint(f"(state IN ({_FINAL})) = (ended_at IS NOT NULL)", name="ended"),
     CheckConstraint("size >= 0", name="size"),
-    CheckConstraint("blocked_by IN ('dependency', 'begin-time')", name="blocked_by"),
+    CheckConstraint("blocked_by IN ('dependency', 'begin-time', 'start-retry')", name="blocked_by"),
     CheckConstraint("lacking >= 0", name="lacking"),
     CheckConstraint("missing >= 0", name="missing"),
     CheckConstraint("duration_s IS NULL OR duration_s > 0", name="duration"),
@@ -324,6 +349,12 @@ Index(
     text(f"({FALLING})"),
     fluxjobs.c.jobid,
     postgresql_where=text(LIVING),
+)
+# Those that are examined until all of their pods run.
+Index(
+    "ix_fluxjobs_starting",
+    fluxjobs.c.allocated_at,
+    postgresql_where=text("state IN ('Allocated', 'Running') AND NOT is_started"),
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
 Index(
@@ -487,6 +518,8 @@ pods = Table(
     Column("uses", JSONB, comment="what it asks for by its own words"),
     Column("used_first", JSONB, comment="the same when it was seen first"),
     Column("unmanaged", JSONB, comment="what of it no slot covers, once bound"),
+    Column("unschedulable", Text, comment="why kube-scheduler cannot bind it, in its own words"),
+    Column("unschedulable_at", DateTime(timezone=True), comment="since when"),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)
 Index("ix_pods_unmanaged", pods.c.node, postgresql_where=text("unmanaged IS NOT NULL"))

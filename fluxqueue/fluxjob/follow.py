@@ -102,7 +102,8 @@ class PodFact:
 
     ``is_refused``: it failed because its node refused it. ``is_sent``: a process is ungating it.
     ``is_killed``: its deletion was requested before its containers ended. The way they ended then
-    tells nothing about the work.
+    tells nothing about the work. ``unschedulable``: why kube-scheduler cannot bind it, in its own
+    words.
     """
 
     uid: str
@@ -117,6 +118,7 @@ class PodFact:
     uses: tuple[tuple[str, int], ...] = ()
     is_sent: bool = False
     is_killed: bool = False
+    unschedulable: str = ""
 
     @property
     def is_terminal(self) -> bool:

@@ -25,8 +25,14 @@ BY_COMPLEXITY = "too-complex"
 BY_QUARANTINE = "quarantine"
 """``held_by`` of a job that could not be read or decided: a defect, or a damaged row."""
 
+BY_START = "start"
+"""``held_by`` of a job with pods that did not start in any of several tries."""
+
 SET_ASIDE = frozenset({BY_COMPLEXITY, BY_QUARANTINE})
 """``held_by`` of jobs that the cycle has set aside, so that all others continue."""
+
+RELEASABLE = SET_ASIDE | {BY_START}
+"""``held_by`` of jobs that fluxqueue holds, and that a user may release."""
 
 BY_BEGIN_TIME = "begin-time"
 """``blocked_by`` of a job that must not start before its begin time."""
@@ -34,6 +40,12 @@ BY_BEGIN_TIME = "begin-time"
 LOST_NODE = "lost-node"
 """``vacate_by`` of a job: its template names a node that takes no pods any more."""
 
+
+BY_RETRY = "start-retry"
+"""``blocked_by`` of a job with pods that did not start: it is tried again after a pause."""
+
+NOT_STARTED = "not-started"
+"""``vacate_by`` of a job with pods that do not start where they were sent."""
 
 CHANGED = "changed"
 """``vacate_by`` of a job that asks for something else than its nodes were given for.

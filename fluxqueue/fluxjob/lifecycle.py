@@ -18,23 +18,29 @@ from fluxqueue.fluxjob import states
 from fluxqueue.fluxjob.holders import (
     ANNOTATION,
     AUTHOR,
+    BY_BEGIN_TIME,
     BY_DEPENDENCY,
     BY_QUEUE,
+    BY_RETRY,
+    BY_START,
     CHANGED,
     CHANGED_REASON,
     LOST_NODE,
+    NOT_STARTED,
+    RELEASABLE,
     SET_ASIDE,
     SUSPENDED,
     author_reason,
     is_preemptor,
 )
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.start_watch import retry_delay_s
 from fluxqueue.fluxjob.states import FluxJobState
 
 S = FluxJobState
 _RELEASED = frozenset({S.ALLOCATED, S.RUNNING})
 _IN_TURN = frozenset({S.PENDING, S.RESERVED})
-_NOT_OPERATORS = frozenset({AUTHOR, BY_DEPENDENCY, BY_QUEUE, *SET_ASIDE})
+_NOT_OPERATORS = frozenset({AUTHOR, BY_DEPENDENCY, BY_QUEUE, *RELEASABLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class StoredRow:
     is_cancelled : a user wants the workload deleted.
     is_same_request : the stored request equals the one that was seen.
     is_same_turn : so do priority, queue, dependencies and begin time.
+    is_started : all of its pods have run since its nodes were allocated.
     """
 
     state: FluxJobState
@@ -61,6 +68,7 @@ class StoredRow:
     is_examined: bool = False
     is_same_request: bool = True
     is_same_turn: bool = True
+    is_started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class RowChange:
     must_reconcile: bool
     must_release: bool
     leaves_quarantine: bool
+    is_started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +134,12 @@ def on_first_seen(seen: WorkloadSeen) -> RowChange:
 
 
 def on_seen(
-    row: StoredRow, seen: WorkloadSeen, *, needs_look: bool, is_reshaped: bool
+    row: StoredRow,
+    seen: WorkloadSeen,
+    *,
+    needs_look: bool,
+    is_reshaped: bool,
+    has_progress: bool = False,
 ) -> RowChange:
     """Decide what an observation changes in a row.
 
@@ -135,6 +149,7 @@ def on_seen(
     seen : the workload as it is now.
     needs_look : its pods changed in a way that matters for slots.
     is_reshaped : its pods ask for something else than before, by an edit of its object.
+    has_progress : another of its pods has succeeded.
     """
     found = _find(row, seen, is_reshaped=is_reshaped)
     is_released = row.state in _RELEASED
@@ -158,6 +173,7 @@ def on_seen(
         or found.is_changed,
         must_release=_must_release(row, seen, found),
         leaves_quarantine=found.leaves_quarantine,
+        is_started=_is_started(row, seen, has_progress=has_progress),
     )
 
 
@@ -217,7 +233,13 @@ class Judged:
 
 
 def on_judged(
-    state: FluxJobState, held_by: str | None, *, is_blocked: bool, is_never: bool, is_early: bool
+    state: FluxJobState,
+    held_by: str | None,
+    *,
+    is_blocked: bool,
+    is_never: bool,
+    is_early: bool,
+    is_retry: bool = False,
 ) -> Judged:
     """Decide for a waiting job what its dependencies mean.
 
@@ -227,8 +249,10 @@ def on_judged(
     is_blocked : a dependency is not satisfied.
     is_never : one never will be. The job is held until a user changes that.
     is_early : its begin time is in the future.
+    is_retry : its last start failed, and the time of the next try is in the future.
     """
-    blocked_by = BY_DEPENDENCY if is_blocked else "begin-time" if is_early else None
+    by_time = BY_BEGIN_TIME if is_early else BY_RETRY if is_retry else None
+    blocked_by = BY_DEPENDENCY if is_blocked else by_time
     if state is not S.HELD and is_never:
         return Judged(S.HELD, BY_DEPENDENCY, blocked_by)
     if state is S.HELD and held_by == BY_DEPENDENCY and not is_never:
@@ -247,19 +271,34 @@ class Requeued:
     held_by: str | None
     reason: str
     is_asked: bool
+    delay_s: int = 0
 
 
-def on_requeued(author_hold: str | None, vacate_by: str | None) -> Requeued:
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """A start that has failed: ``tries`` of at most ``tries_max``, with the reason in ``words``."""
+
+    tries: int
+    tries_max: int
+    words: str
+
+
+def on_requeued(
+    author_hold: str | None, vacate_by: str | None, failed: FailedTry | None = None
+) -> Requeued:
     """Decide how it waits: in its old place in the queue, or beside it if its author holds it.
 
     Parameters
     ----------
     author_hold : how its author holds it by now.
     vacate_by : why its pods were made to end, None if nothing of it had started.
+    failed : the start that has failed, if ``vacate_by`` says so.
     """
-    is_asked = vacate_by not in {None, LOST_NODE, CHANGED}
+    is_asked = vacate_by not in {None, LOST_NODE, CHANGED, NOT_STARTED}
     if author_hold is not None:
         return Requeued(S.HELD, AUTHOR, author_reason(author_hold), is_asked)
+    if vacate_by == NOT_STARTED and failed is not None:
+        return _after_try(failed)
     if vacate_by == CHANGED:
         reason = CHANGED_REASON
     elif not is_asked:
@@ -269,6 +308,27 @@ def on_requeued(author_hold: str | None, vacate_by: str | None) -> Requeued:
     else:
         reason = f"requeued by {vacate_by}"
     return Requeued(S.PENDING, None, reason, is_asked)
+
+
+def _after_try(failed: FailedTry) -> Requeued:
+    """Decide what follows a start that has failed: another try after a pause, or a hold."""
+    if failed.tries >= failed.tries_max:
+        times = "once" if failed.tries == 1 else f"in {failed.tries} tries"
+        reason = f"its pods did not start {times}: {failed.words}"
+        return Requeued(S.HELD, BY_START, reason, is_asked=False)
+    reason = f"its pods did not start: {failed.words}"
+    delay_s = retry_delay_s(failed.tries)
+    return Requeued(S.PENDING, None, reason, is_asked=False, delay_s=delay_s)
+
+
+def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bool:
+    """Return whether all of its pods have run since its nodes were allocated.
+
+    A pod that succeeded counts for all: its pods may be too short to run at the same time.
+    """
+    if row.state not in _RELEASED or row.vacate_by is not None:
+        return False
+    return row.is_started or has_progress or 0 < seen.wanted <= seen.running
 
 
 def _is_over(seen: WorkloadSeen) -> bool:
@@ -305,7 +365,7 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
         is_changed=is_changed,
         is_resumed=is_resumed and not is_changed,
         leaves_quarantine=row.state is S.HELD
-        and row.held_by in SET_ASIDE
+        and row.held_by in RELEASABLE
         and not row.is_same_request,
         hold=_hold(row, seen, is_stopped=is_stopped),
     )

@@ -42,6 +42,10 @@ class WorkloadSeen:
     faults : values that cannot be used since the author changed them after admission.
     is_pinnable : its pod template may name the node of all its slots.
     pinned_to : the node that its pod template names, without our gate.
+    running, succeeded : how many of its pods run, and have succeeded.
+    spare_failures : how many of its pods may be deleted before it counts as failed. None: any
+        number.
+    start_timeout_s : how long its start may take, in seconds, if its author says so.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
     """
 
@@ -88,6 +92,10 @@ class WorkloadSeen:
     restarts_on_loss: bool = False
     said: Mapping[str, str] = field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    running: int = 0
+    succeeded: int = 0
+    spare_failures: int | None = None
+    start_timeout_s: int | None = None
     flux_version: str | None = field(default=None, compare=False)
 
 

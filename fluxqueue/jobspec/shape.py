@@ -14,6 +14,7 @@ from fluxqueue.errors import TooComplex
 from fluxqueue.fluxjob.request import describe as describe_needs
 from fluxqueue.fluxjob.request import unit_of
 from fluxqueue.jobspec.bounds import OPEN_MAX, SLOTS_MAX
+from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
 from fluxqueue.jobspec.sizes import Sizes
@@ -271,6 +272,20 @@ def _describe(kind: SlotKind) -> str:
 
 def _count(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@lru_cache(maxsize=4096)
+def without_nodes(jobspec: Jobspec, names: tuple[str, ...]) -> Jobspec:
+    """Return the jobspec with all slots kept away from the nodes ``names``."""
+    away = Constraint("not", operands=(Constraint("hostlist", hosts=frozenset(names)),))
+
+    def kept_away(demand: NodeDemand) -> NodeDemand:
+        here = demand.constraint
+        both = away if here is None else Constraint("and", operands=(here, away))
+        return replace(demand, constraint=both)
+
+    slots = tuple((label, kept_away(demand)) for label, demand in jobspec.slot_where)
+    return replace(jobspec, where=kept_away(jobspec.where), slot_where=slots)
 
 
 @lru_cache(maxsize=4096)

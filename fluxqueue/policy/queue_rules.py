@@ -76,7 +76,8 @@ class QueueRules:
 
     ``policy_name`` and the depths are None if the administrator left them to the settings of the
     worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
-    the queues. ``priority`` is added to each of its FluxJobs.
+    the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
+    seconds that a start may take.
     """
 
     name: str
@@ -93,6 +94,7 @@ class QueueRules:
     per_user: Limits = NO_LIMITS
     total: Limits = NO_LIMITS
     default_duration_s: int | None = None
+    start_timeout_s: int | None = None
     namespaces: frozenset[str] | None = field(default=None)
     fair_share: FairShare | None = None
     preemption: PreemptionRules | None = None
@@ -156,6 +158,7 @@ def read_rules(
         per_user=reader.limits("perUser"),
         total=reader.limits("total"),
         default_duration_s=reader.duration(spec, "defaultDuration", "spec"),
+        start_timeout_s=reader.duration(spec, "startTimeout", "spec"),
         namespaces=namespaces,
         fair_share=reader.fair_share(),
         preemption=reader.preemption(name),

@@ -10,6 +10,7 @@ the caller must throw the matcher away.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -24,7 +25,7 @@ from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.jobspec.shape import fewest_nodes, total, without_nodes
 from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -43,7 +44,11 @@ from fluxqueue.scheduler.preemption import (
 
 @dataclass(frozen=True, slots=True)
 class PendingJob:
-    """One job of the queue, as the cycle needs it."""
+    """One job of the queue, as the cycle needs it.
+
+    ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
+    fits nowhere else.
+    """
 
     uid: str
     jobid: int
@@ -51,6 +56,7 @@ class PendingJob:
     request: Jobspec
     queue: str = "default"
     user: str = ""
+    refused: tuple[str, ...] = ()
 
 
 DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"
@@ -464,7 +470,7 @@ class _Walk:
         reason = self._hopeless.get(ask)
         if reason is None:
             try:
-                placement = self.matcher.match_now(job.request, self.now)
+                placement = self._match_now(job)
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._hopeless[ask] = reason
@@ -486,6 +492,14 @@ class _Walk:
             self._reserve(line, job, reason, held)
         else:
             self._wait(job, reason)
+
+    def _match_now(self, job: PendingJob) -> Placement:
+        """Place ``job`` now, if possible beside the nodes that refused it."""
+        if job.refused:
+            with suppress(InsufficientResources):
+                elsewhere = without_nodes(job.request, job.refused)
+                return self.matcher.match_now(elsewhere, self.now)
+        return self.matcher.match_now(job.request, self.now)
 
     def _is_due(self, job: PendingJob, held: Placement) -> bool:
         """Return whether ``held`` may start now.

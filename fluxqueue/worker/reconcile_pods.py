@@ -7,6 +7,7 @@ is in flight is sent again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -17,8 +18,11 @@ from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.creation_failures import explain_missing, start_rules
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
 from fluxqueue.workload.gates import ungate_by_name_patch, ungate_patch
+
+logger = logging.getLogger(__name__)
 
 
 async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> None:
@@ -30,17 +34,25 @@ async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> No
         Something has failed, and stays pending.
     """
 
+    rules = start_rules(context.settings)
+
     async def look(part: Sequence[str]) -> Reconciled:
         async with context.database.begin() as tx:
-            return await reconcile(tx, part, if_observed=True)
+            return await reconcile(tx, part, if_observed=True, rules=rules)
 
     parts, broken = await one_by_one(uids, look)
     # The effects run after the commit: a rollback must not leave a pod released.
     reconciled = Reconciled()
     for part in parts:
         reconciled.add(part)
+    for reason in reconciled.start_failures:
+        metrics.START_FAILURES.labels(reason).inc()
     ungated, not_ungated = await all_at_once(reconciled.ungates, lambda one: _ungate(context, one))
     _, not_evicted = await all_at_once(reconciled.evictions, lambda one: _evict(context, one))
+    _, not_asked = await all_at_once(reconciled.missing, lambda one: explain_missing(context, one))
+    for error in not_asked.values():
+        # The words are a help for users. Without them the workload is followed as well.
+        logger.warning("not asked why pods are missing", extra={"error": error.error})
     failed = {
         one.workload_uid: replace(error, error=f"pod {one.namespace}/{one.name}: {error.error}")
         for pods, errors in ((reconciled.ungates, not_ungated), (reconciled.evictions, not_evicted))

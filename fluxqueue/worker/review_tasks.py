@@ -41,6 +41,7 @@ from fluxqueue.explain.answer import Answer, Change, PlacementOutcome, Placement
 from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
 from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import Named, render_answer, render_refusal
+from fluxqueue.fluxjob.holders import BY_BEGIN_TIME, BY_RETRY
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
@@ -381,7 +382,7 @@ def _keeper_of(row: AskedFluxJob) -> Keeper | None:
         return Keeper(Reason.GATHERING, reason, Change("pods", "", "when all its pods are there"))
     if row.state == S.HELD and row.held_by != "queue":
         return Keeper(Reason.HELD, reason or "is held", RELEASED)
-    if row.blocked_by == "begin-time" and row.begin_at is not None:
+    if row.blocked_by in {BY_BEGIN_TIME, BY_RETRY} and row.begin_at is not None:
         return _begins(row.begin_at, reason)
     if row.blocked_by is not None:
         change = Change("dependsOn", "", "when what it depends on is there")

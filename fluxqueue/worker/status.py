@@ -28,7 +28,7 @@ from fluxqueue.db.store.statuses import (
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.faults import as_text
-from fluxqueue.fluxjob.holders import BY_QUEUE
+from fluxqueue.fluxjob.holders import BY_QUEUE, BY_START
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import PatchKind
@@ -244,6 +244,7 @@ def _word(row: StatusRow) -> str:
         blocked_by=row.blocked_by,
         wait_reason=row.wait_reason,
         is_overdue=row.is_overdue,
+        start_fault=row.start_fault,
     )
 
 
@@ -284,6 +285,8 @@ async def tell(context: WorkerContext, row: StatusRow) -> EmittedEvents | None:
         nodes=compress(dict.fromkeys(nodes)) or "no nodes",
         waited=(started - row.submitted_at).total_seconds(),
     )
+    if row.start_fault is not None and state in {S.ALLOCATED, S.RUNNING}:
+        message = row.reason
     if row.reason and row.reason != message:
         message = f"{message}: {row.reason}"
     # Race: two workers may emit the same change. The same key gives both Events one name, so the
@@ -295,10 +298,16 @@ async def tell(context: WorkerContext, row: StatusRow) -> EmittedEvents | None:
         reason=word,
         message=message,
         at_s=context.clock.now_s(),
-        is_warning=row.held_by == BY_QUEUE or row.is_overdue or state in _WARNINGS,
+        is_warning=_is_warning(row),
     )
     await tell_event(context.client, event)
     return EmittedEvents(word, row.version)
+
+
+def _is_warning(row: StatusRow) -> bool:
+    is_held_by_us = row.held_by in {BY_QUEUE, BY_START}
+    is_faulty = row.is_overdue or row.start_fault is not None
+    return is_held_by_us or is_faulty or S(row.state) in _WARNINGS
 
 
 def _involved(row: StatusRow) -> Involved:

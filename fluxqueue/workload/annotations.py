@@ -41,6 +41,7 @@ ANNOTATIONS = frozenset(
         labels.BEGIN_TIME,
         labels.HOLD,
         labels.ON_NODE_LOSS,
+        labels.START_TIMEOUT,
         labels.GROUP_USERS,
         labels.JOB_NAME,
         labels.ACCOUNT,
@@ -93,6 +94,7 @@ class Wishes:
     begin: BeginTime | None = None
     is_held: bool = False
     restarts_on_loss: bool = False
+    start_timeout_s: int | None = None
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -135,6 +137,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         begin=said[labels.BEGIN_TIME],
         is_held=bool(said[labels.HOLD]),
         restarts_on_loss=bool(said[labels.ON_NODE_LOSS]),
+        start_timeout_s=said[labels.START_TIMEOUT],
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
@@ -423,5 +426,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     labels.BEGIN_TIME: parse_begin_time,
     labels.HOLD: _parse_bool,
     labels.ON_NODE_LOSS: _parse_on_loss,
+    labels.START_TIMEOUT: parse_duration,
 }
 """How each key is read. The order is that of the errors."""

@@ -19,6 +19,8 @@ from fluxqueue.fluxjob.holders import (
     BY_DEPENDENCY,
     BY_QUARANTINE,
     BY_QUEUE,
+    BY_RETRY,
+    BY_START,
 )
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec, render
@@ -249,10 +251,11 @@ _HOLDERS = {
     BY_DEPENDENCY: "DependencyNeverSatisfied",
     BY_COMPLEXITY: "TooComplex",
     BY_QUARANTINE: "Quarantined",
+    BY_START: "StartFailed",
 }
 """Reason of a held job, by ``held_by``. Otherwise that of its state."""
 
-_BLOCKS = {BY_DEPENDENCY: "Dependency", BY_BEGIN_TIME: "BeginTime"}
+_BLOCKS = {BY_DEPENDENCY: "Dependency", BY_BEGIN_TIME: "BeginTime", BY_RETRY: "StartRetry"}
 """Reason of a pending job, by ``blocked_by``."""
 
 
@@ -263,8 +266,11 @@ def reason_of(
     blocked_by: str | None = None,
     wait_reason: str | None = None,
     is_overdue: bool = False,
+    start_fault: str | None = None,
 ) -> str:
     """Return the one-word reason of a FluxJob's state, for conditions and Events alike.
+
+    ``start_fault`` is the kind of what keeps the pods of a started job from running.
 
     Each obstacle of a pending job has its own word, and a change of the word is reported. The
     message shows how much is missing. A job that waits only for capacity is ``Queued``.
@@ -276,6 +282,8 @@ def reason_of(
         return _HOLDERS.get(held_by or "", word)
     if state is FluxJobState.PENDING:
         return _BLOCKS.get(blocked_by or "") or wait_reason or word
+    if state in {FluxJobState.ALLOCATED, FluxJobState.RUNNING}:
+        return start_fault or word
     return word
 
 

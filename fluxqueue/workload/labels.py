@@ -79,6 +79,9 @@ COMMENT = "fluxqueue/comment"
 ON_NODE_LOSS, REQUEUE = "fluxqueue/on-node-loss", "requeue"
 """Annotation ``requeue``: if a pod is lost with its node, all of them restart."""
 
+START_TIMEOUT = "fluxqueue/start-timeout"
+"""Annotation: how long its start may take, as a duration. Then it returns to the queue."""
+
 POD_GROUP = "fluxqueue/pod-group"
 """Label or annotation: the group of pods that this one starts with. See ``workload.groups``."""
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
+from fluxqueue.fluxjob.start_watch import cut
 from fluxqueue.workload import labels
 
 _REFUSALS = frozenset(
@@ -24,6 +25,10 @@ USES = "fluxqueueUses"
 
 KILLED = "fluxqueueKilled"
 """Field in the stored status of an ended pod in which the controller keeps ``was_killed``."""
+
+
+UNSCHEDULABLE = "fluxqueueUnschedulable"
+"""Field in the stored status of an unbound pod in which the controller keeps ``why_unbound``."""
 
 
 def pod_fact(pod: Mapping[str, Any]) -> PodFact:
@@ -40,7 +45,23 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
         is_refused=_is_refused(status),
         uses=tuple(status.get(USES) or ()),
         is_killed=bool(status.get(KILLED)),
+        unschedulable=status.get(UNSCHEDULABLE) or "",
     )
+
+
+def why_unbound(pod: Mapping[str, Any]) -> str:
+    """Return why kube-scheduler cannot bind a pod, in its own words, or empty.
+
+    A pod with a nominated node is no such pod: kube-scheduler makes room for it there.
+    """
+    status = pod.get("status") or {}
+    if (pod.get("spec") or {}).get("nodeName") or status.get("nominatedNodeName"):
+        return ""
+    for one in status.get("conditions") or ():
+        is_it = one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable"
+        if is_it and one.get("status") == "False":
+            return cut(str(one.get("message") or "")) or "kube-scheduler gives no reason"
+    return ""
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:

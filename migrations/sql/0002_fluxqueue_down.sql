@@ -7,6 +7,7 @@ DROP VIEW pending_queue;
 DROP VIEW queue;
 DROP FUNCTION fluxjobs_account CASCADE;
 DROP FUNCTION fluxqueue_is_gpu CASCADE;
+DROP FUNCTION fluxjob_refused_nodes CASCADE;
 DROP FUNCTION fluxjobs_before_update CASCADE;
 DROP FUNCTION fluxjobs_before_insert CASCADE;
 DROP FUNCTION fluxjobs_record CASCADE;

@@ -67,6 +67,13 @@ CREATE TABLE fluxjobs (
     replaces_pods BOOLEAN DEFAULT false NOT NULL,
     restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
+    is_started BOOLEAN DEFAULT false NOT NULL,
+    starting JSONB,
+    start_error TEXT,
+    start_tries INTEGER DEFAULT '0' NOT NULL,
+    retry_at TIMESTAMP WITH TIME ZONE,
+    start_timeout_s INTEGER,
+    spare_failures INTEGER,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
     wanted_of JSONB,
@@ -87,7 +94,7 @@ CREATE TABLE fluxjobs (
     CONSTRAINT ck_fluxjobs_state CHECK (state IN ('Allocated', 'Cancelled', 'Completed', 'Failed', 'Gathering', 'Held', 'Pending', 'Reserved', 'Running', 'Unsatisfiable')),
     CONSTRAINT ck_fluxjobs_ended CHECK ((state IN ('Cancelled', 'Completed', 'Failed')) = (ended_at IS NOT NULL)),
     CONSTRAINT ck_fluxjobs_size CHECK (size >= 0),
-    CONSTRAINT ck_fluxjobs_blocked_by CHECK (blocked_by IN ('dependency', 'begin-time')),
+    CONSTRAINT ck_fluxjobs_blocked_by CHECK (blocked_by IN ('dependency', 'begin-time', 'start-retry')),
     CONSTRAINT ck_fluxjobs_lacking CHECK (lacking >= 0),
     CONSTRAINT ck_fluxjobs_missing CHECK (missing >= 0),
     CONSTRAINT ck_fluxjobs_duration CHECK (duration_s IS NULL OR duration_s > 0),
@@ -105,6 +112,8 @@ CREATE INDEX ix_fluxjobs_namespace_workload_name ON fluxjobs (namespace, workloa
 CREATE INDEX ix_fluxjobs_owed ON fluxjobs (uid) WHERE status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL;
 
 CREATE INDEX ix_fluxjobs_present ON fluxjobs (uid) WHERE NOT is_gone OR state NOT IN ('Cancelled', 'Completed', 'Failed');
+
+CREATE INDEX ix_fluxjobs_starting ON fluxjobs (allocated_at) WHERE state IN ('Allocated', 'Running') AND NOT is_started;
 
 CREATE INDEX ix_fluxjobs_state ON fluxjobs (queue, state) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
 
@@ -253,6 +262,20 @@ COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is
 COMMENT ON COLUMN fluxjobs.restarts_on_loss IS 'where a pod is lost with its node, all of them start anew';
 
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
+
+COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
+
+COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing is known';
+
+COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
+
+COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
+
+COMMENT ON COLUMN fluxjobs.retry_at IS 'it is not tried again before';
+
+COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
+
+COMMENT ON COLUMN fluxjobs.spare_failures IS 'how many of its pods may be deleted before it fails; null: any number';
 
 COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
 
@@ -448,6 +471,8 @@ CREATE TABLE pods (
     uses JSONB,
     used_first JSONB,
     unmanaged JSONB,
+    unschedulable TEXT,
+    unschedulable_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_pods PRIMARY KEY (uid)
 );
 
@@ -486,6 +511,10 @@ COMMENT ON COLUMN pods.uses IS 'what it asks for by its own words';
 COMMENT ON COLUMN pods.used_first IS 'the same when it was seen first';
 
 COMMENT ON COLUMN pods.unmanaged IS 'what of it no slot covers, once bound';
+
+COMMENT ON COLUMN pods.unschedulable IS 'why kube-scheduler cannot bind it, in its own words';
+
+COMMENT ON COLUMN pods.unschedulable_at IS 'since when';
 
 CREATE TABLE nodes (
     name TEXT NOT NULL,
@@ -1140,7 +1169,15 @@ BEGIN
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
                 new_row.reconcile_at := new_row.begin_at;
             END IF;
-        ELSIF new_row.blocked_by = 'begin-time' THEN
+        ELSIF new_row.retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
+            new_row.blocked_by := 'start-retry';
+            new_row.blocked_reason := coalesce(new_row.start_error, 'its pods did not start')
+                || '; it is tried again from '
+                || to_char(new_row.retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := new_row.retry_at;
+            END IF;
+        ELSIF new_row.blocked_by IN ('begin-time', 'start-retry') THEN
             new_row.blocked_by := NULL;
             new_row.is_examined := false;
             IF new_row.reconcile_at > now() THEN
@@ -1436,7 +1473,7 @@ BEGIN
         NEW := fluxjob_with_priority(NEW);
     END IF;
     IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;
@@ -1453,6 +1490,18 @@ $$;
 
 CREATE TRIGGER fluxjobs_before_update BEFORE UPDATE ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_before_update();
+
+-- 35_starts.sql
+-- Nodes that refused a pod of a workload, or that no pod of it could be bound to, since it last started.
+-- A cycle places it elsewhere if it can. It asks only for workloads with a failed start.
+CREATE FUNCTION fluxjob_refused_nodes(of_uid text) RETURNS text[]
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT coalesce(array_agg(DISTINCT s.node), '{}')
+            FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+            WHERE a.uid = of_uid AND s.refused_at IS NOT NULL);
+END
+$$;
 
 -- 40_accounting.sql
 -- Accounting: one row for each run of an allocation, and one for what ended without ever having
@@ -1640,7 +1689,12 @@ WHERE (s.state = 'free'
        AND NOT coalesce((n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean, false))
    OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
         SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
-          AND NOT p.is_terminating));
+          AND NOT p.is_terminating))
+UNION ALL
+-- Some of its pods do not run a while after its release. A look says what keeps them, and says when to look again.
+SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
+FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
+  AND allocated_at < now() - interval '5 s';
 
 -- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
 COMMENT ON VIEW queue IS 'What waits, in the order of its turn';

@@ -122,6 +122,7 @@ WORKER: set[Rule] = {
     (FLUX, "placementreviews/status", (), ("patch",)),
     ("authorization.k8s.io", "subjectaccessreviews", (), ("create",)),
     ("", "events", (), ("create",)),
+    ("", "events", (), ("list",)),
 }
 
 

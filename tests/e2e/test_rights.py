@@ -41,6 +41,7 @@ from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.e2e.refusals import REFUSAL, refused_pods
 from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
@@ -81,6 +82,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     world = rights.world
     space = await make_space(world)
     await _jobs_and_pods_run(space)
+    await _pods_are_refused(space)
     await _a_waiting_job_is_suspended_again(space)
     await _a_status_meets_a_conflict(space)
     await _a_status_is_refused(rights, space)
@@ -113,6 +115,22 @@ async def _jobs_and_pods_run(space: Space) -> None:
     await space.create(bare_pod("solo"))
     await space.until_job("two")
     await space.until_state("solo", "Completed")
+
+
+async def _pods_are_refused(space: Space) -> None:
+    """The worker reads why they are not created."""
+    body = job("barred")
+    body["spec"]["template"]["metadata"]["labels"] = {"team": "true"}
+    async with refused_pods(space, label="team"):
+        await space.create(body)
+
+        async def is_explained() -> bool:
+            status = (await space.fluxjob("barred") or {}).get("status") or {}
+            return REFUSAL in status.get("reason", "")
+
+        await eventually(is_explained, "barred says why its pods are not created")
+    await space.delete("barred")
+    await space.until_gone(JOBS, "barred")
 
 
 async def _somebody_asks_the_view_server(rights: RightsWorld) -> None:

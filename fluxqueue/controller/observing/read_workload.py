@@ -82,6 +82,9 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         labels.MANAGED in (meta.get("labels") or {}) or BATCH_JOB.claim(pod) is not None
     ):
         told[pods.USES] = _uses(spec, told)
+        why = pods.why_unbound(pod)
+        if why:
+            told[pods.UNSCHEDULABLE] = why
     return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
 
 
@@ -146,6 +149,8 @@ class Progress:
     gather_reason: str = ""
     gather_s: int = 0
     wanted_of: Mapping[str, int] | None = None
+    running: int = 0
+    succeeded: int = 0
 
 
 _PROGRESS = tuple(one.name for one in fields(Progress))
@@ -180,6 +185,8 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         gather_reason=gathering.reason,
         gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
         wanted_of=dict(fact.wanted_of) or None,
+        running=sum(one.phase == "Running" and not one.is_terminating for one in facts),
+        succeeded=sum(one.phase == "Succeeded" for one in facts),
     )
 
 
@@ -312,6 +319,8 @@ def _describe(
         is_gone=False,
         has_hold=wishes.is_held,
         restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
+        spare_failures=kind.spare_failures(workload),
+        start_timeout_s=wishes.start_timeout_s,
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
         is_gathered=not kind.has_object,

@@ -61,7 +61,9 @@ async def read_asked(
         f"""
         SELECT {PENDING}, state, reason, held_by, blocked_by, blocked_reason, accepted_by,
                coalesce(set_priority, asked_priority) AS asked_priority,
-               extract(epoch FROM coalesce(set_begin_at, begin_at))::bigint AS begin_at,
+               extract(epoch FROM CASE WHEN blocked_by = 'start-retry' THEN retry_at
+                                       ELSE coalesce(set_begin_at, begin_at) END)::bigint
+                   AS begin_at,
                extract(epoch FROM allocated_at)::bigint AS allocated_at,
                ARRAY(SELECT s.node FROM allocations a JOIN allocation_slots s
                          ON s.allocation_id = a.id

@@ -52,7 +52,15 @@ BEGIN
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
                 new_row.reconcile_at := new_row.begin_at;
             END IF;
-        ELSIF new_row.blocked_by = 'begin-time' THEN
+        ELSIF new_row.retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
+            new_row.blocked_by := 'start-retry';
+            new_row.blocked_reason := coalesce(new_row.start_error, 'its pods did not start')
+                || '; it is tried again from '
+                || to_char(new_row.retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+            IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
+                new_row.reconcile_at := new_row.retry_at;
+            END IF;
+        ELSIF new_row.blocked_by IN ('begin-time', 'start-retry') THEN
             new_row.blocked_by := NULL;
             new_row.is_examined := false;
             IF new_row.reconcile_at > now() THEN

@@ -29,7 +29,7 @@ BEGIN
         NEW := fluxjob_with_priority(NEW);
     END IF;
     IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
-       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;

@@ -120,7 +120,12 @@ WHERE (s.state = 'free'
        AND NOT coalesce((n.fact ->> 'up')::boolean AND (n.fact ->> 'schedulable')::boolean, false))
    OR (s.state = 'held' AND n.name IS NULL AND EXISTS (
         SELECT FROM pods p WHERE p.uid = s.pod_uid AND p.node IS NULL AND NOT p.is_gated
-          AND NOT p.is_terminating));
+          AND NOT p.is_terminating))
+UNION ALL
+-- Some of its pods do not run a while after its release. A look says what keeps them, and says when to look again.
+SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
+FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
+  AND allocated_at < now() - interval '5 s';
 
 -- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
 COMMENT ON VIEW queue IS 'What waits, in the order of its turn';

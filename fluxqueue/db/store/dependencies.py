@@ -64,8 +64,8 @@ SELECT w.uid, w.target, f.workload_name AS name FROM walk w JOIN fluxjobs f ON f
 async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     """Bring waiting FluxJobs up to what their edges and begin times say now.
 
-    ``rows``: uid, state, held_by, blocked_by, blocked_reason, begin_at and is_early (whether the
-    begin time is still to come), locked.
+    ``rows``: uid, state, held_by, blocked_by, blocked_reason, begin_at, is_early and is_retry
+    (whether the begin time, or that of the next try, is still to come), locked.
     """
     if not rows:
         return
@@ -137,6 +137,7 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVer
         is_blocked=bool(verdict.reason),
         is_never=verdict.is_never,
         is_early=row["is_early"],
+        is_retry=row["is_retry"],
     )
     before = (row["state"], row["held_by"], row["blocked_by"])
     is_same_reason = judged.blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
@@ -145,7 +146,7 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVer
     await tx.execute(
         """
         UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
-            blocked_reason = CASE WHEN CAST(:blocked_by AS text) = 'begin-time'
+            blocked_reason = CASE WHEN CAST(:blocked_by AS text) IN ('begin-time', 'start-retry')
                                   THEN blocked_reason ELSE :reason END,
             reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
                           WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''

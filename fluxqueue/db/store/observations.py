@@ -19,6 +19,7 @@ from sqlalchemy.dialects import postgresql
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
+from fluxqueue.db.store.starts import mark_refused
 from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.faults import Fault, described
@@ -44,7 +45,9 @@ OBSERVED_COLUMNS = (
         "held_by",
         "state",
         "reason",
+        "is_started",
     ),
+    *("spare_failures", "start_timeout_s"),
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
@@ -95,6 +98,8 @@ UPDATE fluxjobs f SET
     -- What a user set by hand wins over what the author wrote.
     begin_at = coalesce(f.set_begin_at, r.begin_at),
     queue = coalesce(f.set_queue, r.queue),
+    start_tries = CASE WHEN r.is_started OR r.leaves_quarantine THEN 0 ELSE f.start_tries END,
+    starting = CASE WHEN r.is_started AND NOT f.is_started THEN NULL ELSE f.starting END,
     quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
     reconcile_at = CASE WHEN r.must_reconcile THEN now() ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
@@ -104,19 +109,25 @@ FROM {_records(("uid", *OBSERVED_COLUMNS, *_KEPT, "asked"))} WHERE f.uid = r.uid
 # A gate never comes back. A writer that saw the pod before its gate went must not restore it.
 _PODS = """
 INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
-                       completion_index, slot_kind, uses, used_first)
+                       completion_index, slot_kind, uses, used_first, unschedulable,
+                       unschedulable_at)
 SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index,
-       slot_kind, nullif(uses, '{}'), nullif(uses, '{}')
+       slot_kind, nullif(uses, '{}'), nullif(uses, '{}'), nullif(unschedulable, ''),
+       CASE WHEN unschedulable <> '' THEN now() END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
-    is_terminating bool, node text, completion_index int, slot_kind text, uses jsonb)
+    is_terminating bool, node text, completion_index int, slot_kind text, uses jsonb,
+    unschedulable text)
 ON CONFLICT (uid) DO UPDATE SET
     phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
     is_terminating = excluded.is_terminating, uses = coalesce(excluded.uses, p.uses),
-    used_first = coalesce(p.used_first, excluded.uses)
-WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses) IS DISTINCT FROM
+    used_first = coalesce(p.used_first, excluded.uses), unschedulable = excluded.unschedulable,
+    -- Other words are no other beginning.
+    unschedulable_at = CASE WHEN excluded.unschedulable IS NOT NULL
+                            THEN coalesce(p.unschedulable_at, excluded.unschedulable_at) END
+WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses, p.unschedulable) IS DISTINCT FROM
       (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
-       coalesce(excluded.uses, p.uses))
+       coalesce(excluded.uses, p.uses), excluded.unschedulable)
 """
 
 # A slot keeps its granted size, and grows when its pod is resized in place. It does not shrink with
@@ -183,7 +194,7 @@ WHERE f.uid = g.uid
 _LOCK = """
 SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.released_generation,
-       f.result, f.pinned_to, f.size, f.duration_s, f.is_examined,
+       f.result, f.pinned_to, f.size, f.duration_s, f.is_examined, f.is_started,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
        coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
@@ -244,7 +255,7 @@ async def save_workloads(
     pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
     await _save_pods(tx, pods, before)
     await _tell_faults(tx, seen, {row["uid"]: row["faults"] for row in locked})
-    await _mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
+    await mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     return any(row["is_awaited"] for row in locked)
 
 
@@ -288,16 +299,6 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
     return True
 
 
-async def _mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
-    """Record the slots that their nodes would not honour, for settling to give back."""
-    if pod_uids:
-        await tx.execute(
-            "UPDATE allocation_slots SET refused_at = now()"
-            " WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL",
-            pods=list(pod_uids),
-        )
-
-
 async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Run a statement on rows, in their order. Values of None are left out: they read as null."""
     if rows:
@@ -316,7 +317,13 @@ def _next(
     """Return what an existing row becomes."""
     old, last = stored[one.uid], before.get(one.uid)
     row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
-    change = on_seen(row, one, needs_look=needs_look(last, one), is_reshaped=is_reshaped(last, one))
+    change = on_seen(
+        row,
+        one,
+        needs_look=needs_look(last, one),
+        is_reshaped=is_reshaped(last, one),
+        has_progress=last is not None and one.succeeded > last.succeeded,
+    )
     values = _to_row(one, change)
     if row.is_same_request:
         del values["request"]
@@ -412,7 +419,8 @@ _LOOKED_AT = (
 
 
 def _looked_at(pod: PodFact) -> tuple[object, ...]:
-    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index
+    # That a pod cannot be bound, not each change of the words.
+    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index, bool(pod.unschedulable)
 
 
 def _runs(seen: WorkloadSeen) -> bool:
@@ -502,6 +510,7 @@ def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
         "completion_index": pod.index,
         "slot_kind": pod.kind,
         "uses": dict(pod.uses),
+        "unschedulable": pod.unschedulable,
     }
 
 

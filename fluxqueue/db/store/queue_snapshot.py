@@ -39,7 +39,10 @@ REASON_MAX = 500
 QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
 
-PENDING = "uid, jobid, priority, queue, user_name, request::text AS request"
+PENDING = (
+    "uid, jobid, priority, queue, user_name, request::text AS request,"
+    " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused"
+)
 _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
 _UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
 _IN_QUEUES = (
@@ -120,6 +123,7 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
         _request(row["request"], None if queue is None else queue.default_duration_s),
         row["queue"],
         row["user_name"],
+        tuple(sorted(row["refused"] or ())),
     )
 
 

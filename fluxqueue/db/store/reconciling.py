@@ -15,10 +15,12 @@ from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.store import starts as starts_in_rows
 from fluxqueue.db.store.dependencies import LOCK_WITH_TARGETS, look_at
 from fluxqueue.db.store.destinations import DESTINATION, as_destination
 from fluxqueue.db.store.observations import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
+from fluxqueue.db.store.starts import MissingPods
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
     PodFact,
@@ -31,13 +33,17 @@ from fluxqueue.fluxjob.follow import (
 from fluxqueue.fluxjob.holders import (
     LOST,
     LOST_NODE,
+    NOT_STARTED,
     UNSEEN,
 )
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.lifecycle import on_requeued
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import describe
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.start_watch import StartDecision, StartRules
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
+
+_DEFAULT_RULES = StartRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +80,22 @@ class Reconciled:
     """What is to be done to pods after a settling, and the looks that stay pending until then.
 
     ``pending_actions`` maps the UID of each such workload to the value of its ``reconcile_at``.
+    ``missing``: workloads with pods that were not created. ``start_failures``: the kind of each
+    start that failed.
     """
 
     ungates: list[Ungate] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
+    missing: list[MissingPods] = field(default_factory=list)
+    start_failures: list[str] = field(default_factory=list)
     pending_actions: dict[str, datetime | None] = field(default_factory=dict)
 
     def add(self, other: Reconciled) -> None:
         """Add those of another transaction."""
         self.ungates += other.ungates
         self.evictions += other.evictions
+        self.missing += other.missing
+        self.start_failures += other.start_failures
         self.pending_actions |= other.pending_actions
 
 
@@ -102,7 +114,12 @@ _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
        f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
-       f.pinned_to,
+       f.pinned_to, f.is_started, f.starting, f.start_error, f.start_tries, f.start_timeout_s,
+       f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
+       (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
+       CAST(extract(epoch FROM now()) AS float8) AS now_s,
+       CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
+       coalesce(f.retry_at > now(), false) AS is_retry,
        -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
        -- them says, after the last that we did to it, that there are none.
        f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
@@ -120,7 +137,8 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
                       coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
                       {DESTINATION},
                       NOT coalesce((n.fact ->> 'up')::boolean, false),
-                      s.resources) ORDER BY s.number), '[]')
+                      s.resources, extract(epoch FROM s.given_at),
+                      extract(epoch FROM s.refused_at)) ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
@@ -128,7 +146,9 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
                       p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
                       p.completion_index, p.slot_kind, p.namespace,
                       coalesce(p.sent_at > now() - {UNDER_WAY}, false),
-                      coalesce(p.uses, '{{}}'), p.unmanaged IS NOT NULL)), '[]')
+                      coalesce(p.uses, '{{}}'), p.unmanaged IS NOT NULL,
+                      coalesce(p.unschedulable, ''),
+                      extract(epoch FROM now() - p.unschedulable_at))), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
@@ -137,11 +157,16 @@ ORDER BY f.uid
 
 
 async def reconcile(
-    tx: Transaction, uids: Collection[str], *, if_observed: bool = False
+    tx: Transaction,
+    uids: Collection[str],
+    *,
+    if_observed: bool = False,
+    rules: StartRules = _DEFAULT_RULES,
 ) -> Reconciled:
     """Settle workloads, and return what is to be done to their pods.
 
-    ``if_observed``: only while a controller compares the rows with the cluster.
+    ``if_observed``: only while a controller compares the rows with the cluster. ``rules``: how long
+    a start may take.
     """
     await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
     # Lock the workloads and their targets at once and in order. Locking a target later could
@@ -149,6 +174,7 @@ async def reconcile(
     reconciled, changes = Reconciled(), SlotChanges()
     still: list[Mapping[str, Any]] = []
     moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
+    starts: list[tuple[str, StartDecision]] = []
     for row in await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed):
         state, change = FluxJobState(row["state"]), ReconciledRow(row["uid"])
         is_pending = False
@@ -161,19 +187,24 @@ async def reconcile(
             changes.add(row["allocation_id"], decision, has_indexes=_has_indexes(row))
             _change(row, decision, change)
             moved.append((row, decision))
-            is_pending = _note_effects(row, decision, reconciled)
-        change.is_done = not is_pending and row["reconcile_at"] is not None
+            start = _judge_start(row, decision, rules)
+            _tell_start(row, decision, start, change)
+            starts.append((row["uid"], start))
+            is_pending = _note_effects(row, decision, start, reconciled)
+        is_awaited = row["reconcile_at"] is not None or change.look_in_s is not None
+        change.is_done = not is_pending and is_awaited
         if change != ReconciledRow(row["uid"]):
             changes.rows.append(change)
     await changes.write_slots(tx)
     await count_unmanaged(tx, {row["uid"] for row, decision in moved if _exceeds(row, decision)})
     await changes.write_rows(tx)
     await _note_sent(tx, reconciled.ungates)
+    await _act_on_starts(tx, starts, reconciled)
     for one, decision in moved:
         if decision.must_vacate:
             await _vacate_lost(tx, one)
         if decision.is_requeued:
-            await _store_requeued(tx, one)
+            await _store_requeued(tx, one, rules)
     if any(decision.lacking and decision.assign for _, decision in moved):
         # Some waiting pods got slots while others arrived, so as many wait as before. No row then
         # shows that the matcher has to add more, so wake it here.
@@ -326,7 +357,51 @@ def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: Reconci
         change.reason = said
 
 
-def _note_effects(row: Mapping[str, Any], decision: FollowDecision, reconciled: Reconciled) -> bool:
+def _judge_start(
+    row: Mapping[str, Any], decision: FollowDecision, rules: StartRules
+) -> StartDecision:
+    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    return starts_in_rows.judge(row, decision, pods, _holders(row, decision), rules)
+
+
+def _tell_start(
+    row: Mapping[str, Any], decision: FollowDecision, start: StartDecision, change: ReconciledRow
+) -> None:
+    """Fill in what keeps its pods from running. What it lacks, or a lost node, is said first."""
+    change.look_in_s = start.look_in_s
+    change.is_started = start.has_started and not row["is_started"]
+    starting = {} if start.starting is None else start.starting.to_json()
+    if starting != (row["starting"] or {}):
+        change.starting = starting
+    was_told = row["starting"] is not None
+    if start.must_requeue or not (start.reason or was_told) or decision.state in FINAL:
+        return
+    other = _running_reason(row, decision)
+    reason = start.reason if start.reason and not other.startswith(LOST) else other
+    if reason != row["reason"] or change.reason is not None:
+        change.reason = reason
+
+
+async def _act_on_starts(
+    tx: Transaction, starts: Sequence[tuple[str, StartDecision]], reconciled: Reconciled
+) -> None:
+    """Write what follows from pods that do not start."""
+    await starts_in_rows.mark_refused(
+        tx, [uid for _, start in starts for uid in (*start.move, *start.refuse)]
+    )
+    for uid, start in starts:
+        if start.must_requeue:
+            await starts_in_rows.vacate(tx, uid, start)
+        if start.starting is not None and (start.must_requeue or start.move):
+            reconciled.start_failures.append(str(start.starting.fault))
+
+
+def _note_effects(
+    row: Mapping[str, Any],
+    decision: FollowDecision,
+    start: StartDecision,
+    reconciled: Reconciled,
+) -> bool:
     """Note what is to be done to its pods, and return whether there is anything."""
     uid, workload = row["uid"], _workload(row)
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
@@ -334,8 +409,12 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, reconciled: 
     before = len(reconciled.evictions) + len(reconciled.ungates)
     if row["replaces_pods"]:
         reconciled.evictions += [
-            Evict(uid, pod, namespaces[pod], pods[pod].name) for pod in decision.evict
+            Evict(uid, pod, namespaces[pod], pods[pod].name)
+            for pod in dict.fromkeys((*decision.evict, *start.move, *start.again))
         ]
+    if start.must_ask:
+        since_s = float(row["now_s"]) - float(row["released_s"] or 0)
+        reconciled.missing.append(starts_in_rows.MissingPods(uid, row["namespace"], since_s))
     if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
         slots = [_slot(slot) for slot in row["slots"]]
         reconciled.ungates += _ungates(row, pods, namespaces, slots, decision)
@@ -347,6 +426,10 @@ def _note_effects(row: Mapping[str, Any], decision: FollowDecision, reconciled: 
 
 _DOWN = 11
 """Where a slot's row says whether its node is down."""
+
+
+_UNSCHEDULABLE = 12
+"""Where a pod's row says why kube-scheduler cannot bind it."""
 
 
 def _slot(row: Sequence[Any]) -> Slot:
@@ -378,6 +461,7 @@ def _pod_fact(row: Sequence[Any]) -> PodFact:
         index=index,
         kind=kind,
         is_sent=is_sent,
+        unschedulable=row[_UNSCHEDULABLE],
     )
 
 
@@ -405,17 +489,21 @@ def _lost_nodes(row: Mapping[str, Any]) -> str:
     )
 
 
-async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
+async def _store_requeued(tx: Transaction, row: Mapping[str, Any], rules: StartRules) -> None:
     """Put it back at its old place in the queue, or beside the queue where its author holds it.
 
     Either nothing of it has started, or its pods were made to end, so it may be placed anew. If its
     BatchJob is not suspended, the pending release suspends it.
     """
-    requeued = on_requeued(row["author_hold"], row["vacate_by"])
+    has_failed = row["vacate_by"] == NOT_STARTED
+    failed = starts_in_rows.failed_try(row, rules)
+    requeued = on_requeued(row["author_hold"], row["vacate_by"], failed)
     await tx.execute(
         "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,"
         " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
         " vacate_by = NULL, released_generation = NULL, release_at = now(),"
+        " is_started = false, starting = NULL, start_tries = CAST(:tries AS int),"
+        " retry_at = now() + make_interval(secs => CAST(:delay_s AS float8)),"
         # A request that changed meanwhile is decided from now on.
         " request = coalesce(asked -> 'request', request), asked = NULL,"
         " size = coalesce((asked ->> 'size')::int, size),"
@@ -426,6 +514,8 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any]) -> None:
         reason=requeued.reason,
         held_by=requeued.held_by,
         is_asked=requeued.is_asked,
+        tries=failed.tries if has_failed else row["start_tries"],
+        delay_s=float(requeued.delay_s) if requeued.delay_s else None,
         uid=row["uid"],
     )
 

@@ -22,7 +22,9 @@ from fluxqueue.fluxjob.states import FluxJobState
 class ReconciledRow:
     """What becomes of a row; None leaves a column as it is.
 
-    ``has_run``: it is known to have started. ``is_done``: it has no pending look any more.
+    ``has_run``: it is known to have started. ``is_done``: it has no pending look any more, or the
+    next one is due in ``look_in_s`` seconds. ``starting``: what keeps its pods from running, empty
+    for nothing. ``is_started``: all of its pods have run.
     """
 
     uid: str
@@ -31,6 +33,9 @@ class ReconciledRow:
     lacking: int | None = None
     has_run: bool = False
     is_done: bool = False
+    look_in_s: float | None = None
+    starting: Mapping[str, Any] | None = None
+    is_started: bool = False
 
     @property
     def is_ended(self) -> bool:
@@ -158,6 +163,9 @@ class SlotChanges:
                 "has_run": one.has_run,
                 "is_ended": one.is_ended,
                 "is_done": one.is_done,
+                "look_in_s": one.look_in_s,
+                "starting": one.starting,
+                "is_started": one.is_started,
             }
             for one in self.rows
         ]
@@ -173,8 +181,13 @@ UPDATE fluxjobs f SET
                       ELSE f.started_at END,
     ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
     expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
-    reconcile_at = CASE WHEN r.is_done THEN NULL ELSE f.reconcile_at END
+    reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
+                        ELSE f.reconcile_at END,
+    starting = nullif(coalesce(r.starting, f.starting), '{}'),
+    is_started = f.is_started OR r.is_started,
+    start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool)
+    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
+    look_in_s float8, starting jsonb, is_started bool)
 WHERE f.uid = r.uid
 """

@@ -74,6 +74,7 @@ class StatusRow:
     said: Mapping[str, str] | None = None
     stalled: Mapping[str, str] | None = None
     troubled_at: datetime | None = None
+    start_fault: str | None = None
 
 
 _COLUMNS = """
@@ -86,6 +87,7 @@ f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts, f.own
 f.blocked_by, f.observed_generation, f.position, f.notices, f.faults, f.stalled, f.troubled_at,
 CASE WHEN f.faults <> '[]' THEN f.said END AS said,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
+f.starting ->> 'fault' AS start_fault,
 a.starts_at, a.until,
 a.id IS NOT NULL AND NOT EXISTS (
     SELECT FROM allocations b WHERE b.uid = f.uid AND b.id < a.id) AS is_first,

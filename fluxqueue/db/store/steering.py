@@ -24,7 +24,8 @@ from fluxqueue.fluxjob.holders import (
     BY_DEPENDENCY,
     BY_QUEUE,
     LOST_NODE,
-    SET_ASIDE,
+    NOT_STARTED,
+    RELEASABLE,
     author_reason,
     is_preemptor,
 )
@@ -32,7 +33,7 @@ from fluxqueue.fluxjob.lifecycle import HELD_BY_HAND, RELEASED_BY_HAND
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
-RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE}) | SET_ASIDE
+RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE, NOT_STARTED}) | RELEASABLE
 """Words that ``held_by`` uses for itself."""
 
 MAX_INT32 = 2**31 - 1
@@ -178,7 +179,7 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
     _refuse_if_over(row, "nothing is left to release")
     if _state(row) is not FluxJobState.HELD:
         return f"is {row['state']}: it is not held"
-    if not _is_operators(row) and row["held_by"] not in SET_ASIDE:
+    if not _is_operators(row) and row["held_by"] not in RELEASABLE:
         raise _SteeringRefused(_whose(row))
     await _note(tx, row, actor, "release", held_by=row["held_by"])
     if row["author_hold"] is not None:
@@ -189,7 +190,10 @@ async def _release(tx: Transaction, row: Row, actor: str) -> str:
             reason=author_reason(row["author_hold"]),
         )
         return f"is no longer held by {row['held_by']}, but {_whose(still)}"
-    await apply_move(tx, RELEASED_BY_HAND, [Moved(row["uid"])])
+    # A release by a user begins a new series of tries.
+    await apply_move(
+        tx, RELEASED_BY_HAND, [Moved(row["uid"])], also="start_tries = 0, retry_at = NULL"
+    )
     return "is released"
 
 

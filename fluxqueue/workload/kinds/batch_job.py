@@ -104,6 +104,19 @@ class BatchJobKind(WorkloadKind):
     def replaces_pods(self, workload: Object) -> bool:
         return True
 
+    def spare_failures(self, workload: Object) -> int | None:
+        """Return half of its failures, so that the other half is left for its pods.
+
+        The Job controller counts a pod as failed that another client deletes. With
+        ``podReplacementPolicy: Failed`` it waits for the end of a pod that never starts.
+        """
+        spec = workload["spec"]
+        if spec.get("podReplacementPolicy") == "Failed":
+            return 0
+        limits = (spec.get("backoffLimit"), spec.get("backoffLimitPerIndex"))
+        given = [int(limit) for limit in limits if limit is not None]
+        return min(given, default=BACKOFF_LIMIT) // 2
+
     def is_pinnable(self, workload: Object) -> bool:
         return pinning.is_pinnable(workload)
 

@@ -234,6 +234,13 @@ class WorkloadKind(ABC):
         """Tell whether it makes another pod for one that is deleted."""
         return False
 
+    def spare_failures(self, workload: Object) -> int | None:
+        """Return how many of its pods may be deleted before it counts as failed.
+
+        None means any number. It matters only if deleted pods are replaced.
+        """
+        return None
+
     def made_by(self, workload: Object) -> str | None:
         """Return the object that makes its pods again and must be deleted to end it, or None."""
         return None

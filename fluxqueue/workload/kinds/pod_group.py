@@ -59,6 +59,13 @@ class PodGroupKind(WorkloadKind):
         """
         return all(map(controller_owner, workload["members"].values()))
 
+    def spare_failures(self, workload: Object) -> int | None:
+        """Return 0 if a BatchJob creates some of its pods and would count a deleted one as failed.
+
+        Other owners replace pods without such a count.
+        """
+        return 0 if any(map(BATCH_JOB.claim, workload["members"].values())) else None
+
     def looks_like(self, workload: Object) -> bool:
         return "members" in workload
 

@@ -236,6 +236,10 @@ class SuspendedOwnerKind(WorkloadKind):
     def replaces_pods(self, workload: Object) -> bool:
         return True
 
+    def spare_failures(self, workload: Object) -> int | None:
+        """Return 0: its kind decides what a deleted pod means, and some kinds then fail."""
+        return 0
+
     def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Any:
         assert reference is not None, "rows of this kind have one"
         return resume_owner_patch(uid, reference.suspend)

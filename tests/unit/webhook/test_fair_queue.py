@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.workloads import admission_review, batch_job
 from fluxqueue_webhook.fair_queue import NO_LANE, FairQueue, Lane, lane_of
+from tests.support.workloads import admission_review, batch_job
 
 
 def _review(**request: Any) -> bytes:

@@ -1,0 +1,182 @@
+"""Starts in rows: what a look at a released workload finds, and what becomes of a failed start.
+
+``reconciling`` calls it under the row's lock. It turns a row into facts for the pure
+``fluxjob.start_watch`` and writes its answers. The words of the Job controller are read from the
+cluster by the worker, which keeps them with ``keep_words``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.follow import FollowDecision, PodFact
+from fluxqueue.fluxjob.holders import NOT_STARTED
+from fluxqueue.fluxjob.lifecycle import FailedTry
+from fluxqueue.fluxjob.start_watch import (
+    StartDecision,
+    StartFacts,
+    Starting,
+    StartingPod,
+    StartRules,
+    cut,
+    judge_start,
+)
+from fluxqueue.workload.annotations import parse_duration
+
+NOT_JUDGED = StartDecision()
+"""Of a workload that nothing is asked about: it ends, vacates, or is not released yet."""
+
+_NUMBER, _NODE, _STATE, _IS_REFUSED, _GIVEN_S, _REFUSED_S = 0, 1, 2, 6, 13, 14
+"""Where a slot's row says this. The times are epoch seconds."""
+
+_STUCK_S = 13
+"""Where a pod's row says for how many seconds it has been unschedulable."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPods:
+    """A workload with pods that were not created since ``since_s`` (epoch seconds)."""
+
+    workload_uid: str
+    namespace: str
+    since_s: float
+
+
+def judge(
+    row: Mapping[str, Any],
+    decision: FollowDecision,
+    pods: Mapping[str, PodFact],
+    holders: Mapping[str, Sequence[Any]],
+    rules: StartRules,
+) -> StartDecision:
+    """Return what follows for the start of one allocated workload.
+
+    Parameters
+    ----------
+    pods : its pods by UID.
+    holders : the slot of each pod, as it is after ``decision``.
+    rules : of the settings. Its queue and its author may set another timeout.
+    """
+    if decision.is_ended or decision.is_requeued or decision.must_vacate:
+        return NOT_JUDGED
+    if row["vacate_by"] is not None or row["result"] is not None or row["is_deleting"]:
+        return NOT_JUDGED
+    # Until its object is resumed no pod can be there. A refused release is reported by itself.
+    if row["is_suspendable"] and row["released_generation"] is None:
+        return NOT_JUDGED
+    facts = _facts(row, decision, pods, holders)
+    return judge_start(facts, rules_of(row, rules), float(row["now_s"]))
+
+
+def rules_of(row: Mapping[str, Any], rules: StartRules) -> StartRules:
+    """Return the rules of one workload.
+
+    The timeout of its author counts, else that of its queue, else that of the settings.
+    """
+    asked = row["start_timeout_s"] or _read_timeout(row["queue_timeout"])
+    return rules if asked is None else replace(rules, timeout_s=float(asked), is_asked=True)
+
+
+def _read_timeout(text: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return parse_duration(text, "spec.startTimeout")
+    except InvalidInput:
+        return None  # the queue's fault says so
+
+
+def _facts(
+    row: Mapping[str, Any],
+    decision: FollowDecision,
+    pods: Mapping[str, PodFact],
+    holders: Mapping[str, Sequence[Any]],
+) -> StartFacts:
+    left = set(decision.give_back)
+    kept = [s for s in row["slots"] if s[_STATE] != "returned" and s[_NUMBER] not in left]
+    refused = [slot for slot in row["slots"] if slot[_IS_REFUSED]]
+    stuck_s = {pod[0]: float(pod[_STUCK_S] or 0) for pod in row["pods"]}
+    live = [
+        _starting_pod(pod, holders.get(uid), stuck_s[uid], refused)
+        for uid, pod in pods.items()
+        if not pod.is_terminal
+    ]
+    may_delete = row["replaces_pods"] and row["pinned_to"] is None
+    spare = row["spare_failures"]
+    return StartFacts(
+        waited_s=float(row["released_s"] or 0),
+        needed=min(row["wanted"], len(kept)),
+        pods=live,
+        lacking=decision.lacking,
+        refused={slot[_NODE] for slot in refused},
+        spare=(None if spare is None else spare - len(refused)) if may_delete else 0,
+        can_requeue=row["is_suspendable"],
+        has_started=row["is_started"],
+        past=Starting.from_json(row["starting"]),
+    )
+
+
+def _starting_pod(
+    pod: PodFact,
+    slot: Sequence[Any] | None,
+    stuck_s: float,
+    refused: Sequence[Sequence[Any]],
+) -> StartingPod:
+    if slot is None:
+        return StartingPod(pod, None, stuck_s)
+    is_moving = bool(slot[_IS_REFUSED])
+    is_second = any(
+        one[_NODE] == slot[_NODE] and one[_REFUSED_S] <= slot[_GIVEN_S] for one in refused
+    )
+    return StartingPod(pod, slot[_NODE], stuck_s, is_moving=is_moving, is_second=is_second)
+
+
+async def mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
+    """Record that the nodes of these pods' slots did not take them."""
+    if pod_uids:
+        await tx.execute(
+            "UPDATE allocation_slots SET refused_at = now()"
+            " WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL",
+            pods=list(pod_uids),
+        )
+
+
+async def vacate(tx: Transaction, uid: str, decision: StartDecision) -> None:
+    """Have a workload suspended that does not start. It returns to the queue as its pods end."""
+    starting = decision.starting
+    assert starting is not None, "a requeue has a reason"
+    await tx.execute(
+        "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, start_error = :words,"
+        " release_at = now(), reconcile_at = now() WHERE uid = :uid",
+        by=NOT_STARTED,
+        reason=f"{decision.reason}; it goes back to the queue",
+        words=cut(decision.reason),
+        uid=uid,
+    )
+
+
+def failed_try(row: Mapping[str, Any], rules: StartRules) -> FailedTry:
+    """Return the start that has failed, of a workload that vacates for it."""
+    words = row["start_error"] or row["reason"]
+    return FailedTry(row["start_tries"] + 1, rules.tries_max, words)
+
+
+_KEEP_WORDS = """
+UPDATE fluxjobs SET
+    starting = starting || jsonb_build_object(
+        'words', CAST(:words AS text), 'asked_s', extract(epoch FROM now())),
+    reconcile_at = now()
+WHERE uid = :uid AND starting ->> 'fault' = 'FailedCreate'
+"""
+
+
+async def keep_words(database: Database, uid: str, words: str) -> None:
+    """Keep what the controller of its pods says, and look at the workload again.
+
+    Empty words are kept too: the question is not asked again at once.
+    """
+    await database.execute(_KEEP_WORDS, uid=uid, words=cut(words))

@@ -1,0 +1,348 @@
+"""What keeps the pods of a released workload from running, and what is done about it.
+
+``db/store/reconciling.py`` calls ``judge_start`` beside ``follow``, with the facts of the rows and
+the words that kube-scheduler and the Job controller have left. The function repeats nothing by
+itself. It says when to look again, and the caller remembers ``Starting`` until then.
+
+The rules:
+
+- A pod that kube-scheduler cannot bind is *stuck* after ``unschedulable_s`` seconds. It is deleted
+  if another pod is made for it. Its slot counts as refused, and the next pod gets a slot on another
+  node.
+- A deleted pod counts as failed in its BatchJob. A BatchJob that may not lose another pod is not
+  repaired pod by pod.
+- If a pod cannot be replaced, if no other node has room, or if the other node refuses it as well,
+  the whole workload returns to the queue. This happens only while nothing is lost by it: before all
+  of its pods have run once, or while none of them is bound.
+- A pod that is not created is reported in the words of the Job controller. After the start timeout
+  the whole workload returns to the queue.
+- A pod that is bound and does not run, or that waits for gates of others, counts only if its author
+  or its queue has set a start timeout. Images may be large, and gates may be meant.
+- A workload that has returned ``tries_max`` times is held, with the reason.
+
+Pure: all times are arguments in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from fluxqueue.fluxjob.follow import PodFact
+
+WORDS_MAX = 500
+"""The most characters of a foreign message that are kept."""
+
+DELAY_MIN_S, DELAY_MAX_S = 10, 600
+"""Pause in seconds before the second try, and the longest pause. Each pause doubles the last."""
+
+NOT_RUNNING_S = 30.0
+"""Seconds after which a pod is reported that is bound and does not run."""
+
+ASK_AGAIN_S = 15.0
+"""Seconds between two questions to the API server why pods are missing."""
+
+_LOOK_MIN_S, _LOOK_MAX_S = 5.0, 60.0
+_NAMED = 2
+
+
+class StartFault(StrEnum):
+    """Kind of what keeps a released workload from running. Users read it as a reason."""
+
+    UNSCHEDULABLE = "Unschedulable"
+    NO_OTHER_NODE = "NoOtherNode"
+    FAILED_CREATE = "FailedCreate"
+    NOT_RUNNING = "NotRunning"
+
+
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """How long a start may take.
+
+    ``unschedulable_s``: seconds until an unbound pod is given another node. ``timeout_s``: seconds
+    until a workload that has not started returns to the queue, 0 for no limit. ``is_asked``: its
+    author or its queue has set this limit. ``tries_max``: after so many tries it is held.
+    """
+
+    unschedulable_s: float = 5.0
+    timeout_s: float = 300.0
+    is_asked: bool = False
+    tries_max: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """What was found by the last look, kept in the row.
+
+    ``since_s`` is the epoch second of the first look that found this fault. ``words`` are those of
+    the Job controller, read at ``asked_s``.
+    """
+
+    fault: StartFault
+    since_s: float
+    words: str = ""
+    asked_s: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the form of the row."""
+        return {
+            "fault": str(self.fault),
+            "since_s": self.since_s,
+            "words": self.words,
+            "asked_s": self.asked_s,
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any] | None) -> Starting | None:
+        """Read the form of the row."""
+        if not found:
+            return None
+        return cls(
+            StartFault(found["fault"]),
+            float(found["since_s"]),
+            str(found.get("words") or ""),
+            found.get("asked_s"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPod:
+    """A live pod of a released workload.
+
+    ``node`` is that of its slot, None without one. ``stuck_s``: for how many seconds kube-scheduler
+    has not been able to bind it. ``is_moving``: its slot counts as refused already, and it is being
+    deleted. ``is_second``: its slot was given after this node had refused a pod, because no other
+    node had room.
+    """
+
+    fact: PodFact
+    node: str | None
+    stuck_s: float = 0.0
+    is_moving: bool = False
+    is_second: bool = False
+
+    @property
+    def is_unbound(self) -> bool:
+        """Return whether kube-scheduler says that it cannot bind this pod."""
+        return bool(self.fact.unschedulable) and self.fact.node is None and not self.fact.is_gated
+
+
+@dataclass(frozen=True, slots=True)
+class StartFacts:
+    """What is known of a released workload at one look.
+
+    ``waited_s``: seconds since its nodes were allocated. ``needed``: how many pods it wants and has
+    slots for. ``pods``: those that have not ended. ``lacking``: slots that the matcher must add.
+    ``refused``: nodes that refused one of its pods since its nodes were allocated. ``spare``: how
+    many of its pods may be deleted, None for any number. ``can_requeue``: it can be suspended.
+    ``has_started``: all of its pods have run.
+    """
+
+    waited_s: float
+    needed: int
+    pods: Sequence[StartingPod] = ()
+    lacking: int = 0
+    refused: AbstractSet[str] = frozenset()
+    spare: int | None = 0
+    can_requeue: bool = True
+    has_started: bool = False
+    past: Starting | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartDecision:
+    """What follows from one look.
+
+    ``move``: UIDs of pods to delete, with slots that count as refused from now on. ``again``: those
+    of an earlier look, if they are still there. ``refuse``: UIDs of pods on nodes that the next try
+    avoids. ``must_requeue``: the whole workload returns to the queue.
+    ``must_ask``: read from the API server why pods are missing. ``look_in_s``: seconds until
+    the next look, None for no further look.
+    """
+
+    starting: Starting | None = None
+    reason: str = ""
+    move: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    refuse: tuple[str, ...] = ()
+    must_requeue: bool = False
+    must_ask: bool = False
+    look_in_s: float | None = None
+    has_started: bool = False
+
+
+@dataclass(slots=True)
+class _PodsFound:
+    """The pods of one look by what they wait for."""
+
+    unbound: list[StartingPod] = field(default_factory=list)
+    idle: list[StartingPod] = field(default_factory=list)
+    running: int = 0
+    missing: int = 0
+
+
+def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:
+    """Decide what follows from the present facts of one released workload.
+
+    Parameters
+    ----------
+    now_s : epoch seconds of this look.
+    """
+    found = _sort(facts)
+    if found.unbound:
+        return _unbound(facts, found, rules, now_s)
+    if facts.lacking and facts.refused:
+        return _without_node(facts, rules, now_s)
+    if found.running >= facts.needed:
+        return StartDecision(has_started=True)
+    if facts.has_started:
+        return StartDecision(has_started=True)
+    if found.missing and facts.waited_s >= rules.unschedulable_s:
+        return _missing(facts, found, rules, now_s)
+    return _slow(facts, found, rules, now_s)
+
+
+def retry_delay_s(tries: int) -> int:
+    """Return the pause in seconds after ``tries`` tries that have failed."""
+    doublings = min(max(0, tries - 1), 16)
+    return min(DELAY_MAX_S, DELAY_MIN_S << doublings)
+
+
+def cut(words: str) -> str:
+    """Return a foreign message in a form that rows and statuses can keep."""
+    return " ".join(words.replace("\0", "").split())[:WORDS_MAX]
+
+
+def _sort(facts: StartFacts) -> _PodsFound:
+    found = _PodsFound()
+    for pod in facts.pods:
+        if pod.fact.is_terminating:
+            continue
+        if pod.fact.phase == "Running":
+            found.running += 1
+        elif pod.is_unbound:
+            found.unbound.append(pod)
+        elif not pod.fact.is_gated:
+            found.idle.append(pod)
+    there = sum(not pod.fact.is_terminating for pod in facts.pods)
+    found.missing = max(0, facts.needed - there)
+    return found
+
+
+def _unbound(
+    facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float
+) -> StartDecision:
+    """Decide about pods that kube-scheduler cannot bind."""
+    starting = _remember(facts.past, StartFault.UNSCHEDULABLE, now_s)
+    first = max(found.unbound, key=lambda pod: (pod.stuck_s, pod.fact.name))
+    places = ", ".join(_place(pod) for pod in found.unbound[:_NAMED])
+    said = f"{_count(len(found.unbound), facts)} cannot be bound: {places}: "
+    said += cut(first.fact.unschedulable)
+    stuck = [pod for pod in found.unbound if pod.stuck_s >= rules.unschedulable_s]
+    if not stuck:
+        return StartDecision(starting, said, look_in_s=rules.unschedulable_s - first.stuck_s + 0.1)
+    moving = tuple(pod.fact.uid for pod in stuck if pod.is_moving)
+    rest = [pod for pod in stuck if not pod.is_moving]
+    may_move = len(rest) if facts.spare is None else facts.spare
+    is_movable = may_move >= len(rest) and not any(
+        pod.is_second or pod.node is None for pod in rest
+    )
+    if is_movable:
+        return StartDecision(
+            starting,
+            f"{said}; another node is looked for",
+            move=tuple(pod.fact.uid for pod in rest),
+            again=moving,
+            look_in_s=_LOOK_MIN_S,
+        )
+    # Nothing may be lost by the requeue: either the start is not complete, or no pod is bound.
+    is_harmless = not facts.has_started or not any(pod.fact.node for pod in facts.pods)
+    if facts.can_requeue and is_harmless:
+        refuse = tuple(pod.fact.uid for pod in stuck)
+        return StartDecision(starting, said, refuse=refuse, must_requeue=True)
+    hint = "; its pods cannot be sent elsewhere: delete the pod, and create it again"
+    return StartDecision(starting, said + hint, look_in_s=_LOOK_MAX_S)
+
+
+def _without_node(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:
+    """Decide about pods that a node refused, and that no other node has room for."""
+    starting = _remember(facts.past, StartFault.NO_OTHER_NODE, now_s)
+    nodes = ", ".join(sorted(facts.refused)[:_NAMED])
+    said = f"{_count(facts.lacking, facts)} cannot run on {nodes}, and no other node has room"
+    is_over = now_s - starting.since_s >= rules.unschedulable_s
+    if is_over and facts.can_requeue and not facts.has_started:
+        return StartDecision(starting, said, must_requeue=True)
+    return StartDecision(starting, said, look_in_s=_LOOK_MIN_S, has_started=facts.has_started)
+
+
+def _missing(
+    facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float
+) -> StartDecision:
+    """Decide about pods that their controller has not created."""
+    starting = _remember(facts.past, StartFault.FAILED_CREATE, now_s)
+    said = f"{_count(found.missing, facts)} {_is(found.missing)} not created"
+    said += f": {cut(starting.words)}" if starting.words else " yet"
+    # Ask once before the end, because the next try shows these words.
+    is_explained = starting.asked_s is not None
+    is_late = facts.waited_s >= rules.timeout_s + 2 * ASK_AGAIN_S
+    if _is_over(facts, rules, is_bound=False) and (is_explained or is_late):
+        return StartDecision(starting, said, must_requeue=True)
+    must_ask = starting.asked_s is None or now_s - starting.asked_s >= ASK_AGAIN_S
+    return StartDecision(starting, said, must_ask=must_ask, look_in_s=_pause(facts, rules))
+
+
+def _slow(facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float) -> StartDecision:
+    """Decide about pods that are there, and that nothing is known to be wrong with."""
+    # Most pods run at once. Until a while has passed no look is planned, because it would cost a
+    # task for each workload. The sweep finds those that are slow.
+    if facts.waited_s < rules.unschedulable_s:
+        return StartDecision()
+    is_over = _is_over(facts, rules, is_bound=True)
+    if facts.waited_s < NOT_RUNNING_S and not is_over:
+        return StartDecision(look_in_s=_pause(facts, rules))
+    starting = _remember(facts.past, StartFault.NOT_RUNNING, now_s)
+    waiting = max(1, facts.needed - found.running)
+    places = ", ".join(_place(pod) for pod in found.idle[:_NAMED])
+    said = f"{_count(waiting, facts)} {_does(waiting)} not run yet"
+    said += f": {places}" if places else ""
+    if is_over:
+        return StartDecision(starting, said, must_requeue=True)
+    return StartDecision(starting, said, look_in_s=_pause(facts, rules))
+
+
+def _is_over(facts: StartFacts, rules: StartRules, *, is_bound: bool) -> bool:
+    """Return whether the start timeout has passed, and counts for what the pods wait for."""
+    counts = rules.is_asked or not is_bound
+    has_passed = bool(rules.timeout_s) and facts.waited_s >= rules.timeout_s
+    return counts and has_passed and facts.can_requeue
+
+
+def _remember(past: Starting | None, fault: StartFault, now_s: float) -> Starting:
+    return past if past is not None and past.fault is fault else Starting(fault, now_s)
+
+
+def _pause(facts: StartFacts, rules: StartRules) -> float:
+    """Return the seconds until the next look: rarer with time, but at the timeout."""
+    pause_s = min(_LOOK_MAX_S, max(_LOOK_MIN_S, facts.waited_s / 2))
+    left_s = rules.timeout_s - facts.waited_s
+    return min(pause_s, left_s + 0.1) if left_s > 0 else pause_s
+
+
+def _place(pod: StartingPod) -> str:
+    return pod.fact.name if pod.node is None else f"{pod.fact.name} to {pod.node}"
+
+
+def _count(number: int, facts: StartFacts) -> str:
+    of = max(number, facts.needed)
+    return "its pod" if of == 1 else f"{number} of its {of} pods"
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _does(number: int) -> str:
+    return "does" if number == 1 else "do"

@@ -1,0 +1,218 @@
+"""What follows from pods that do not start: the table of cases by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.start_watch import (
+    DELAY_MAX_S,
+    WORDS_MAX,
+    StartDecision,
+    StartFacts,
+    StartFault,
+    Starting,
+    StartingPod,
+    StartRules,
+    cut,
+    judge_start,
+    retry_delay_s,
+)
+
+RULES = StartRules(unschedulable_s=5, timeout_s=300, tries_max=3)
+NOW_S = 1_000_000.0
+WORDS = "0/3 nodes are available: 1 node(s) were unschedulable."
+
+
+def running(uid: str, node: str = "n0") -> StartingPod:
+    """A pod whose containers run."""
+    return StartingPod(PodFact(uid, uid, "Running", False, node=node), node)
+
+
+def unbound(uid: str, node: str = "n0", stuck_s: float = 6.0, **more: bool) -> StartingPod:
+    """A released pod that kube-scheduler cannot bind."""
+    fact = PodFact(uid, uid, "Pending", is_gated=False, unschedulable=WORDS)
+    return StartingPod(fact, node, stuck_s, **more)
+
+
+def pulling(uid: str, node: str = "n0") -> StartingPod:
+    """A pod that is bound and does not run yet."""
+    return StartingPod(PodFact(uid, uid, "Pending", False, node=node), node)
+
+
+def gang(*pods: StartingPod, **more: object) -> StartFacts:
+    """A workload of so many pods, released a minute ago, that may lose three of them."""
+    facts = StartFacts(waited_s=60, needed=len(pods), pods=pods, spare=3)
+    return replace(facts, **more)  # type: ignore[arg-type]
+
+
+def judge(facts: StartFacts, rules: StartRules = RULES) -> StartDecision:
+    """What follows now."""
+    return judge_start(facts, rules, NOW_S)
+
+
+def test_all_run() -> None:
+    """Nothing is said, and no look is planned."""
+    assert judge(gang(running("a"), running("b"))) == StartDecision(has_started=True)
+
+
+def test_a_young_start_costs_no_look() -> None:
+    """Most pods run at once: only the sweep may find those that do not."""
+    facts = gang(pulling("a"), waited_s=1.0)
+    assert judge(facts) == StartDecision()
+    assert judge(replace(facts, pods=(), needed=2)) == StartDecision()
+
+
+def test_an_unbound_pod_is_reported_at_once_and_moved_later() -> None:
+    """The words are kube-scheduler's."""
+    soon = judge(gang(running("a"), unbound("b", "n7", 1.0)))
+    assert soon.reason == f"1 of its 2 pods cannot be bound: b to n7: {WORDS}"
+    assert not soon.move
+    assert soon.look_in_s == pytest.approx(4.1)
+    assert soon.starting == Starting(StartFault.UNSCHEDULABLE, NOW_S)
+    later = judge(gang(running("a"), unbound("b", "n7", 5.0)))
+    assert later.move == ("b",)
+    assert not later.must_requeue
+
+
+def test_a_pod_that_is_moved_already_is_deleted_again_and_not_counted() -> None:
+    """Its first deletion may have failed."""
+    facts = gang(running("a"), unbound("b", is_moving=True), refused=frozenset({"n0"}), spare=0)
+    decision = judge(facts)
+    assert (decision.move, decision.again) == ((), ("b",))
+    assert not decision.must_requeue
+
+
+def test_two_pods_on_one_node_are_both_moved() -> None:
+    """The second is no second chance: its slot is as old as the first."""
+    facts = gang(unbound("a", is_moving=True), unbound("b"), refused=frozenset({"n0"}))
+    decision = judge(facts)
+    assert (decision.move, decision.again) == (("b",), ("a",))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        gang(unbound("a"), spare=0),
+        gang(unbound("a", is_second=True), refused=frozenset({"n0"})),
+        gang(unbound("a"), unbound("b"), spare=1),
+        gang(StartingPod(unbound("a").fact, None, 9.0)),
+    ],
+    ids=["no-pod-to-spare", "the-same-node-again", "too-few-to-spare", "no-slot-of-its-own"],
+)
+def test_what_cannot_be_repaired_pod_by_pod_goes_back_to_the_queue(facts: StartFacts) -> None:
+    """And its next try avoids the nodes that it could not be bound to."""
+    decision = judge(facts)
+    assert decision.must_requeue
+    assert decision.refuse == tuple(pod.fact.uid for pod in facts.pods)
+
+
+def test_running_work_is_not_given_up_for_a_replacement() -> None:
+    """All pods have run once, and one of them runs now: a stuck replacement only waits."""
+    facts = gang(running("a"), unbound("b"), spare=0, has_started=True)
+    decision = judge(facts)
+    assert not decision.must_requeue
+    assert "delete the pod, and create it again" in decision.reason
+    alone = judge(gang(unbound("b"), spare=0, has_started=True))
+    assert alone.must_requeue, "nothing is lost by it"
+
+
+def test_a_bare_pod_is_only_reported() -> None:
+    """No second pod is made for it, and it cannot be suspended."""
+    decision = judge(gang(unbound("a"), spare=0, can_requeue=False))
+    assert not decision.must_requeue
+    assert not decision.move
+    assert decision.reason.startswith("its pod cannot be bound: a to n0: ")
+    assert decision.reason.endswith("delete the pod, and create it again")
+
+
+def test_no_other_node_has_room() -> None:
+    """The pod was deleted, and its replacement waits for a slot that no node has."""
+    facts = gang(running("a"), needed=2, lacking=1, refused=frozenset({"n3"}))
+    first = judge(facts)
+    assert first.reason == "1 of its 2 pods cannot run on n3, and no other node has room"
+    assert not first.must_requeue
+    past = Starting(StartFault.NO_OTHER_NODE, NOW_S - 5)
+    assert judge(replace(facts, past=past)).must_requeue
+    assert not judge(replace(facts, past=past, has_started=True)).must_requeue
+
+
+def test_growth_that_waits_for_room_is_no_failed_start() -> None:
+    """No node refused anything: its parallelism was raised."""
+    facts = gang(running("a"), running("b"), lacking=3)
+    assert judge(facts) == StartDecision(has_started=True)
+
+
+def test_missing_pods_are_asked_about_and_told_in_the_controllers_words() -> None:
+    """One of three was admitted."""
+    facts = gang(running("a"), needed=3)
+    first = judge(facts)
+    assert first.must_ask
+    assert first.reason == "2 of its 3 pods are not created yet"
+    assert first.starting is not None
+    said = replace(first.starting, words='Error creating: pods "x-" is forbidden', asked_s=NOW_S)
+    second = judge_start(replace(facts, past=said), RULES, NOW_S + 1)
+    assert not second.must_ask
+    assert second.reason == (
+        '2 of its 3 pods are not created: Error creating: pods "x-" is forbidden'
+    )
+    assert second.starting == said
+
+
+def test_missing_pods_end_the_start_after_its_timeout() -> None:
+    """The default counts for pods that are not created."""
+    asked = Starting(StartFault.FAILED_CREATE, NOW_S - 9, "words", NOW_S - 9)
+    assert not judge(gang(running("a"), needed=2, waited_s=299, past=asked)).must_requeue
+    assert judge(gang(running("a"), needed=2, waited_s=300, past=asked)).must_requeue
+    unasked = judge(gang(running("a"), needed=2, waited_s=300))
+    assert (unasked.must_requeue, unasked.must_ask) == (False, True)
+    assert judge(gang(running("a"), needed=2, waited_s=330)).must_requeue
+    never = replace(RULES, timeout_s=0)
+    assert not judge(gang(running("a"), needed=2, waited_s=9999), never).must_requeue
+
+
+def test_large_images_are_no_failure_unless_a_timeout_was_set() -> None:
+    """Only its author or its queue knows how long it may take."""
+    facts = gang(running("a"), pulling("b", "n4"), waited_s=3600)
+    decision = judge(facts)
+    assert decision.reason == "1 of its 2 pods does not run yet: b to n4"
+    assert not decision.must_requeue
+    assert judge(facts, replace(RULES, is_asked=True)).must_requeue
+
+
+def test_looks_become_rarer_and_meet_the_timeout() -> None:
+    """A slow start costs few looks."""
+    assert judge(gang(pulling("a"), waited_s=6)).look_in_s == 5
+    assert judge(gang(pulling("a"), waited_s=60)).look_in_s == 30
+    assert judge(gang(pulling("a"), waited_s=500)).look_in_s == 60
+    assert judge(gang(pulling("a"), waited_s=290)).look_in_s == pytest.approx(10.1)
+
+
+def test_terminating_pods_do_not_count() -> None:
+    """They neither run for it nor are they stuck."""
+    leaving = StartingPod(PodFact("a", "a", "Running", False, is_terminating=True), "n0")
+    decision = judge(gang(leaving, needed=1))
+    assert decision.starting is not None
+    assert decision.starting.fault is StartFault.FAILED_CREATE
+
+
+def test_pauses_grow_and_end() -> None:
+    """10 s, 20 s, ... and never more than ten minutes."""
+    assert [retry_delay_s(n) for n in (1, 2, 3, 4)] == [10, 20, 40, 80]
+    assert retry_delay_s(10**6) == DELAY_MAX_S
+
+
+def test_foreign_words_are_kept_in_a_form_that_rows_can_hold() -> None:
+    """Users write some of them: names, messages of webhooks."""
+    assert cut("a\0b\n  c") == "ab c"
+    assert len(cut("x" * 10_000)) == WORDS_MAX
+
+
+def test_what_is_remembered_survives_its_row() -> None:
+    """Written and read again."""
+    kept = Starting(StartFault.FAILED_CREATE, NOW_S, "words", NOW_S + 1)
+    assert Starting.from_json(kept.to_json()) == kept
+    assert Starting.from_json(None) is None
+    assert Starting.from_json({}) is None
