@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -151,6 +151,10 @@ images: ## Build the images of fluxqueue, its webhook and localcluster (needs a 
 wheel: $(STAMP) ## Build the wheels of fluxqueue and localcluster into dist/
 	SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct) $(PIP) wheel --no-index --no-deps \
 	    --no-build-isolation --wheel-dir dist . ./localcluster
+
+manifest: $(STAMP) ## The chart as one manifest for kubectl apply --server-side, in dist/
+	@mkdir -p dist
+	$(BIN)/python chart/manifest.py > dist/fluxqueue-install.yaml
 
 krew: wheel ## The krew plugin of the users' command line and its manifest, in dist/
 	.ci/krew.py $(VERSION) dist

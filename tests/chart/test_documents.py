@@ -156,9 +156,16 @@ def test_the_package_holds_what_is_needed_and_no_more(tmp_path: Any) -> None:
     assert not [name for name in names if name.endswith((".pyc", "schema.py"))]
 
 
-def test_notes_give_the_next_three_commands() -> None:
-    notes = render_files(name="blue", namespace="queue")["NOTES.txt"]
+@pytest.mark.parametrize("namespaces", ["optIn", "optOut"])
+def test_notes_give_the_next_commands(namespaces: str) -> None:
+    values = {"webhook": {"namespaces": namespaces}}
+    notes = render_files(values, name="blue", namespace="queue")["NOTES.txt"]
     commands = [line.strip() for line in notes.splitlines() if line.startswith("     ")]
-    assert [command.split()[0] for command in commands] == ["kubectl", "helm", "kubectl"]
-    assert "helm -n queue test blue" in commands[1]
+    label = ["kubectl label namespace default fluxqueue/managed=true"]
+    assert commands[1:-1] == [
+        *(label if namespaces == "optIn" else []),
+        "helm -n queue test blue --logs",
+    ]
+    assert commands[0].startswith("kubectl -n queue wait ")
+    assert commands[-1] == "kubectl get fluxjobs -A --watch"
     assert "<no value>" not in notes

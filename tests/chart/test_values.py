@@ -147,7 +147,7 @@ _CHANGED: dict[str, Any] = {
     "settings": {"FLUXQUEUE_QUEUE_POLICY": "fcfs"},
     "webhook.failurePolicy.jobs": "Ignore",
     "webhook.failurePolicy.pods": "Ignore",
-    "webhook.namespaces": "optIn",
+    "webhook.namespaces": "optOut",
     "webhook.logLevel": "DEBUG",
     "certificates.provider": "cert-manager",
     "certificates.issuerRef": {"name": "corporate", "kind": "ClusterIssuer"},

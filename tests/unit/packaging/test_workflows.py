@@ -124,7 +124,7 @@ def test_what_steps_call_is_there() -> None:
     assert all(os.access(ROOT / one, os.X_OK) for one in called)
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {word for line in re.findall(r"(?m)^make (.*)$", scripts) for word in line.split()}
-    assert targets == {"test-fast", "coverage", "wheel", "krew", "sbom"}
+    assert targets == {"test-fast", "coverage", "wheel", "krew", "manifest", "sbom"}
     assert all(re.search(rf"^{one}:", makefile, re.MULTILINE) for one in targets)
 
 
