@@ -5,11 +5,11 @@
 #
 # `make images` builds both. The base is pinned by its tag; pin it by digest with
 #   --build-arg PYTHON_IMAGE=docker.io/library/python:3.11.14-slim-bookworm@sha256:...
-# A package index of yours is given as a secret: --secret id=pip,src=pip.conf
+# Pass your own package index as a secret: --secret id=pip,src=pip.conf
 ARG PYTHON_IMAGE=docker.io/library/python:3.11.14-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
-# The time that every file gets; `make images` gives that of the commit.
+# The time of every file. `make images` passes that of the commit.
 ARG SOURCE_DATE_EPOCH=315532800
 ENV SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH} PYTHONDONTWRITEBYTECODE=1 PYTHONHASHSEED=0
 WORKDIR /src
@@ -38,8 +38,8 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     images/assemble requirements/webhook.lock /opt/fluxqueue fluxqueue kubectl-fluxqueue \
         kubectl_complete-fluxqueue
 
-# What both have in common. No HEALTHCHECK: what healthy means differs from part to part, and the
-# chart and docker-compose.yml each say it. Any user will do (OpenShift): nothing is written.
+# The parts of both images. There is no HEALTHCHECK, because each part has its own: the chart and
+# docker-compose.yml have them. Any user works (OpenShift), because nothing is written.
 FROM ${PYTHON_IMAGE} AS base
 ARG VERSION=0.1.0
 ARG REVISION=unknown

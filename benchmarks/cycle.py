@@ -1,6 +1,6 @@
 """The cycle's matcher, as lines of ``make bench-matcher``: figures of docs/developer/matcher.md.
 
-Called by ``benchmarks.matcher``; each function prints rows of a table and takes the clock to
+Called by ``benchmarks.matcher``. Each function prints rows of a table and takes the clock to
 measure with.
 """
 
@@ -78,14 +78,14 @@ def row(what: str, value: str, goal: str) -> None:
 
 
 def one_slot(clock: Clock, size: int, goal_ms: str) -> None:
-    """Match and book one slot after the other; match only is timed."""
+    """Match and book one slot after the other. Match only is timed."""
     for policy in POLICY_NAMES:
         times = fill(clock, cluster(size, policy), request(), 2000)
         row(f"{size:,} nodes, `{policy}`: one slot, p50", _ms(times), goal_ms)
 
 
 def fill(clock: Clock, matcher: Matcher, asked: Jobspec, count: int) -> list[float]:
-    """Seconds of each of ``count`` matches; what is found is booked."""
+    """Seconds of each of ``count`` matches. What is found is booked."""
     times = []
     for number in range(count):
         started = clock()

@@ -200,7 +200,7 @@ async def _serve(number: int, kubeconfig: Path) -> None:
 
 @asynccontextmanager
 async def filled_server(number: int, kubeconfig: Path) -> AsyncIterator[float]:
-    """Run it; gives the seconds that filling took."""
+    """Run it. Gives the seconds that filling took."""
     began_s = time.perf_counter()
     command = [sys.executable, "-m", "benchmarks.filled", "--jobs", str(number)]
     process = await asyncio.create_subprocess_exec(

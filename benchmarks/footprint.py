@@ -1,8 +1,8 @@
 """Memory of each part by size of cluster and queue, as the table of docs/admin/operations.md.
 
-``python -m benchmarks.footprint NODES WAITING`` starts everything as ``fluxqueue up`` does, fills
-an embedded cluster of NODES nodes, lets WAITING further Jobs queue, and then reads from /proc how
-much memory each process holds and has held at most (resident, MiB), CPU seconds used, and the
+``python -m benchmarks.footprint NODES WAITING`` starts everything as ``fluxqueue up`` does. It
+fills an embedded cluster of NODES nodes, and lets WAITING further Jobs queue. Then it reads from
+/proc the present and the highest memory of each process (resident, MiB), its CPU seconds, and the
 connections to the database. Linux only.
 """
 
@@ -81,7 +81,7 @@ async def until(database: Database, sql: str, wanted: int, timeout_s: float) -> 
 async def measure(nodes: int, waiting: int, timeout_s: float) -> None:
     """Fill, wait until all is queued and matched, and print."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-footprint-") as folder:
-        os.chmod(folder, 0o755)  # noqa: PTH101, S103  its server may run as nobody
+        os.chmod(folder, 0o755)  # noqa: PTH101, S103  its server may run as `nobody`
         shape = ClusterShape(nodes=nodes, cpu="16", memory="64Gi")
         async with Stack(StackOptions(data_dir=Path(folder), shape=shape)) as stack:
             settings = Settings.from_env({"DATABASE_URL": stack.database_url})

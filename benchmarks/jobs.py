@@ -1,9 +1,9 @@
 """``make bench-jobs``: what a user's commands take over 50,000 FluxJobs, as a table.
 
 Each is a process of its own against an embedded API server that is full: from its start to its
-first line and to its end, and its memory at most. The first line of ``jobs`` has a goal, and so has
-what TAB offers and the first picture of ``top``; whatever shows all of them takes as long as the
-server needs to list them. ``--only top,tree`` measures those alone.
+first line and to its end, and its memory at most. The first line of ``jobs`` has a goal. So have
+the completion with TAB and the first picture of ``top``. Commands that show all of them take as
+long as the server needs to list them. ``--only top,tree`` measures those alone.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def run(
 
 
 def watch_top(kubeconfig: Path, number: int) -> tuple[float, float, float, float]:
-    """``top -A`` in a terminal: seconds until jobs are on it, and until all are counted; then MiB
-    at most, and the share of a processor that it takes while nothing changes.
+    """``top -A`` in a terminal: seconds until jobs are on it, and until all are counted.
+
+    Then MiB at most, and the share of a processor that it takes while nothing changes.
     """
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))

@@ -1,10 +1,9 @@
 """``make bench-latency``: from submission to released pods on an idle embedded cluster, as a table.
 
-Starts everything as ``fluxqueue up`` does, creates one Job after the other, each when the system is
-idle again, and measures in this process, by one watch, when each stage is to be seen: the FluxJob
-queued, its status Allocated, the Job unsuspended, its pods made, its pods ungated, Running,
-Complete. The goal is a median below 0.5 s from submission to ungated. ``--kubeconfig`` measures on
-another cluster.
+Starts everything as ``fluxqueue up`` does, and creates one Job after the other, each when the
+system is idle again. One watch in this process sees the stages: the FluxJob queued, its status
+Allocated, the Job unsuspended, its pods made, its pods ungated, Running, Complete. The goal is a
+median below 0.5 s from submission to ungated. ``--kubeconfig`` measures on another cluster.
 """
 
 from __future__ import annotations
@@ -114,7 +113,7 @@ def _job(name: str, pods: int) -> dict[str, Any]:
 
 
 async def measure(client: KubeClient, *, jobs: int, pods: int) -> dict[str, list[float]]:
-    """Run ``jobs`` Jobs of ``pods`` pods, one at a time; seconds since submission by stage."""
+    """Run ``jobs`` Jobs of ``pods`` pods, one at a time. Seconds since submission by stage."""
     stopwatch = LatencyStopwatch(pods)
     watches = [
         asyncio.create_task(_watch(client, resource, stopwatch))
@@ -179,7 +178,7 @@ async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
 
 
 def main() -> None:
-    """Measure and print; the exit code says whether the goal is reached."""
+    """Measure and print. The exit code says whether the goal is reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=30)
     parser.add_argument("--pods", type=int, default=4)
@@ -187,7 +186,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-latency-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # where Postgres runs as nobody it must reach its data
+        folder.chmod(0o755)  # where Postgres runs as `nobody`, it must reach its data
         if not asyncio.run(_run(arguments, folder)):
             raise SystemExit(1)
 

@@ -17,7 +17,7 @@ class Line:
 
     @property
     def is_reached(self) -> bool:
-        """Whether the goal is reached; what has none always is."""
+        """Whether the goal is reached. What has none always is."""
         if self.goal is None:
             return True
         return self.value >= self.goal if self.is_more_better else self.value <= self.goal

@@ -1,7 +1,7 @@
 """``make bench-matcher``: the graph matcher's speed and memory, as tables.
 
 Each graph runs in a process of its own, so that its memory is its own. A match is timed with its R
-(``rv1_nosched``) as text, the jobspec parsed beforehand; graphs are filled to the first failure or
+(``rv1_nosched``) as text. The jobspec is parsed before. Graphs are filled to the first failure or
 until the time is up, then every job is cancelled, and again. ``--cpu`` counts processor time
 instead of wall time, for machines that are shared.
 """
@@ -93,7 +93,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def run_jobs(graph: ResourceGraph, policy: str, jobspec: Jobspec, budget_s: float) -> list[str]:
-    """Fill, fail, cancel, in rounds; p50, p99, p50 of a failing match, p50 of cancel."""
+    """Fill, fail, cancel, in rounds. P50, p99, p50 of a failing match, p50 of cancel."""
     matcher = FluxionMatcher(graph, policy)
     matches: list[float] = []
     failures: list[float] = []

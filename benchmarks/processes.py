@@ -24,7 +24,7 @@ def tree_cpu_s(pid: int) -> float:
         try:
             ticks += sum(int(field) for field in _stat(one)[11:15])
         except (FileNotFoundError, ProcessLookupError):
-            continue  # ended since; its parent counts it from now on
+            continue  # ended since. Its parent counts it from now on
     return ticks / TICKS_PER_S
 
 

@@ -126,7 +126,7 @@ class QueueBench:
     async def submit(
         self, asked: Sequence[Jobspec], *, priority: int = 0
     ) -> list[tuple[int, float]]:
-        """Submit in batches as the observer does; give the size and the time (s) of each."""
+        """Submit in batches as the observer does. Give the size and the time (s) of each."""
         batches = []
         for start in range(0, len(asked), BATCH):
             some = asked[start : start + BATCH]
@@ -136,7 +136,7 @@ class QueueBench:
         return batches
 
     async def warm_up(self) -> float:
-        """The first batch, of jobs that then go away; give its rate."""
+        """The first batch, of jobs that then go away. Give its rate."""
         batch = [seen(self.submitted + n, request(CORES), 0) for n in range(BATCH)]
         self.submitted += len(batch)
         rate = len(batch) / await self._save(batch)
@@ -144,7 +144,7 @@ class QueueBench:
         return rate
 
     async def _save(self, batch: list[WorkloadSeen]) -> float:
-        """Store one batch; give the time it took (s)."""
+        """Store one batch. Give the time it took (s)."""
         began = time.perf_counter()
         async with self.database.begin() as tx:
             await save_workloads(tx, batch)
@@ -264,7 +264,7 @@ async def run(*, is_quick: bool) -> list[Line]:
     lines += forecasts(1000 // scale, 250 // scale, 1000, 200)
     with tempfile.TemporaryDirectory(prefix="fluxqueue-bench-") as folder:
         data = Path(folder)
-        os.chmod(folder, 0o755)  # noqa: PTH101, S103 where the server runs as nobody
+        os.chmod(folder, 0o755)  # noqa: PTH101, S103 where the server runs as `nobody`
         with LocalPostgres(data / "server") as server:
             for depth in (500, 15_000 // scale, 50_000 // scale):
                 name = f"bench_{depth}"

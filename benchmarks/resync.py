@@ -1,10 +1,10 @@
 """``make bench-resync``: rows and cluster brought together at 50,000 Jobs, as a table.
 
 The controller's own observer, in a process of its own, against a real Postgres and an embedded API
-server that is full. First with an empty database, which is filled from FluxJobs and pods; then
-resyncs as they come at an interval, everything listed anew: one where nothing differs, and one
-where rows were lost and others are wrong. Meanwhile somebody submits a Job every so often: how long
-until it has its row, which is what others notice of a resync.
+server that is full. It starts with an empty database, which it fills from FluxJobs and pods. Then
+come resyncs as at an interval, which list everything again. One finds no difference. Another finds
+lost rows and wrong rows. Meanwhile a user submits a Job now and then. The time until it has its row
+is what users notice of a resync.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Watched(Term):
 
 
 class Submitting:
-    """Somebody who submits a Job now and then, and looks for its row."""
+    """A user that submits a Job now and then, and looks for its row."""
 
     def __init__(self, client: KubeClient, database: Database) -> None:
         self._client, self._database = client, database

@@ -1,8 +1,8 @@
 """``make bench-retained``: what ended FluxJobs cost while they are kept, as a table.
 
-Fills a database with ENDED of them (five million by default: 12 GB and a quarter of an hour), then
-runs everything that reads the queue's rows in operation, and retention, on a server with the
-settings of ``fluxqueue up``, and the same on an empty one, which is the measure.
+Fills a database with ENDED of them (five million by default: 12 GB and a quarter of an hour). Then
+it runs retention, and everything that reads the queue's rows in operation, on a server with the
+settings of ``fluxqueue up``. The same on an empty server is the measure.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _count(url: str) -> dict[str, int]:
 
 
 def _database(server: LocalPostgres, name: str) -> str:
-    """A migrated database; its URL."""
+    """A migrated database. Its URL."""
     with psycopg.connect(server.url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     url = server.url_of(name)
@@ -107,13 +107,13 @@ def _size(url: str) -> str:
 
 
 def main() -> None:
-    """Fill, measure and print; the exit code says whether the goals are reached."""
+    """Fill, measure and print. The exit code says whether the goals are reached."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ended", type=int, default=5_000_000, help="ended FluxJobs kept")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-retained-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # where the server runs as nobody
+        folder.chmod(0o755)  # where the server runs as `nobody`
         with LocalPostgres(folder / "server") as server:
             empty = asyncio.run(measure(_database(server, "empty")))
             url = _database(server, "kept")

@@ -1,8 +1,8 @@
 """``make bench-review``: what an answer to a PlacementReview costs the worker, as a table.
 
-Processor time of ``explain.review.answer`` and of rendering its status, the longest of a few: on a
-full cluster with a long queue, for newcomers at its end and at its head, for one that waits in the
-middle, for what needs racks, and for what never fits.
+Processor time of ``explain.review.answer`` and of rendering its status, the longest of a few. The
+cluster is full and the queue is long. The requests are newcomers at its end and at its head, one
+that waits in the middle, one that needs racks, and one that never fits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GOAL_S = 1.0
 
 
 def full_cluster() -> Matcher:
-    """All nodes as full as jobs of several sizes make them; they end one after the other."""
+    """All nodes as full as jobs of several sizes make them. They end one after the other."""
     matcher = cluster(NODES)
     number = 0
     while True:

@@ -3,8 +3,9 @@
 A fixed number of Jobs is in flight: each that is Complete makes room for the next, and its TTL
 deletes it. History is kept for two minutes only, so that retention has to keep pace as well. Memory
 of each part, size and dead rows of each table, and the time from submission to Complete are sampled
-all the while. What levels off has no more in the last third of the time than in the middle one,
-beyond a slack; the exit code says whether all does, and whether the invariants hold at the end.
+all the while. A figure levels off if it is no higher in the last third of the time than in the
+middle one, beyond a slack. The exit code is 0 if all of them do, and if the invariants hold at the
+end.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Series:
     points: list[tuple[float, float]] = field(default_factory=list)
 
     def third(self, number: int, span_s: float) -> float:
-        """The median within one third of the time (1 to 3); 0 where nothing was measured."""
+        """The median within one third of the time (1 to 3). 0 where nothing was measured."""
         low, high = span_s * (number - 1) / 3, span_s * number / 3
         found = [value for at_s, value in self.points if low <= at_s <= high]
         return statistics.median(found) if found else 0.0
@@ -97,7 +98,7 @@ class Soak:
         self._cpu: dict[str, float] = {}
 
     async def run(self, namespace: str) -> None:
-        """Keep Jobs in flight and take samples until the time is over; then wait for the last."""
+        """Keep Jobs in flight and take samples until the time is over. Then wait for the last."""
         async with load.Completions(self._ground.client, namespace) as completions:
             self._began_s = time.monotonic()
             async with asyncio.TaskGroup() as group:
@@ -158,7 +159,7 @@ class Soak:
         self.series.setdefault(name, Series(slack, unit)).points.append((at_s, value))
 
     def _pids(self) -> dict[str, int]:
-        """Our parts; the cluster is not under test."""
+        """Our parts. The cluster is not under test."""
         found = {name: part.pid for name, part in self._stack.parts.items()}
         assert self._stack.postgres is not None
         found["postgres"] = self._stack.postgres.pid
@@ -255,10 +256,10 @@ async def _run(arguments: argparse.Namespace, folder: Path) -> Sequence[str]:
 
 
 def main() -> None:
-    """Run and print; the exit code says whether everything levels off and the invariants hold."""
+    """Run and print. The exit code says whether everything levels off and the invariants hold."""
     arguments = _parse()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-soak-") as name:
-        os.chmod(name, 0o755)  # noqa: PTH101, S103  where Postgres runs as nobody
+        os.chmod(name, 0o755)  # noqa: PTH101, S103  where Postgres runs as `nobody`
         troubles = asyncio.run(_run(arguments, Path(name)))
     print("\n".join(troubles or ["everything levels off, and the invariants hold"]))
     if troubles:

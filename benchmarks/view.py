@@ -1,9 +1,9 @@
 """``make bench-view``: what the view server needs for a full queue, as a table.
 
 ``fluxqueue view`` as a process, over rows of 50,000 FluxJobs that wait or run and as many that have
-ended, on 1,000 nodes: the time of the first page of each list (the longest of a few), for somebody
-who sees everything and for one of a single namespace; then all pages one after the other, and many
-callers at once; and its memory, at the highest.
+ended, on 1,000 nodes. It measures the first page of each list (the longest of a few), for a user
+with all namespaces and for a user with one. Then come all pages one after the other, and many
+callers at once. It also measures the highest memory.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Makes ``values.schema.json`` from the commented ``values.yaml`` and from fluxqueue's settings.
+"""Make ``values.schema.json`` from the commented ``values.yaml`` and from fluxqueue's settings.
 
-Run by hand after a change of either (``python chart/schema.py``); a test holds the file against
-what this gives. The table in docs/reference/settings.md is written along with it.
+Run it after a change of either: ``python chart/schema.py``. It also writes the table in
+docs/reference/settings.md. A test compares both files. It is not part of the packaged chart.
 
-The type of a value is its default's; a comment ``# @schema {...}`` above a key adds JSON Schema
-keywords, and two short forms: ``settings: true`` (the processes' settings, from the data that
-validates them there), ``resources: true`` (a container's resources). An empty map or list must have
-such a comment, and every value a description (``# -- ...``), so nothing is left open by accident.
-Not part of the packaged chart.
+A value has the type of its default. A comment ``# @schema {...}`` above a key adds JSON Schema
+keywords. There are two short forms: ``settings: true`` for the settings of the processes, and
+``resources: true`` for the resources of a container. An empty map or list must have such a comment.
+Every value must have a description (``# -- ...``), so nothing is left open by accident.
 """
 
 from __future__ import annotations

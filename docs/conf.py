@@ -1,9 +1,9 @@
 """How Sphinx builds the site: ``make docs``. Its packages are those of requirements/docs.lock.
 
-The pages are Markdown that reads as well in the repository; what is built has search and one
-navigation. A warning fails the build: a link that leads nowhere, a page that nobody leads to, a
-picture that cannot be drawn. Pictures are drawn when the site is built, by Mermaid itself without a
-browser (mermaidx), so that the site asks nothing of any other host, and can be read offline.
+The pages are Markdown that also reads well in the repository. The site adds search and one
+navigation. A warning fails the build: a link without a target, a page without a link, a picture
+that cannot be drawn. Mermaid itself draws the pictures during the build, without a browser
+(mermaidx). So the site asks nothing of any other host, and can be read offline.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def setup(app: Any) -> None:
 
 
 def _must_stand_alone(app: Any, error: Exception | None) -> None:
-    """Refuse a site whose pages load anything from another host."""
+    """Refuse a site with pages that load anything from another host."""
     if error is not None:
         return
     for page in Path(app.outdir).rglob("*.[hc][ts][ms]*"):

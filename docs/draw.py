@@ -51,7 +51,7 @@ def packages() -> list[str]:
 def arrows(drawn: Container[str] | None = None) -> list[tuple[str, str]]:
     """Return (importer, imported) between packages, without what follows from other arrows.
 
-    ``drawn``: the packages to keep; None keeps all. A path through others becomes one arrow.
+    ``drawn``: the packages to keep. None keeps all. A path through others becomes one arrow.
     """
     graph = grimp.build_graph("fluxqueue", "fluxqueue_webhook")
     names = {name: f"fluxqueue.{name}" for name in packages()} | {"webhook": "fluxqueue_webhook"}

@@ -1,8 +1,8 @@
 """Take the pictures of the README: ``python docs/pictures.py`` (two minutes).
 
 ``demo.svg`` is the screen of ``fluxqueue demo`` in a terminal of 110 by 36, at the moment of its
-last scene when most pods were seen running; ``policies.svg`` is what the simulator draws of the
-workload on docs/admin/policies.md.
+last scene with the most running pods. ``policies.svg`` is what the simulator draws of the workload
+on docs/admin/policies.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "default": ""}
 
 
 def best_screen() -> Text:
-    """Play the demo; give the fullest screen of its last scene."""
+    """Play the demo, and return the fullest screen of its last scene."""
     screen = pyte.Screen(WIDTH, HEIGHT)
     stream = pyte.ByteStream(screen)
     ours, theirs = pty.openpty()

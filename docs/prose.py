@@ -5,7 +5,7 @@ path is one page, or the docstrings and comments of one folder of code. Each pat
 ``BOUNDS`` and ``BANNED``. Paths that are not converted yet stand in ``docs/prose-exceptions.txt``
 with their figures of that time, and may only get better.
 
-    python docs/prose.py                       check every path; exit code 1 lists the problems
+    python docs/prose.py                       check every path. Exit code 1 lists the problems
     python docs/prose.py --worst 20 PATH...    figures, and the sentences to begin with
     python docs/prose.py --update              lower the exceptions to what is needed now
 

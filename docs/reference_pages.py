@@ -47,7 +47,7 @@ def _cell(text: str) -> str:
 
 _DEFINITIONS = ("fluxjob", "fluxqueue", "placementreview")
 _IDENTITY = """\
-`apiVersion: {version}`, `kind: {kind}`, {scope}; short name {short}. `kubectl explain {word}` says the same.
+`apiVersion: {version}`, `kind: {kind}`, {scope}, short name {short}. `kubectl explain {word}` says the same.
 """  # noqa: E501 a line of Markdown
 
 
@@ -107,7 +107,7 @@ def _type(schema: Schema) -> str:
 _COMMANDS = """\
 # Commands
 
-`fluxqueue VERB` and `kubectl fluxqueue VERB` are one program; [the command line](../user/cli.md)
+`fluxqueue VERB` and `kubectl fluxqueue VERB` are one program. [The command line](../user/cli.md)
 says what to do with it. `--help` shows the same.
 """
 
@@ -168,7 +168,7 @@ explained in [run a Job](../user/run.md#fields-and-annotations-of-a-job), groups
 
 
 def _labels() -> str:
-    """Those whose constant has words of its own, in the order of the module."""
+    """Return the labels with a description of their own, in the order of the module."""
     body = ast.parse(Path(labels.__file__).read_text(encoding="utf-8")).body
     rows = []
     for one, after in pairwise(body):
@@ -225,7 +225,7 @@ def _directive(one: Directive) -> str:
 _VALUES = """\
 # Values of the chart
 
-[Install](../admin/install.md) says which to think about; what may stand in `settings` is in
+[Install](../admin/install.md) says which ones need a decision. The keys of `settings` are in
 [settings](settings.md).
 """
 

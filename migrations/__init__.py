@@ -1,1 +1,1 @@
-"""Alembic migrations, applied by ``fluxqueue db upgrade``; README.md says how to write one."""
+"""Alembic migrations of ``fluxqueue db upgrade``. README.md says how to write one."""

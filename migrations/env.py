@@ -1,8 +1,8 @@
-"""Alembic's entry point; run by ``fluxqueue.db.migrate`` only, which hands over a connection.
+"""The entry point of Alembic. Only ``fluxqueue.db.migrate`` runs it, and passes a connection.
 
-There is no alembic.ini: the configuration is built in code, so that the same migrations run from
-a checkout, a wheel and an image. Only the schema ``public`` is compared with the tables;
-procrastinate's tables live in a schema of their own that its revision alone touches.
+There is no alembic.ini. The configuration is built in code, so that the same migrations run from
+a checkout, a wheel and an image. Only the schema ``public`` is compared with the tables. The tables
+of procrastinate have their own schema, which only their revision changes.
 """
 
 from __future__ import annotations

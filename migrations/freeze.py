@@ -1,8 +1,8 @@
 """Freeze ``fluxqueue/db/tables.py`` and ``fluxqueue/db/sql`` as ``sql/0002_fluxqueue_*.sql``.
 
-Run by developers, ``python migrations/freeze.py``, after a change of the tables, views or triggers,
-and only until the first release: from then on revision 0002 is history and a change is a new
-revision (README.md). A test compares the frozen text with the code, so forgetting this shows.
+Developers run ``python migrations/freeze.py`` after a change of the tables, views or triggers,
+until the first release. After it, revision 0002 never changes, and a change is a new revision
+(README.md). A test compares the frozen text with the code.
 """
 
 from __future__ import annotations

@@ -230,17 +230,17 @@ async def _run(arguments: argparse.Namespace, folder: Path) -> bool:
         benchmark = Benchmark(cluster, folder, arguments)
         try:
             await benchmark.run()
-        finally:  # what was measured until then is told, also when it is interrupted
+        finally:  # print what was measured until then, also when it is interrupted
             is_reached = _print(benchmark.measured)
     return is_reached
 
 
 def main() -> None:
-    """Measure and print; the exit code says whether all figures are reached."""
+    """Measure and print. The exit code says whether all figures are reached."""
     arguments = _parse()
     with tempfile.TemporaryDirectory(prefix="fluxqueue-throughput-") as name:
         folder = Path(name)
-        folder.chmod(0o755)  # where Postgres runs as nobody it must reach its data
+        folder.chmod(0o755)  # where Postgres runs as `nobody`, it must reach its data
         try:
             is_reached = asyncio.run(_run(arguments, folder))
         except asyncio.CancelledError:

@@ -1,8 +1,8 @@
 """The cluster under test, with nothing of fluxqueue in it until ``add_rights``.
 
-A real control plane (the folder of ``KUBEBUILDER_ASSETS``) whose pods are run by simulated nodes in
-a process of their own, or the embedded cluster. On the real one fluxqueue runs under the chart's
-service accounts, so that API priority and fairness treats it as in production.
+A real control plane (the folder of ``KUBEBUILDER_ASSETS``), with simulated nodes in a process of
+their own, or the embedded cluster. On the real one fluxqueue runs under the chart's service
+accounts, so that API priority and fairness treats it as in production.
 """
 
 from __future__ import annotations

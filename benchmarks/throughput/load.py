@@ -22,7 +22,7 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``jobs`` Jobs of ``pods`` pods each; ``cpu`` is what a pod asks for."""
+    """``jobs`` Jobs of ``pods`` pods each. ``cpu`` is what a pod asks for."""
 
     name: str
     jobs: int
@@ -43,7 +43,7 @@ def job(
     duration: str | None = POD_DURATION,
     annotations: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """A Job of ``pods`` pods that last for ``duration``; None: until they are deleted."""
+    """A Job of ``pods`` pods that last for ``duration``. None: until they are deleted."""
     notes = {"duration": duration} if duration is not None else {"never-ends": "true"}
     container = {
         "name": "main",
@@ -117,7 +117,7 @@ class Completions:
         await self._until(lambda: len(self.at_s) >= number)
 
     async def of(self, name: str) -> float:
-        """Wait until one Job is Complete; when it was, seconds of the monotonic clock."""
+        """Wait until one Job is Complete. When it was, seconds of the monotonic clock."""
         await self._until(lambda: name in self.at_s)
         return self.at_s.pop(name)
 
@@ -133,7 +133,7 @@ class Completions:
 
 
 async def run(client: KubeClient, namespace: str, load: Load) -> float:
-    """Submit all and wait until all are Complete; seconds from the first to the last."""
+    """Submit all and wait until all are Complete. Seconds from the first to the last."""
     jobs = [
         job(f"{load.name}-{next(_numbers):06}", load.pods, cpu=load.cpu) for _ in range(load.jobs)
     ]
@@ -145,7 +145,7 @@ async def run(client: KubeClient, namespace: str, load: Load) -> float:
 
 
 async def make_namespace(client: KubeClient, prefix: str, *, is_managed: bool) -> str:
-    """A namespace in which pods can be made; one that is not managed has opted out."""
+    """A namespace in which pods can be made. One that is not managed has opted out."""
     labels = {} if is_managed else {"fluxqueue/managed": "false"}
     body = {"metadata": {"generateName": f"{prefix}-", "labels": labels}}
     name: str = (await client.create(NAMESPACES, None, body))["metadata"]["name"]

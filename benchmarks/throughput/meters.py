@@ -63,7 +63,7 @@ def cpu_by_part(pids: Pids) -> dict[str, float]:
 
 
 async def requests_so_far(client: KubeClient) -> Counter[str]:
-    """Answered requests by ``VERB resource/subresource``; watches and leases are left out."""
+    """Answered requests by ``VERB resource/subresource``. Watches and leases are left out."""
     found: Counter[str] = Counter()
     for match in _REQUEST.finditer(await client.get_text("/metrics", timeout_s=60)):
         labels = dict(_LABEL.findall(match["labels"]))
@@ -114,7 +114,7 @@ class Meter:
         self._cpu, self._began_s = cpu_by_part(self._pids), time.monotonic()
 
     async def end(self) -> MeterReading:
-        """Wait until nobody works any more, and give what was used since ``begin``."""
+        """Wait until all processes are idle, and give what was used since ``begin``."""
         after = await self._until_quiet()
         span_s = time.monotonic() - self._began_s
         cpu = cpu_by_part(self._pids)
@@ -146,8 +146,8 @@ class Statements:
     """What Postgres was asked.
 
     ``by_text``: statements by their text, without BEGIN and its like and the empty ones by which
-    pools test connections; ``by_role``: the same by who sent them; ``control``: those left out;
-    ``transactions``: how many held at least one statement.
+    pools test connections. ``by_role``: the same by the role that sent them. ``control``: those
+    left out. ``transactions``: how many held at least one statement.
     """
 
     span_s: float = 0.0
@@ -163,7 +163,7 @@ class Statements:
 
 
 class SqlMeter:
-    """Counts statements by having Postgres log them; nothing that is timed runs meanwhile."""
+    """Counts statements by having Postgres log them. Nothing that is timed runs meanwhile."""
 
     def __init__(self, postgres: LocalPostgres) -> None:
         self._postgres = postgres
@@ -205,7 +205,7 @@ class SqlMeter:
 
 
 def count_statements(log: str) -> Statements:
-    """Read a log that was written under ``SqlMeter``; a statement's further lines are indented."""
+    """Read a log that was written under ``SqlMeter``. A statement's further lines are indented."""
     counted = Statements()
     transactions = set()
     for entry in re.split(rf"^(?={_MARK}\|)", log, flags=re.MULTILINE):
@@ -230,7 +230,7 @@ def count_statements(log: str) -> Statements:
 class LongestTransaction:
     """Samples ``pg_stat_activity``: the longest transaction of a role, the longest wait for a lock.
 
-    An ``async with`` block; its figures (seconds) are final when the block has ended.
+    An ``async with`` block. Its figures (seconds) are final when the block has ended.
     """
 
     _EVERY_S = 0.01

@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(slots=True)
 class Measured:
-    """All that was measured; what was left out by option is empty or None."""
+    """All that was measured. What was left out by option is empty or None."""
 
     runs: list[Run] = field(default_factory=list)
     gangs: dict[str, list[Gang]] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def gangs(measured: Measured) -> list[str]:
 
 
 def sql(measured: Measured) -> list[str]:
-    """Statements by who sent them, and the most frequent ones."""
+    """Statements by the role that sent them, and the most frequent ones."""
     if measured.sql is None:
         return []
     found = measured.sql
@@ -216,7 +216,7 @@ def _is_ours(process: str) -> bool:
 
 
 def requests_per(runs: Sequence[Run], each: int) -> dict[str, float] | None:
-    """Mean requests by kind, for each of ``each``; None where they are not counted."""
+    """Mean requests by kind, for each of ``each``. None where they are not counted."""
     counted = [run.reading.requests for run in runs if run.reading.requests is not None]
     if not counted:
         return None
@@ -227,13 +227,13 @@ def requests_per(runs: Sequence[Run], each: int) -> dict[str, float] | None:
 
 
 def beyond(own: Mapping[str, float], plain: Mapping[str, float]) -> dict[str, float]:
-    """What ``own`` has more, by kind; less of one kind counts against it."""
+    """What ``own`` has more, by kind. Less of one kind counts against it."""
     found = {kind: own.get(kind, 0.0) - plain.get(kind, 0.0) for kind in {*own, *plain}}
     return {kind: number for kind, number in found.items() if number}
 
 
 def gang_beyond(measured: Measured, managed: Gang) -> dict[str, float] | None:
-    """Requests beyond Kubernetes alone for each pod of a gang, by kind; None: not counted."""
+    """Requests beyond Kubernetes alone for each pod of a gang, by kind. None: not counted."""
     of_plain = measured.gangs.get(PLAIN, ())
     plain = next((one for one in of_plain if one.name == managed.name), None)
     if plain is None or plain.reading.requests is None or managed.reading.requests is None:

@@ -39,7 +39,7 @@ UNPUBLISHED_REST_S = 5.0
 
 
 async def idle_cpu(meter: Meter) -> MeterReading:
-    """What everybody uses while nothing is to be done."""
+    """What all parts use on an idle system."""
     await meter.begin()
     await asyncio.sleep(IDLE_S)
     return await meter.end()
@@ -117,9 +117,9 @@ async def _until(
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Seconds since submission: all pods made, all let go, all running; what it took meanwhile.
+    """Seconds since submission: all pods made, all ungated, all running. Then the resources used.
 
-    ``owners``: how many Jobs make its pods; of several, these name a group.
+    ``owners``: how many Jobs make its pods. If there are several, these name a group.
     """
 
     pods: int
@@ -168,7 +168,7 @@ async def gang(
 ) -> Gang:
     """``pods`` pods of ``cpu_m`` millicores each that start as one, until all run.
 
-    ``owners``: the Jobs that make them, as many each; one is suspended, of several the pods gather.
+    ``owners``: the Jobs that make them, as many each. One is suspended. The pods of several gather.
     """
     seen = _Pods()
     version = (await client.list(PODS, namespace)).resource_version
@@ -214,8 +214,8 @@ def _jobs_of(pods: int, owners: int, cpu_m: int) -> list[dict[str, Any]]:
 class Resync:
     """From the start of a controller on an empty database to all rows, in seconds.
 
-    ``transaction_s``: the controller's longest transaction. ``wait_s``: the longest wait of anybody
-    for a lock.
+    ``transaction_s``: the controller's longest transaction. ``wait_s``: the longest wait of
+    any session for a lock.
     """
 
     jobs: int

@@ -1,7 +1,7 @@
-"""``helm test``: queue a Job of two pods, see it run, take it away.
+"""``helm test``: queue a Job of two pods, see it run, delete it.
 
-Runs in a pod of fluxqueue's image, in another namespace than the Job. Fails, with what it saw last,
-when the Job was not taken in or has not succeeded in time.
+It runs in a pod of fluxqueue's image, in another namespace than the Job. If the Job is not queued
+or has not succeeded in time, it fails with the last state that it saw.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POLL_S = 0.5
 
 
 async def queue_a_job(namespace: str, job: dict[str, Any], timeout_s: float) -> None:
-    """Create ``job``, follow it to its end, delete it; raises SystemExit where it fails."""
+    """Create ``job``, follow it to its end, and delete it. Raises SystemExit if it fails."""
     async with KubeClient(load_config()) as client:
         made: dict[str, Any] | None = None
         try:
@@ -37,7 +37,7 @@ async def queue_a_job(namespace: str, job: dict[str, Any], timeout_s: float) -> 
 
 
 async def _create(client: KubeClient, namespace: str, job: dict[str, Any]) -> dict[str, Any]:
-    """Create it; right after an installation the webhook may need a moment."""
+    """Create it. Right after an installation the webhook may need a moment."""
     while True:
         try:
             made: dict[str, Any] = await client.create(JOBS, namespace, job)

@@ -888,15 +888,16 @@ COMMENT ON COLUMN cluster.server IS 'address of its API server, as it was reache
 COMMENT ON COLUMN cluster.bound_at IS 'since when';
 
 -- 10_floor.sql
--- Code whose newest revision is this one works on the schema, and so does all newer code. A revision
--- of kind "post" raises it in its own transaction (migrations/README.md).
+-- Code with this newest revision works on the schema. So does all newer code. A revision of
+-- kind "post" raises it in its own transaction (migrations/README.md).
 INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 
 -- 20_tasks.sql
--- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
--- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
--- when it runs, so one that comes twice or too late finds nothing to do.
--- What every change of a row calls is plpgsql, whose plans are kept; one in SQL is planned at each call.
+-- Pending actions are columns of rows. These functions make tasks of procrastinate from them, in the
+-- transaction that makes the action pending, so no code path can forget it. A task names its
+-- workloads and reads their rows when it runs. A task that comes twice or too late finds no work.
+-- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
+-- each call.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -911,9 +912,8 @@ BEGIN
 END
 $$;
 
--- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
--- it when it begins (db/store/decisions.py): as many as there are transactions, they are one look. Where
--- nobody matches, a few of them are enough.
+-- One cycle reads all changes, whichever transactions made them. It takes all waiting tasks with it
+-- when it begins (db/store/decisions.py). If no worker matches, 20 waiting tasks are enough.
 CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
 LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 BEGIN
@@ -927,7 +927,7 @@ BEGIN
 END
 $$;
 
--- Whether anybody waits for room, of those whom a cycle has looked at; each answer is in an index of its own.
+-- Return whether an examined job waits for free capacity. An index answers each of the two queries.
 CREATE FUNCTION fluxqueue_room_is_awaited() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
@@ -935,7 +935,7 @@ BEGIN
 END
 $$;
 
--- Whether anybody would gain by room that was given back.
+-- Return whether a job could use capacity that becomes free.
 CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN fluxqueue_room_is_awaited()
@@ -943,8 +943,8 @@ BEGIN
 END
 $$;
 
--- The net under everything: what has been owed for a while and is in no task any more. Nothing is
--- done from rows that no controller compares with the cluster.
+-- The safety net: defer actions that are pending for a while and have no task. Without a controller
+-- nothing is deferred, because its rows may differ from the cluster.
 CREATE FUNCTION fluxqueue_sweep(grace interval) RETURNS TABLE (task text, number bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -971,11 +971,11 @@ BEGIN
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
        AND (EXISTS (SELECT FROM graph_changes WHERE kind NOT IN ('allocation', 'foreign'))
             OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
-            -- Where nobody ever comes: so that they do not grow for ever.
+            -- Without any job the changes must not grow for ever.
             OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
                        AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
-            -- Who makes way is yet to be told, to leave, or to be left in peace.
+            -- Preemptions with a victim that must get its notice, must leave, or is spared.
             OR EXISTS (SELECT FROM preemptions WHERE NOT is_told OR is_off
                        OR (NOT is_vacated AND vacate_at <= extract(epoch FROM now()))))
     THEN
@@ -985,8 +985,9 @@ BEGIN
 END
 $$;
 
--- What was given back while nobody waits, and what others took or gave back, is taken in by the cycle
--- of who comes next, who wakes it himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
+-- Free capacity without a waiting job, and changes of unmanaged pods, do not wake the matcher: the
+-- next job does. Race: a job that is examined before this commits misses the change. The sweep
+-- catches it.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'foreign'))
@@ -1042,7 +1043,7 @@ BEGIN
     LOOP
         PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
-    -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
+    -- A job that leaves the queue may let others move up. A cycle gives slots to a job that lacks them.
     INSERT INTO graph_changes (kind, key)
     SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
     WHERE n.lacking > b.lacking
@@ -1064,16 +1065,17 @@ CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
 
--- Tasks live for seconds. The defaults of a server wait for a fifth of a table to be dead (60_storage.sql).
+-- Tasks live for seconds. With the defaults of a server, vacuum waits for a fifth of a table to be
+-- dead (60_storage.sql).
 ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
 -- 30_priority.sql
--- The effective priority, computed by the row itself, so no code path can forget a part of it:
--- what the author or an operator asked for, within the queue's bounds, plus the queue's own
--- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
+-- The effective priority. The row computes it itself, so no code path can forget a part. It is what
+-- the author or an operator requested, within the bounds of the queue, plus the priority of the queue,
+-- plus the points of fair share. docs/admin/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
 ) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
@@ -1082,7 +1084,7 @@ DECLARE
     wanted integer := coalesce(given, asked);
     share integer := 0;
 BEGIN
-    -- Two plain look-ups with kept plans: this runs with each insert.
+    -- Two plain look-ups with kept plans: this runs at each insert.
     SELECT q.priority, q.min_priority, q.max_priority, q.newcomer_points INTO rules
     FROM fluxqueues q WHERE q.name = in_queue;
     IF rules.newcomer_points <> 0 THEN
@@ -1110,18 +1112,18 @@ BEGIN
 END
 $$;
 
--- There is always a default queue: what names none goes there. What it leaves open is as the
--- settings of the workers say.
+-- There is always a default queue, for jobs that name no queue. The settings of the workers fill in
+-- what it leaves open.
 INSERT INTO fluxqueues (name) VALUES ('default');
 
 -- 31_dependencies.sql
--- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
--- The edges of a row and what their names stand for are written with the row; whoever changes what
--- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
--- it under its lock (fluxqueue/db/store/dependencies.py). The dependent's row is not written to mark
--- what is owed: it may be locked by somebody who waits for us.
+-- Dependencies and begin times keep a waiting FluxJob out of the cycles. The edges of a row and the
+-- targets of their names are written with the row. A change of a target defers a reconcile task for
+-- its dependents, in the same transaction. That task decides under the lock of the dependent
+-- (fluxqueue/db/store/dependencies.py). The change must not write the dependent's row, because another
+-- transaction may hold its lock and wait for ours.
 
--- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
+-- The same table as fluxqueue/fluxjob/dependency.py, for the one decision that is made here. A test
 -- compares the two.
 CREATE FUNCTION fluxjob_dependency_outcome(
     kind text, state text, started_at timestamptz
@@ -1136,8 +1138,8 @@ CREATE FUNCTION fluxjob_dependency_outcome(
         ELSE 'never' END
 $$;
 
--- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
--- of that name (or whose FluxJob has it) that exists.
+-- Return the target of a name in a dependency. A number is a jobid. Any other text is the newest
+-- existing workload or FluxJob of that name.
 CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT uid FROM (
@@ -1153,7 +1155,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY jobid DESC LIMIT 1
 $$;
 
--- The columns of the row itself. What is blocked says why, whatever else gave it a reason.
+-- Set the columns of the row itself. The reason of a block replaces every other reason.
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -1190,7 +1192,7 @@ BEGIN
     END IF;
     IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
             AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
-        -- They changed while it ran, when nothing looks at them. Now it waits again.
+        -- Dependencies that change while a job runs are not evaluated. Now the job waits again.
         new_row.reconcile_at := now();
     END IF;
     IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
@@ -1202,7 +1204,7 @@ BEGIN
 END
 $$;
 
--- After: edges, the names they stand for, and whom to look at again.
+-- After the row: write its edges and their targets, and defer the dependents.
 CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
@@ -1215,7 +1217,7 @@ BEGIN
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
-        -- Those behind it may have waited in a circle that is open now.
+        -- Dependents may have waited in a circle that is now open.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
@@ -1225,7 +1227,7 @@ BEGIN
             SELECT uid FROM behind WHERE uid <> NEW.uid));
     END IF;
     IF is_new THEN
-        -- A name stands for the newest workload that has it, until the edge is satisfied.
+        -- A name means its newest workload, until the edge is satisfied.
         WITH renamed_edges AS (
             UPDATE dependencies d SET target_uid = NEW.uid
             WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
@@ -1242,7 +1244,7 @@ BEGIN
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
-            -- Further on only through those that are held: they may have waited in a circle.
+            -- Go further only through held jobs: they may have waited in a circle.
             PERFORM fluxqueue_defer('reconcile', ARRAY(
                 WITH RECURSIVE behind (uid) AS (
                     SELECT d.uid FROM dependencies d
@@ -1254,7 +1256,7 @@ BEGIN
                     JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
                 SELECT uid FROM behind));
         END IF;
-        -- Whoever lets it go does not know what else is in its way.
+        -- A release of a hold does not know the other dependencies.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
             PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
         END IF;
@@ -1307,8 +1309,8 @@ END
 $$;
 
 -- 33_transitions.sql
--- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.
--- A test reads both and compares them edge by edge.
+-- The transition table of fluxqueue/fluxjob/states.py, enforced for every client. A test compares both
+-- edge by edge.
 CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT old_state = new_state OR new_state = ANY (CASE old_state
@@ -1323,8 +1325,8 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
--- Whether the transaction makes rows from the cluster (db/store/rebuild.py). It sets each row to its
--- state at once, as the cluster shows it, and not by transitions.
+-- Return whether the transaction makes rows from the cluster (db/store/rebuild.py). It sets each row
+-- to the state that the cluster shows, without transitions.
 CREATE FUNCTION fluxqueue_is_rebuilding() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(current_setting('fluxqueue.rebuilding', true), '') = 'on';
@@ -1348,7 +1350,7 @@ BEGIN
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
     END IF;
-    -- An action that is not pending any more is not refused any more.
+    -- A refused action that is no longer pending is no longer refused.
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
@@ -1373,11 +1375,10 @@ BEGIN
 END
 $$;
 
--- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
--- that is overtaken within a moment is not told by itself: no FluxJob is told of more than once in
--- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
--- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
--- up to a quarter of it, so that many are told by one task.
+-- The row itself makes its status update pending, so no code path can forget it. A FluxJob gets at
+-- most one update in FLUXQUEUE_STATUS_INTERVAL_S, and the end of a job comes a little sooner. Sessions
+-- without our settings use two seconds. A new FluxJob shows Pending by a default of its definition.
+-- The time is rounded up to a quarter of the interval, so that one task updates many FluxJobs.
 CREATE FUNCTION fluxjob_status_due_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
@@ -1394,7 +1395,7 @@ BEGIN
         new_row.written_version := 0;  -- one that was made again has an empty status
         new_row.observed_generation := 1;
     END IF;
-    -- A release writes the status itself, before any pod is released, or puts it off.
+    -- A release writes the status itself before it releases any pod, or it postpones the status.
     IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
         new_row.status_due_at := NULL;
@@ -1403,8 +1404,8 @@ BEGIN
            AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
                     AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
-        -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
-        -- its start, also if that was put off.
+        -- A due update stays due, and a further change may make it due sooner. The change to
+        -- Running is part of the update for the start, also if that was postponed.
         new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
             coalesce(new_row.status_written_at, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
@@ -1413,12 +1414,12 @@ BEGIN
 END
 $$;
 
--- The plan and the audit trail go with each transition; the actor is the transaction's.
+-- Write the audit trail and the plan with each transition. The actor is that of the transaction.
 CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     old_state text := CASE WHEN TG_OP = 'UPDATE' THEN OLD.state END;
 BEGIN
-    -- A reservation belongs to the state of that name alone.
+    -- Only the state Reserved has a reservation.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;
     END IF;
@@ -1442,8 +1443,8 @@ CREATE TRIGGER fluxjobs_record AFTER UPDATE ON fluxjobs FOR EACH ROW
     EXECUTE FUNCTION fluxjobs_record();
 
 -- 34_fluxjobs_before.sql
--- The one BEFORE trigger of fluxjobs: its steps, in the order in which they must run. A step that has nothing
--- to do is not called, since most updates concern none of the first three.
+-- The only BEFORE trigger of fluxjobs calls its steps in their required order. Most updates concern
+-- none of the first three steps, so a step without work is not called.
 CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     nothing fluxjobs;
@@ -1504,11 +1505,11 @@ END
 $$;
 
 -- 40_accounting.sql
--- Accounting: one row for each run of an allocation, and one for what ended without ever having
--- had one. Written by the row's own transition, in the transaction that ends the run, so no code
--- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
+-- Accounting: one row for each run of an allocation, and one for each job that ended without a run. The
+-- transition of the row writes it, in the transaction that ends the run, so no code path can forget
+-- it. cpu is in millicores, so cpu_s is core-seconds: given time x cores.
 
--- What counts as a GPU: extended resources whose name matches this pattern. To change it:
+-- Extended resources with a matching name count as GPUs. To change the pattern:
 -- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
 CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT resource LIKE '%/%'
@@ -1521,8 +1522,8 @@ DECLARE
     began_at timestamptz := OLD.allocated_at;
 BEGIN
     IF fluxqueue_is_rebuilding() THEN
-        -- What waits again has run nowhere: its row was older than the cluster. What has ended comes
-        -- with the record of its run, whatever the row said before.
+        -- A job that waits again has not run: its row was older than the cluster. An ended job
+        -- comes with the record of its run, whatever its row said before.
         IF NEW.ended_at IS NULL THEN
             RETURN NULL;
         END IF;
@@ -1567,8 +1568,8 @@ WHEN ((OLD.state IN ('Allocated', 'Running') AND NEW.state NOT IN ('Allocated', 
 EXECUTE FUNCTION fluxjobs_account();
 
 -- 50_views.sql
--- Views for people in psql. `select * from queue` is the first thing to type. What waits for others or
--- for its time has no position: no cycle looks at it.
+-- Views for people in psql. `select * from queue` is the first one to try. Jobs that wait for others or
+-- for their begin time have no position, because no cycle examines them.
 CREATE VIEW queue AS
 SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
                                                     ORDER BY priority DESC, jobid) END AS position,
@@ -1616,7 +1617,7 @@ WITH capacity AS (
     FROM allocation_slots s, jsonb_each_text(s.resources) r
     WHERE s.state <> 'returned' GROUP BY 1, 2
 ), others AS (
-    -- Of a pod that is counted with a workload of ours, what no slot covers.
+    -- What no slot covers of a pod that counts with a managed workload.
     SELECT f.node, r.key AS resource, sum(r.value::numeric) AS amount
     FROM (SELECT node, resources FROM foreign_usage
           UNION ALL SELECT node, unmanaged FROM pods WHERE unmanaged IS NOT NULL) f,
@@ -1651,8 +1652,9 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
--- The pods of a BatchJob that was released in its template come without a gate: they get their slots
--- when they are first looked at, a replacement when the pod before it is gone; whose end was seen first are going.
+-- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
+-- are observed. A replacement gets its slot after the pod before it is gone. A pod whose end is
+-- observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
@@ -1660,7 +1662,7 @@ WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_ter
   AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
--- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
+-- The actions that are pending, and since when. A sweep defers those without a task.
 CREATE VIEW pending_actions AS
 SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
@@ -1668,20 +1670,20 @@ SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release
 UNION ALL
 SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
--- Pods that somebody was about to let go who has not said that he did, or has said that he could not.
+-- Pods that a worker began to ungate without a result, or with a failure.
 SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
 GROUP BY f.uid, f.jobid, f.last_error
 UNION ALL
--- What it waits for is there, or can never be; the last to change of those tells since when.
+-- Dependencies that are decided: the time is that of the last change of a target.
 SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
 FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
   AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
 GROUP BY f.uid, f.jobid
 UNION ALL
--- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
+-- Free slots on nodes that take no pods, and pods that were pinned to nodes that are gone.
 SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
@@ -1696,7 +1698,7 @@ SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
 FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
   AND allocated_at < now() - interval '5 s';
 
--- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
+-- Comments for \d+ in psql. words.py has those of tables and their columns.
 COMMENT ON VIEW queue IS 'What waits, in the order of its turn';
 COMMENT ON COLUMN queue.position IS 'Its turn; null: no cycle looks at it';
 COMMENT ON COLUMN queue.jobid IS 'Its number';
@@ -1751,10 +1753,11 @@ COMMENT ON COLUMN pending_actions.since IS 'Since when it has been due';
 COMMENT ON COLUMN pending_actions.last_error IS 'Why it has failed last';
 
 -- 60_storage.sql
--- How the server keeps house, said here because the server may be anybody's: its defaults wait for a
--- fifth of a table to be dead, which for a table that holds a month of what has ended is days of work.
+-- When Postgres vacuums each table. The defaults wait for a fifth of a table to be dead. For a table
+-- that keeps a month of ended jobs, that is days of work. The settings are part of the schema, because
+-- the server may belong to another team.
 
--- Rows that change some times in their life: room beside them, so that an update touches no index.
+-- Rows that change several times: free space beside them, so that an update touches no index.
 ALTER TABLE fluxjobs SET (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01,
     autovacuum_analyze_threshold = 500);
@@ -1763,7 +1766,7 @@ ALTER TABLE allocations SET (autovacuum_vacuum_scale_factor = 0.01,
 ALTER TABLE allocation_slots SET (autovacuum_vacuum_scale_factor = 0.01,
     autovacuum_vacuum_threshold = 1000, autovacuum_analyze_scale_factor = 0.01);
 
--- Only what lives now: small, and changed wholly within minutes.
+-- Small tables of what lives now. All their rows change within minutes.
 ALTER TABLE pods SET (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05,
     autovacuum_vacuum_threshold = 500, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE graph_changes SET (autovacuum_vacuum_scale_factor = 0,
@@ -1775,13 +1778,13 @@ ALTER TABLE foreign_usage SET (autovacuum_vacuum_scale_factor = 0.05,
 ALTER TABLE leadership SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 200, autovacuum_vacuum_cost_delay = 0);
 
--- Written once, deleted once, much later.
+-- Written once, and deleted once, much later.
 ALTER TABLE history SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE accounting SET (autovacuum_vacuum_scale_factor = 0.02);
 
 -- 70_reader.sql
--- Who may look, and change nothing: GRANT fluxqueue_reader TO somebody. It belongs to the server, not to this
--- database, so it may be there already; who migrates may not be allowed to make it.
+-- The role that may read and change nothing. Grant it: GRANT fluxqueue_reader TO a_role. Roles belong
+-- to the server, so it may exist already. The migrating role may lack the right to create it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN
         CREATE ROLE fluxqueue_reader NOLOGIN;
@@ -1791,8 +1794,8 @@ EXCEPTION
     WHEN insufficient_privilege THEN
         RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/admin/psql.md says how';
 END $$;
--- Whoever migrates is who the view server logs in as where it is given nobody else, and then acts as this role.
--- From Postgres 16 on, who made a role without being a superuser is none of it by that alone.
+-- Without a login of its own, the view server logs in as the migrating role and then acts as this
+-- role. From Postgres 16 on, a role that is not a superuser is no member of a role that it created.
 DO $$ BEGIN
     IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         GRANT fluxqueue_reader TO CURRENT_USER;

@@ -1,7 +1,7 @@
 """procrastinate 3.10 in a Postgres schema of its own.
 
 Kind: pre. Creates only. Procrastinate tracks no versions itself, so its schema is part of our one
-history; ``fluxqueue.db.migrate.check_procrastinate`` compares the installed package with it.
+history. ``fluxqueue.db.migrate.check_procrastinate`` compares the installed package with it.
 """
 
 from __future__ import annotations

@@ -19,5 +19,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop everything, with all data; the cluster's objects can fill it again."""
+    """Drop everything, with all data. The objects of the cluster can fill it again."""
     run_sql_file("0002_fluxqueue_down.sql")

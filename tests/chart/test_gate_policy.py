@@ -276,7 +276,7 @@ async def test_pods(people: People) -> None:
     await _refused(people, PODS, "queued", {"metadata": {"annotations": {labels.USER: "boss"}}})
     # With it nobody would look at what becomes of the gate.
     numbered = {"metadata": {"labels": {labels.JOBID: "1"}}}
-    assert "to what it lets go" in await _refused(people, PODS, "queued", numbered)
+    assert "on released work" in await _refused(people, PODS, "queued", numbered)
 
     # Another controller's gate, other labels, an annotation, a finalizer: as ever.
     await admin.patch(PODS, namespace, "queued", _remove_gate(0), kind=PatchKind.JSON)
@@ -820,7 +820,7 @@ async def test_jobs(people: People) -> None:
         assert key in said
 
     numbered = {"spec": {"template": {"metadata": {"labels": {labels.JOBID: "1"}}}}}
-    assert "to what it lets go" in await _refused(people, JOBS, "queued", numbered)
+    assert "on released work" in await _refused(people, JOBS, "queued", numbered)
 
     # Parallelism, deadline, other annotations: its owner's.
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}

@@ -405,7 +405,7 @@ def _with_pinned_start(
 ) -> DecisionRecord:
     """Add to a record the start that stands only in the pod template.
 
-    Its FluxJob was to be updated later.
+    A later update of its FluxJob was pending.
     """
     if seen.pinned_to is None or seen.is_suspended:
         return record

@@ -1,7 +1,8 @@
--- What is owed stands in rows; here it becomes tasks of procrastinate, in the transaction that owes it,
--- so that no code path can forget to ask. A task names the workloads it is for; it looks at the rows
--- when it runs, so one that comes twice or too late finds nothing to do.
--- What every change of a row calls is plpgsql, whose plans are kept; one in SQL is planned at each call.
+-- Pending actions are columns of rows. These functions make tasks of procrastinate from them, in the
+-- transaction that makes the action pending, so no code path can forget it. A task names its
+-- workloads and reads their rows when it runs. A task that comes twice or too late finds no work.
+-- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
+-- each call.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -16,9 +17,8 @@ BEGIN
 END
 $$;
 
--- The matcher looks at everything that has changed, whoever asks, and takes all waiting tasks with
--- it when it begins (db/store/decisions.py): as many as there are transactions, they are one look. Where
--- nobody matches, a few of them are enough.
+-- One cycle reads all changes, whichever transactions made them. It takes all waiting tasks with it
+-- when it begins (db/store/decisions.py). If no worker matches, 20 waiting tasks are enough.
 CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
 LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 BEGIN
@@ -32,7 +32,7 @@ BEGIN
 END
 $$;
 
--- Whether anybody waits for room, of those whom a cycle has looked at; each answer is in an index of its own.
+-- Return whether an examined job waits for free capacity. An index answers each of the two queries.
 CREATE FUNCTION fluxqueue_room_is_awaited() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN EXISTS (SELECT FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL)
@@ -40,7 +40,7 @@ BEGIN
 END
 $$;
 
--- Whether anybody would gain by room that was given back.
+-- Return whether a job could use capacity that becomes free.
 CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN fluxqueue_room_is_awaited()
@@ -48,8 +48,8 @@ BEGIN
 END
 $$;
 
--- The net under everything: what has been owed for a while and is in no task any more. Nothing is
--- done from rows that no controller compares with the cluster.
+-- The safety net: defer actions that are pending for a while and have no task. Without a controller
+-- nothing is deferred, because its rows may differ from the cluster.
 CREATE FUNCTION fluxqueue_sweep(grace interval) RETURNS TABLE (task text, number bigint)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -76,11 +76,11 @@ BEGIN
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
        AND (EXISTS (SELECT FROM graph_changes WHERE kind NOT IN ('allocation', 'foreign'))
             OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
-            -- Where nobody ever comes: so that they do not grow for ever.
+            -- Without any job the changes must not grow for ever.
             OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
                        AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
-            -- Who makes way is yet to be told, to leave, or to be left in peace.
+            -- Preemptions with a victim that must get its notice, must leave, or is spared.
             OR EXISTS (SELECT FROM preemptions WHERE NOT is_told OR is_off
                        OR (NOT is_vacated AND vacate_at <= extract(epoch FROM now()))))
     THEN
@@ -90,8 +90,9 @@ BEGIN
 END
 $$;
 
--- What was given back while nobody waits, and what others took or gave back, is taken in by the cycle
--- of who comes next, who wakes it himself. Who comes at this very moment, and is looked at before this commits, is found by the sweep.
+-- Free capacity without a waiting job, and changes of unmanaged pods, do not wake the matcher: the
+-- next job does. Race: a job that is examined before this commits misses the change. The sweep
+-- catches it.
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'foreign'))
@@ -147,7 +148,7 @@ BEGIN
     LOOP
         PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
     END LOOP;
-    -- Who leaves the queue may let others move up, and who lacks slots is given them by a cycle.
+    -- A job that leaves the queue may let others move up. A cycle gives slots to a job that lacks them.
     INSERT INTO graph_changes (kind, key)
     SELECT 'fluxjob', n.uid FROM new_rows n JOIN old_rows b USING (uid)
     WHERE n.lacking > b.lacking
@@ -169,7 +170,8 @@ CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
 
--- Tasks live for seconds. The defaults of a server wait for a fifth of a table to be dead (60_storage.sql).
+-- Tasks live for seconds. With the defaults of a server, vacuum waits for a fifth of a table to be
+-- dead (60_storage.sql).
 ALTER TABLE procrastinate.procrastinate_jobs SET (autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_factor = 0,

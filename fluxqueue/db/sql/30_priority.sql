@@ -1,6 +1,6 @@
--- The effective priority, computed by the row itself, so no code path can forget a part of it:
--- what the author or an operator asked for, within the queue's bounds, plus the queue's own
--- priority, plus the points of fair share. docs/admin/queues.md explains the parts to users.
+-- The effective priority. The row computes it itself, so no code path can forget a part. It is what
+-- the author or an operator requested, within the bounds of the queue, plus the priority of the queue,
+-- plus the points of fair share. docs/admin/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
     in_queue text, of_user text, asked integer, given integer
 ) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
@@ -9,7 +9,7 @@ DECLARE
     wanted integer := coalesce(given, asked);
     share integer := 0;
 BEGIN
-    -- Two plain look-ups with kept plans: this runs with each insert.
+    -- Two plain look-ups with kept plans: this runs at each insert.
     SELECT q.priority, q.min_priority, q.max_priority, q.newcomer_points INTO rules
     FROM fluxqueues q WHERE q.name = in_queue;
     IF rules.newcomer_points <> 0 THEN
@@ -37,6 +37,6 @@ BEGIN
 END
 $$;
 
--- There is always a default queue: what names none goes there. What it leaves open is as the
--- settings of the workers say.
+-- There is always a default queue, for jobs that name no queue. The settings of the workers fill in
+-- what it leaves open.
 INSERT INTO fluxqueues (name) VALUES ('default');

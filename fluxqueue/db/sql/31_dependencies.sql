@@ -1,10 +1,10 @@
--- Dependencies and begin times: what keeps a waiting FluxJob out of the cycles, kept by the rows.
--- The edges of a row and what their names stand for are written with the row; whoever changes what
--- an edge waits for defers a look at the dependent, in the same transaction. Settling then looks at
--- it under its lock (fluxqueue/db/store/dependencies.py). The dependent's row is not written to mark
--- what is owed: it may be locked by somebody who waits for us.
+-- Dependencies and begin times keep a waiting FluxJob out of the cycles. The edges of a row and the
+-- targets of their names are written with the row. A change of a target defers a reconcile task for
+-- its dependents, in the same transaction. That task decides under the lock of the dependent
+-- (fluxqueue/db/store/dependencies.py). The change must not write the dependent's row, because another
+-- transaction may hold its lock and wait for ours.
 
--- fluxqueue/fluxjob/dependency.py, repeated for the one decision that is made here; a test
+-- The same table as fluxqueue/fluxjob/dependency.py, for the one decision that is made here. A test
 -- compares the two.
 CREATE FUNCTION fluxjob_dependency_outcome(
     kind text, state text, started_at timestamptz
@@ -19,8 +19,8 @@ CREATE FUNCTION fluxjob_dependency_outcome(
         ELSE 'never' END
 $$;
 
--- What a name in a dependency stands for: a number is a jobid, anything else the newest workload
--- of that name (or whose FluxJob has it) that exists.
+-- Return the target of a name in a dependency. A number is a jobid. Any other text is the newest
+-- existing workload or FluxJob of that name.
 CREATE FUNCTION fluxjob_dependency_target(in_namespace text, job text) RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT uid FROM (
@@ -36,7 +36,7 @@ LANGUAGE sql STABLE AS $$
     ORDER BY jobid DESC LIMIT 1
 $$;
 
--- The columns of the row itself. What is blocked says why, whatever else gave it a reason.
+-- Set the columns of the row itself. The reason of a block replaces every other reason.
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -73,7 +73,7 @@ BEGIN
     END IF;
     IF new_row.blocked_by = 'dependency' AND old_row.state IN ('Allocated', 'Running')
             AND new_row.state IN ('Pending', 'Held', 'Gathering') THEN
-        -- They changed while it ran, when nothing looks at them. Now it waits again.
+        -- Dependencies that change while a job runs are not evaluated. Now the job waits again.
         new_row.reconcile_at := now();
     END IF;
     IF new_row.blocked_by IS NOT NULL AND new_row.state IN ('Pending', 'Reserved') THEN
@@ -85,7 +85,7 @@ BEGIN
 END
 $$;
 
--- After: edges, the names they stand for, and whom to look at again.
+-- After the row: write its edges and their targets, and defer the dependents.
 CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
@@ -98,7 +98,7 @@ BEGIN
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
-        -- Those behind it may have waited in a circle that is open now.
+        -- Dependents may have waited in a circle that is now open.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
@@ -108,7 +108,7 @@ BEGIN
             SELECT uid FROM behind WHERE uid <> NEW.uid));
     END IF;
     IF is_new THEN
-        -- A name stands for the newest workload that has it, until the edge is satisfied.
+        -- A name means its newest workload, until the edge is satisfied.
         WITH renamed_edges AS (
             UPDATE dependencies d SET target_uid = NEW.uid
             WHERE d.namespace = NEW.namespace AND NOT d.is_satisfied
@@ -125,7 +125,7 @@ BEGIN
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
         IF NEW.state = 'Running' OR NEW.ended_at IS NOT NULL THEN
-            -- Further on only through those that are held: they may have waited in a circle.
+            -- Go further only through held jobs: they may have waited in a circle.
             PERFORM fluxqueue_defer('reconcile', ARRAY(
                 WITH RECURSIVE behind (uid) AS (
                     SELECT d.uid FROM dependencies d
@@ -137,7 +137,7 @@ BEGIN
                     JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
                 SELECT uid FROM behind));
         END IF;
-        -- Whoever lets it go does not know what else is in its way.
+        -- A release of a hold does not know the other dependencies.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
             PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
         END IF;

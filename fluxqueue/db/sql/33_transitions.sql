@@ -1,5 +1,5 @@
--- The transition table of fluxqueue/fluxjob/states.py, repeated where nobody can pass it by.
--- A test reads both and compares them edge by edge.
+-- The transition table of fluxqueue/fluxjob/states.py, enforced for every client. A test compares both
+-- edge by edge.
 CREATE FUNCTION fluxjob_transition_allowed(old_state text, new_state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE AS $$
     SELECT old_state = new_state OR new_state = ANY (CASE old_state
@@ -14,8 +14,8 @@ LANGUAGE sql IMMUTABLE AS $$
     END)
 $$;
 
--- Whether the transaction makes rows from the cluster (db/store/rebuild.py). It sets each row to its
--- state at once, as the cluster shows it, and not by transitions.
+-- Return whether the transaction makes rows from the cluster (db/store/rebuild.py). It sets each row
+-- to the state that the cluster shows, without transitions.
 CREATE FUNCTION fluxqueue_is_rebuilding() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN coalesce(current_setting('fluxqueue.rebuilding', true), '') = 'on';
@@ -39,7 +39,7 @@ BEGIN
     IF new_row.state NOT IN ('Pending', 'Reserved') THEN
         new_row.position := NULL;
     END IF;
-    -- An action that is not pending any more is not refused any more.
+    -- A refused action that is no longer pending is no longer refused.
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
@@ -64,11 +64,10 @@ BEGIN
 END
 $$;
 
--- What a user can see of a FluxJob is owed by the row itself, so no code path can forget it. A state
--- that is overtaken within a moment is not told by itself: no FluxJob is told of more than once in
--- FLUXQUEUE_STATUS_INTERVAL_S (two seconds; whoever connects without our settings means those), of
--- its end a little sooner; a new one shows Pending by itself (a default of the definition). Rounded
--- up to a quarter of it, so that many are told by one task.
+-- The row itself makes its status update pending, so no code path can forget it. A FluxJob gets at
+-- most one update in FLUXQUEUE_STATUS_INTERVAL_S, and the end of a job comes a little sooner. Sessions
+-- without our settings use two seconds. A new FluxJob shows Pending by a default of its definition.
+-- The time is rounded up to a quarter of the interval, so that one task updates many FluxJobs.
 CREATE FUNCTION fluxjob_status_due_at(told_at timestamptz, intervals numeric) RETURNS timestamptz
 LANGUAGE sql STABLE AS $$
     SELECT to_timestamp(ceil(4 / s * extract(epoch FROM greatest(
@@ -85,7 +84,7 @@ BEGIN
         new_row.written_version := 0;  -- one that was made again has an empty status
         new_row.observed_generation := 1;
     END IF;
-    -- A release writes the status itself, before any pod is released, or puts it off.
+    -- A release writes the status itself before it releases any pod, or it postpones the status.
     IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
         new_row.status_due_at := NULL;
@@ -94,8 +93,8 @@ BEGIN
            AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
                     AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN
-        -- What is due stays due. With more to tell it may come sooner. That a job runs is told with
-        -- its start, also if that was put off.
+        -- A due update stays due, and a further change may make it due sooner. The change to
+        -- Running is part of the update for the start, also if that was postponed.
         new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
             coalesce(new_row.status_written_at, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
@@ -104,12 +103,12 @@ BEGIN
 END
 $$;
 
--- The plan and the audit trail go with each transition; the actor is the transaction's.
+-- Write the audit trail and the plan with each transition. The actor is that of the transaction.
 CREATE FUNCTION fluxjobs_record() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     old_state text := CASE WHEN TG_OP = 'UPDATE' THEN OLD.state END;
 BEGIN
-    -- A reservation belongs to the state of that name alone.
+    -- Only the state Reserved has a reservation.
     IF old_state = 'Reserved' AND NEW.state <> 'Reserved' THEN
         DELETE FROM reservations WHERE uid = NEW.uid;
     END IF;

@@ -1,5 +1,5 @@
--- The one BEFORE trigger of fluxjobs: its steps, in the order in which they must run. A step that has nothing
--- to do is not called, since most updates concern none of the first three.
+-- The only BEFORE trigger of fluxjobs calls its steps in their required order. Most updates concern
+-- none of the first three steps, so a step without work is not called.
 CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     nothing fluxjobs;

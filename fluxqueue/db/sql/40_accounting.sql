@@ -1,8 +1,8 @@
--- Accounting: one row for each run of an allocation, and one for what ended without ever having
--- had one. Written by the row's own transition, in the transaction that ends the run, so no code
--- path can forget it. cpu is kept in millicores, so cpu_s is core-seconds: given time x cores.
+-- Accounting: one row for each run of an allocation, and one for each job that ended without a run. The
+-- transition of the row writes it, in the transaction that ends the run, so no code path can forget
+-- it. cpu is in millicores, so cpu_s is core-seconds: given time x cores.
 
--- What counts as a GPU: extended resources whose name matches this pattern. To change it:
+-- Extended resources with a matching name count as GPUs. To change the pattern:
 -- ALTER DATABASE <name> SET fluxqueue.gpu_resources = 'gpu|/mig-'
 CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT resource LIKE '%/%'
@@ -15,8 +15,8 @@ DECLARE
     began_at timestamptz := OLD.allocated_at;
 BEGIN
     IF fluxqueue_is_rebuilding() THEN
-        -- What waits again has run nowhere: its row was older than the cluster. What has ended comes
-        -- with the record of its run, whatever the row said before.
+        -- A job that waits again has not run: its row was older than the cluster. An ended job
+        -- comes with the record of its run, whatever its row said before.
         IF NEW.ended_at IS NULL THEN
             RETURN NULL;
         END IF;

@@ -1,5 +1,5 @@
--- Views for people in psql. `select * from queue` is the first thing to type. What waits for others or
--- for its time has no position: no cycle looks at it.
+-- Views for people in psql. `select * from queue` is the first one to try. Jobs that wait for others or
+-- for their begin time have no position, because no cycle examines them.
 CREATE VIEW queue AS
 SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
                                                     ORDER BY priority DESC, jobid) END AS position,
@@ -47,7 +47,7 @@ WITH capacity AS (
     FROM allocation_slots s, jsonb_each_text(s.resources) r
     WHERE s.state <> 'returned' GROUP BY 1, 2
 ), others AS (
-    -- Of a pod that is counted with a workload of ours, what no slot covers.
+    -- What no slot covers of a pod that counts with a managed workload.
     SELECT f.node, r.key AS resource, sum(r.value::numeric) AS amount
     FROM (SELECT node, resources FROM foreign_usage
           UNION ALL SELECT node, unmanaged FROM pods WHERE unmanaged IS NOT NULL) f,
@@ -82,8 +82,9 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
--- The pods of a BatchJob that was released in its template come without a gate: they get their slots
--- when they are first looked at, a replacement when the pod before it is gone; whose end was seen first are going.
+-- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
+-- are observed. A replacement gets its slot after the pod before it is gone. A pod whose end is
+-- observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
@@ -91,7 +92,7 @@ WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_ter
   AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
--- What the worker still has to do, and since when; a sweep defers what is owed and has no task.
+-- The actions that are pending, and since when. A sweep defers those without a task.
 CREATE VIEW pending_actions AS
 SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
@@ -99,20 +100,20 @@ SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release
 UNION ALL
 SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
--- Pods that somebody was about to let go who has not said that he did, or has said that he could not.
+-- Pods that a worker began to ungate without a result, or with a failure.
 SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
 GROUP BY f.uid, f.jobid, f.last_error
 UNION ALL
--- What it waits for is there, or can never be; the last to change of those tells since when.
+-- Dependencies that are decided: the time is that of the last change of a target.
 SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
 FROM fluxjobs f JOIN dependencies d USING (uid) JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT d.is_satisfied
   AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) <> 'waiting'
 GROUP BY f.uid, f.jobid
 UNION ALL
--- Slots that nobody holds on nodes that take no pod any more, and pods let go to nodes that are gone.
+-- Free slots on nodes that take no pods, and pods that were pinned to nodes that are gone.
 SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
@@ -127,7 +128,7 @@ SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
 FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
   AND allocated_at < now() - interval '5 s';
 
--- What psql says of them: \d+ queue. Of tables and their columns words.py says it.
+-- Comments for \d+ in psql. words.py has those of tables and their columns.
 COMMENT ON VIEW queue IS 'What waits, in the order of its turn';
 COMMENT ON COLUMN queue.position IS 'Its turn; null: no cycle looks at it';
 COMMENT ON COLUMN queue.jobid IS 'Its number';

@@ -1,5 +1,5 @@
--- Who may look, and change nothing: GRANT fluxqueue_reader TO somebody. It belongs to the server, not to this
--- database, so it may be there already; who migrates may not be allowed to make it.
+-- The role that may read and change nothing. Grant it: GRANT fluxqueue_reader TO a_role. Roles belong
+-- to the server, so it may exist already. The migrating role may lack the right to create it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'fluxqueue_reader') THEN
         CREATE ROLE fluxqueue_reader NOLOGIN;
@@ -9,8 +9,8 @@ EXCEPTION
     WHEN insufficient_privilege THEN
         RAISE WARNING 'role fluxqueue_reader is not there and may not be made here; docs/admin/psql.md says how';
 END $$;
--- Whoever migrates is who the view server logs in as where it is given nobody else, and then acts as this role.
--- From Postgres 16 on, who made a role without being a superuser is none of it by that alone.
+-- Without a login of its own, the view server logs in as the migrating role and then acts as this
+-- role. From Postgres 16 on, a role that is not a superuser is no member of a role that it created.
 DO $$ BEGIN
     IF NOT (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN
         GRANT fluxqueue_reader TO CURRENT_USER;
