@@ -1,8 +1,8 @@
 """Run admissions in their own threads, each with a bound on its processor time.
 
-Called by ``fluxqueue_webhook.server``. The event loop continues to answer health checks meanwhile. Every
-computation on a request has its own bound, so no known request reaches this one. It protects the
-other requests from unknown cases. A thread that overruns is interrupted between two steps of
+Called by ``fluxqueue_webhook.server``. The event loop continues to answer health checks meanwhile.
+Every computation on a request has its own bound, so no known request reaches this one. It protects
+the other requests from unknown cases. A thread that overruns is interrupted between two steps of
 Python, and its request is refused at once. Namespaces and users take turns (``fair_queue``).
 """
 
