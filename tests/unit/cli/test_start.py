@@ -29,7 +29,7 @@ except SystemExit:
     print(" ".join(sorted(sys.modules)), file=sys.stderr)
 """
 OURS = {
-    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics"),
+    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing"),
     *(".cli", ".cli.main", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".workload", ".workload.fluxjob_name"),
 }

@@ -14,6 +14,7 @@ from typer.main import get_command
 
 from fluxqueue.cli.main import app
 from fluxqueue.cli.user.job_manifest import IMAGE_VARIABLE
+from fluxqueue.cli.user.site_names import VARIABLE as DIRECTIVES_VARIABLE
 from fluxqueue.cli.user.view import TOKEN_VARIABLE, URL_VARIABLE
 from fluxqueue.settings import Settings
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
@@ -48,7 +49,14 @@ def test_the_command_for_air_gapped_clusters_lists_every_image() -> None:
     assert len(used) == 3
 
 
-CLIENT_VARIABLES = {IMAGE_VARIABLE, URL_VARIABLE, TOKEN_VARIABLE}
+CLIENT_VARIABLES = {
+    IMAGE_VARIABLE,
+    URL_VARIABLE,
+    TOKEN_VARIABLE,
+    DIRECTIVES_VARIABLE,
+    "FLUXQUEUE_PYTHON",  # .ci/kubectl-fluxqueue
+    "FLUXQUEUE_SHARED",  # recordings and cases that tests read
+}
 """Defaults of options that users type."""
 
 
