@@ -56,7 +56,10 @@ async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
     # Four pods that fail once and are replaced, and one Job that is tried twice and given up.
     assert [match["pods"] for match in scenes[:2]] == ["4", "10"]
     assert text.count("never more than 2 at once") == 2
-    assert "needs 40 cpu on one node; the largest has 32" in text
+    assert (
+        "needs 40 cpu on one node; the largest of the 20 nodes (of 21) that it may use has 32"
+        in text
+    )
     assert "invariants checked: 0 broken" in text
 
 

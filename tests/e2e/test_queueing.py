@@ -136,7 +136,7 @@ async def test_what_no_node_can_hold_is_said_at_once_and_blocks_nobody(space: Sp
     await space.until_state("waits", *WAITING)
     made = await space.create(job("huge", cpu="40", wishes={"priority": "100"}))
     told = await space.until_state("huge", "Unsatisfiable")
-    assert "needs 40 cpu on one node; the largest has 16" in told["status"]["reason"]
+    assert "needs 40 cpu on one node; the largest of" in told["status"]["reason"]
 
     async def event() -> list[str]:
         found = await space.events_on(made["metadata"]["uid"])

@@ -43,9 +43,12 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
         largest = int(table.ledger.capacity[allowed, column].max()) if column is not None else 0
         if need > largest:
             wanted = describe_amount(name, need)
+            counted = _counted(int(allowed.sum()), int(table.ledger.masks.present().sum()))
             if largest == 0:
-                return f"needs {wanted} on one node; no node that may be used has any"
-            return f"needs {wanted} on one node; the largest has {_bare(name, largest)}"
+                return f"needs {wanted} on one node; none of {counted} has any"
+            return (
+                f"needs {wanted} on one node; the largest of {counted} has {_bare(name, largest)}"
+            )
     has_all = np.ones(len(table.ledger.names), dtype=np.bool_)
     for name, need in leaf.needs:
         if need > 0:
@@ -53,6 +56,12 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
     if not has_all[allowed].any():
         return f"no single node has {describe(dict(leaf.needs))} together"
     return None
+
+
+def _counted(allowed: int, present: int) -> str:
+    """Return how many nodes were counted, of those that a constraint or a taint leaves."""
+    nodes = "1 node" if allowed == 1 else f"{allowed} nodes"
+    return nodes if allowed == present else f"the {nodes} (of {present}) that it may use"
 
 
 def _no_zone(table: ByShares, leaf: Leaf) -> str | None:

@@ -119,7 +119,7 @@ async def test_impossible_is_said_and_taken_back(rows: Rows) -> None:
     await rows.see(workload("full", request(2, cpu=2)), workload("a", request(cpu=3)))
     await rows.match()
     assert await rows.states() == {"full": "Allocated", "a": "Unsatisfiable"}
-    assert "the largest has 0.002" in await rows.value(
+    assert "the largest of 2 nodes has 0.002" in await rows.value(
         "SELECT reason FROM fluxjobs WHERE uid = 'a'"
     )
     await rows.add_nodes(cpu_node("n2", cpu=3, is_up=False))

@@ -151,19 +151,19 @@ def racks() -> Matcher:
 REASONS = {
     "names the resource and the largest": (
         request(cpu=40_000),
-        "needs 40 cpu on one node; the largest has 32",
+        "needs 40 cpu on one node; the largest of 4 nodes has 32",
     ),
     "bytes are read as people do": (
         request(cpu=1000, memory=256 * GI),
-        "needs 256Gi memory on one node; the largest has 128Gi",
+        "needs 256Gi memory on one node; the largest of 4 nodes has 128Gi",
     ),
     "a resource that no node has": (
         request(**{CPU: 1000, "nvidia.com/gpu": 2}),
-        "needs 2 nvidia.com/gpu on one node; no node that may be used has any",
+        "needs 2 nvidia.com/gpu on one node; none of 4 nodes has any",
     ),
     "the largest among those the selector allows": (
         request(cpu=40_000, constraint=demand(selector=((RACK, "a"),))),
-        "needs 40 cpu on one node; the largest has 32",
+        "needs 40 cpu on one node; the largest of the 2 nodes (of 4) that it may use has 32",
     ),
     "a selector that allows none": (
         request(cpu=1, constraint=demand(selector=((RACK, "z"),))),

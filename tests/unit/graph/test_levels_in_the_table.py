@@ -258,7 +258,7 @@ def test_why_not_now_says_it_level_by_level(asked: Jobspec, expected: str | None
             "none of 4 racks has 4 nodes with 1 cpu; 2 are needed",
         ),
         (job(some("rack", 1, some("node", 4, slot(1)))), "within one rack; none is so large"),
-        (job(some("node", 4, slot(5))), "needs 5 cpu on one node; the largest has 4"),
+        (job(some("node", 4, slot(5))), "needs 5 cpu on one node; the largest of 12 nodes has 4"),
         (job(some("zone", 3, some("rack", 2, slot(1)))), "2 zones of 2 have"),
         (job(some("block", 1, slot(1))), "none is so large"),
         (
