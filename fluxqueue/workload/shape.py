@@ -325,8 +325,8 @@ def choose_priority(
 ) -> int:
     """Choose a priority: the annotation, else the pod's own, else its class's, else ``default``.
 
-    ``class_values`` maps names of PriorityClasses to their values. A class that is not (yet) among
-    them counts as ``default``.
+    ``class_values`` maps names of PriorityClasses to their values, and the empty name to that of
+    the global default. A class that is not (yet) among them counts as ``default``.
     """
     if wishes.priority is not None:
         return wishes.priority

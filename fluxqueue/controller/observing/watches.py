@@ -178,18 +178,25 @@ class Watches:
         return {host: name for host, name in named if host is not None}
 
     def class_values(self) -> dict[str, int]:
-        """Return the values of PriorityClasses by name."""
+        """Return the values of PriorityClasses by name.
+
+        The empty name has the value that pods without a class get: that of the global default.
+        Of several global defaults the API server takes the lowest.
+        """
         found: dict[str, int] = {}
+        defaults: list[int] = []
         for item in self._classes.items():
             name = item["metadata"]["name"]
             try:
                 found[name] = int(item["value"])
+                if item.get("globalDefault"):
+                    defaults.append(found[name])
             except Exception as error:  # noqa: BLE001  it counts as absent
                 at = (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind)
                 self._troubles.note(PRIORITY_CLASS, name, error, item, type_of=at)
             else:
                 self._troubles.clear(PRIORITY_CLASS, name)
-        return found
+        return found | ({"": min(defaults)} if defaults else {})
 
 
 async def insist(clock: Clock, read: Callable[[], Awaitable[Read]], what: str) -> Read:
