@@ -33,17 +33,20 @@ def ungated(view: CheckView) -> Iterator[Finding]:
 
 
 def _in_its_slot(view: CheckView, pod: Object, slot: SlotRow) -> Iterator[Finding]:
-    """Report a pod that is on another node than its slot, or larger than it."""
+    """Report a pod that is on another node than its slot, or released and larger than it."""
     subject, node = subject_of(pod, "Pod"), node_of(pod)
     if node and node != slot.node:
         detail = f"runs on {node}, but allocation {slot.allocation_id} slot {slot.number} is on "
         yield Finding("pod on another node than its slot", subject, detail + slot.node)
+    if node:
+        # What a bound pod uses beyond its slot counts as unmanaged. ``nodes`` checks that it does.
+        return
     needs = effective_request(pod["spec"], default_cpu_m=view.default_cpu_m)
     for name, amount in needs.items():
         given = slot.resources.get(name, 0)
         if amount > given:
             detail = f"uses {describe_amount(name, amount)}, but its slot has {given}"
-            yield Finding("pod larger than its slot", subject, detail, may_pass=False)
+            yield Finding("pod larger than its slot", subject, detail)
 
 
 def holders(view: CheckView) -> Iterator[Finding]:

@@ -53,6 +53,12 @@ DELETE FROM accounting WHERE id = ANY(ARRAY(
     SELECT id FROM accounting WHERE ended_at < now() - make_interval(secs => :retention_s)
     ORDER BY ended_at LIMIT :step))
 """
+# Learned again from the next pod of such a template.
+_LEARNED = """
+DELETE FROM learned_sizes WHERE (namespace, template) IN (
+    SELECT namespace, template FROM learned_sizes
+    WHERE written_at < now() - make_interval(secs => :retention_s) LIMIT :step)
+"""
 
 
 async def delete_old_rows(
@@ -69,6 +75,7 @@ async def delete_old_rows(
     await _delete_in_steps(database, _FLUXJOBS, retention_s)
     await _delete_in_steps(database, _HISTORY, retention_s)
     await _delete_in_steps(database, _ACCOUNTING, accounting_retention_s)
+    await _delete_in_steps(database, _LEARNED, retention_s)
     await _delete_in_steps(database, DELETE_TASKS, FAILEDDELETE_TASKS_S)
 
 

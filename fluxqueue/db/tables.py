@@ -20,6 +20,7 @@ indexes. A condition on ``ended_at`` means the same, but reads every row that wa
 - ``leadership``: which process may match, and which may observe, under which term
 - ``history``: which actor did what to which FluxJob, and when
 - ``quarantined_objects``: objects that the controller cannot read or write down
+- ``learned_sizes``: what pods ask for beyond their templates, since admission changes them
 - ``loops``: when each loop of fluxqueue last succeeded
 - ``cluster``: the cluster that all rows are about
 - ``schema_floor``: the oldest code that still works on this schema
@@ -688,6 +689,16 @@ quarantined_objects = Table(
     Column("name", Text, nullable=False, server_default=""),
     Column("reason", Text, nullable=False),
     Column("since", DateTime(timezone=True), nullable=False, server_default=_NOW),
+)
+
+learned_sizes = Table(
+    "learned_sizes",
+    metadata,
+    Column("namespace", Text, primary_key=True),
+    Column("template", Text, primary_key=True, comment="digest of what admission decides by"),
+    Column("extra", JSONB, nullable=False, comment="what each pod asks for beyond the template"),
+    Column("learned_at", Text, nullable=False, comment="creation time of the pod that showed it"),
+    Column("written_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
 )
 
 loops = Table(

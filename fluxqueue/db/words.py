@@ -27,6 +27,7 @@ TABLES: Mapping[str, str] = {
     "dependencies": "Edges of depends_on, each with the workload its name stands for",
     "accounting": "One row per run: when, where, how much, and how it ended",
     "quarantined_objects": "Objects that the controller cannot read or write down, and why",
+    "learned_sizes": "What pods ask for beyond their templates, by namespace and template",
     "loops": "When each loop of controller and worker last succeeded",
     "schema_floor": "The oldest code that still works on this schema",
 }
@@ -116,6 +117,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "name": "its name",
         "reason": "why it cannot be used",
         "since": "since when",
+    },
+    "learned_sizes": {
+        "namespace": "namespace of the workload",
+        "written_at": "when this was written",
     },
     "loops": {
         "written_at": "when this was written",

@@ -109,6 +109,7 @@ class _Findings:
     is_resumed: bool
     leaves_quarantine: bool
     hold: str | None
+    growth: str = ""
 
 
 def on_first_seen(seen: WorkloadSeen) -> RowChange:
@@ -359,6 +360,9 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
     is_resumed = row.vacate_by == AUTHOR and not seen.is_suspended
     # Nothing was decided for what it asks for now, so it must not run in its present slots.
     is_edited = (is_resumed and not row.is_same_request) or (row.vacate_by is None and is_reshaped)
+    # Its slots were decided for its template, and its pods are larger. No pod is bound yet.
+    is_grown = bool(seen.growth) and row.vacate_by is None and not row.is_same_request
+    is_edited |= is_grown
     is_changed = seen.is_suspendable and is_live and not seen.is_suspended and is_edited
     return _Findings(
         is_stopped=is_stopped,
@@ -368,6 +372,7 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
         and row.held_by in RELEASABLE
         and not row.is_same_request,
         hold=_hold(row, seen, is_stopped=is_stopped),
+        growth=seen.growth if is_grown else "",
     )
 
 
@@ -409,6 +414,9 @@ def _reason(row: StoredRow, found: _Findings) -> str:
         return ""
     if found.is_stopped:
         return f"{author_reason(SUSPENDED)}; goes back to the queue as its pods end"
+    if found.is_changed and found.growth:
+        more = f"each of its pods asks for {found.growth} more than its template"
+        return f"{more}, so it is placed again"
     if found.is_changed:
         return CHANGED_REASON
     is_new = row.state is S.UNSATISFIABLE and not row.is_same_request

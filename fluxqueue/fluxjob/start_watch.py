@@ -115,7 +115,7 @@ class StartingPod:
     ``node`` is that of its slot, None without one. ``stuck_s``: for how many seconds kube-scheduler
     has not been able to bind it. ``is_moving``: its slot counts as refused already, and it is being
     deleted. ``is_second``: its slot was given after this node had refused a pod, because no other
-    node had room.
+    node had room. ``excess``: what it asks for, if that is more than its slot has. It stays gated.
     """
 
     fact: PodFact
@@ -123,6 +123,7 @@ class StartingPod:
     stuck_s: float = 0.0
     is_moving: bool = False
     is_second: bool = False
+    excess: str = ""
 
     @property
     def is_unbound(self) -> bool:
@@ -301,13 +302,16 @@ def _slow(facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float)
     if facts.waited_s < rules.unschedulable_s:
         return StartDecision()
     is_over = _is_over(facts, rules, is_bound=True)
-    if facts.waited_s < NOT_RUNNING_S and not is_over:
+    large = [pod for pod in facts.pods if pod.excess]
+    if facts.waited_s < NOT_RUNNING_S and not is_over and not large:
         return StartDecision(look_in_s=_pause(facts, rules))
     starting = _remember(facts.past, StartFault.NOT_RUNNING, now_s)
     waiting = max(1, facts.needed - found.running)
     places = ", ".join(_place(pod) for pod in found.idle[:_NAMED])
     said = f"{_count(waiting, facts)} {_does(waiting)} not run yet"
     said += f": {places}" if places else ""
+    if large:
+        said = f"{large[0].fact.name} asks for more than its slot has: {large[0].excess}"
     if is_over:
         return StartDecision(starting, said, must_requeue=True)
     return StartDecision(starting, said, look_in_s=_pause(facts, rules))

@@ -34,6 +34,7 @@ DROP FUNCTION fluxqueue_defer CASCADE;
 DROP TABLE cluster;
 DROP TABLE schema_floor;
 DROP TABLE loops;
+DROP TABLE learned_sizes;
 DROP TABLE quarantined_objects;
 DROP TABLE accounting;
 DROP TABLE dependencies;

@@ -825,6 +825,27 @@ COMMENT ON COLUMN quarantined_objects.reason IS 'why it cannot be used';
 
 COMMENT ON COLUMN quarantined_objects.since IS 'since when';
 
+CREATE TABLE learned_sizes (
+    namespace TEXT NOT NULL,
+    template TEXT NOT NULL,
+    extra JSONB NOT NULL,
+    learned_at TEXT NOT NULL,
+    written_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT pk_learned_sizes PRIMARY KEY (namespace, template)
+);
+
+COMMENT ON TABLE learned_sizes IS 'What pods ask for beyond their templates, by namespace and template';
+
+COMMENT ON COLUMN learned_sizes.namespace IS 'namespace of the workload';
+
+COMMENT ON COLUMN learned_sizes.template IS 'digest of what admission decides by';
+
+COMMENT ON COLUMN learned_sizes.extra IS 'what each pod asks for beyond the template';
+
+COMMENT ON COLUMN learned_sizes.learned_at IS 'creation time of the pod that showed it';
+
+COMMENT ON COLUMN learned_sizes.written_at IS 'when this was written';
+
 CREATE TABLE loops (
     loop TEXT NOT NULL,
     holder TEXT NOT NULL,

@@ -31,6 +31,7 @@ from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.last_readings import Past
+from fluxqueue.db.store.learned import save_learned
 from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.errors import (
@@ -47,6 +48,7 @@ from fluxqueue.objects import Object
 from fluxqueue.pacing import GATHER_S, BatchPacer
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
+from fluxqueue.workload.learned_sizes import LearnedSize
 
 logger = logging.getLogger(__name__)
 
@@ -238,7 +240,10 @@ class Flusher:
                 await save_nodes(tx, *nodes)
             if any(foreign):
                 await save_foreign(tx, *foreign)
+            learned = self._reader.sizes.news
+            await save_learned(tx, learned)
         # After the commit: nothing may count as written that was rolled back.
+        self._reader.sizes.saved(learned)
         self._forgive(batch)
         # Before ``remember``, which replaces the observation that is compared here.
         amended = [one for one in seen if _asks_otherwise(self._written.get(one.uid), one)]
@@ -405,6 +410,10 @@ class Flusher:
         workload = self._workloads.objects.get(uid)
         of = None if workload is None else type_of(workload)
         self._troubles.note(WORKLOAD, uid, error, workload, type_of=of)
+
+    def know_sizes(self, learned: Iterable[LearnedSize]) -> None:
+        """Add what pods ask for beyond their templates, as it was learned before this process."""
+        self._reader.sizes.know(learned)
 
     def is_unsure(self) -> bool:
         """Return whether an unreadable workload was seen and its past must be recalled first."""

@@ -16,6 +16,7 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.fluxjob.request import describe
 from fluxqueue.jobspec import render
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
@@ -28,6 +29,7 @@ from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.last_good import mend, said_by
+from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
@@ -368,6 +370,8 @@ class WorkloadReader:
         self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
         self._recalled: dict[str, Past] = {}
         self._unsure: set[str] = set()
+        self.sizes = LearnedSizes()
+        """What pods ask for beyond their templates."""
 
     def see(
         self,
@@ -384,6 +388,7 @@ class WorkloadReader:
             The object cannot be turned into a request, and never could.
         """
         uid = workload["metadata"]["uid"]
+        workload, growth = self._at_its_size(workload, its_pods)
         asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
         # Only the progress has changed: reading the requests again would be wasted work.
@@ -393,12 +398,31 @@ class WorkloadReader:
             now = see_progress(workload, its_pods, patience_s=self._site.gather_s)
             progress = _as_fields(now)
             size = old.size - old.missing + progress["missing"]
+            old = replace(old, growth=growth)
             return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
-        seen = self._read(workload, its_pods, flux_uid, class_values)
+        seen = replace(self._read(workload, its_pods, flux_uid, class_values), growth=growth)
         # Not cached while unsure: the past may still replace what could not be read.
         if uid not in self._unsure:
             self._asked[uid] = asks, seen
         return seen
+
+    def _at_its_size(self, workload: Object, its_pods: Sequence[Object]) -> tuple[Object, str]:
+        """Return the workload as its pods ask for it, and what they ask for in addition.
+
+        The second is empty if a pod of it is bound: what that pod uses counts where it is.
+        """
+        # Pods of other kinds are read themselves, or their templates are in several objects.
+        if kind_of(workload) is not BATCH_JOB:
+            return workload, ""
+        try:
+            self.sizes.learn(workload, its_pods)
+            extra = self.sizes.of(workload)
+        except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_read``
+            logger.info("template is not compared", extra={"error": str(error)})
+            return workload, ""
+        is_bound = any((pod.get("spec") or {}).get("nodeName") for pod in its_pods)
+        growth = describe(dict(extra)) if extra and its_pods and not is_bound else ""
+        return with_extra(workload, extra), growth
 
     def _read(
         self,

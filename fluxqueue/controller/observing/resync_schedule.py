@@ -85,6 +85,7 @@ class ResyncSchedule:
         # Before the watches start: the first pod event would otherwise found a new group.
         self._marking.know_groups(groups)
         self._foreign.know(known.foreign)
+        self._writing.know_sizes(known.learned)
         await self._watches.begin(known.suspended)
         # After the pods are listed: until then, every known group seems to be empty.
         await self._marking.end_listing(groups)

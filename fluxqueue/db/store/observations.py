@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql
 
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.learned import read_learned
 from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
 from fluxqueue.db.store.starts import mark_refused
 from fluxqueue.db.tables import LIVING, fluxjobs
@@ -30,6 +31,7 @@ from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.learned_sizes import LearnedSize
 
 OBSERVED_COLUMNS = (
     *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
@@ -627,7 +629,8 @@ class Known:
     """What the rows know of the cluster, for a controller that starts.
 
     ``groups``: oldest first. ``suspended``: API groups and kinds that are held by suspension.
-    ``namespaces``: the namespace of each workload of ``flux_uids``.
+    ``namespaces``: the namespace of each workload of ``flux_uids``. ``learned``: what pods ask for
+    beyond their templates.
     """
 
     flux_uids: Mapping[str, str | None]
@@ -636,6 +639,7 @@ class Known:
     groups: Sequence[KnownGroup] = ()
     suspended: frozenset[tuple[str, str]] = frozenset()
     namespaces: Mapping[str, str] = field(default_factory=dict)
+    learned: Sequence[LearnedSize] = ()
 
 
 async def read_known(tx: Transaction) -> Known:
@@ -670,4 +674,5 @@ async def read_known(tx: Transaction) -> Known:
         groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
         suspended=frozenset((row["api_group"], row["kind"]) for row in suspended),
         namespaces={row["uid"]: row["namespace"] for row in workloads},
+        learned=await read_learned(tx),
     )

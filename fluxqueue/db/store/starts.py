@@ -16,6 +16,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision, PodFact
 from fluxqueue.fluxjob.holders import NOT_STARTED
 from fluxqueue.fluxjob.lifecycle import FailedTry
+from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import (
     StartDecision,
     StartFacts,
@@ -33,8 +34,10 @@ NOT_JUDGED = StartDecision()
 _NUMBER, _NODE, _STATE, _IS_REFUSED, _GIVEN_S, _REFUSED_S = 0, 1, 2, 6, 13, 14
 """Where a slot's row says this. The times are epoch seconds."""
 
-_STUCK_S = 13
-"""Where a pod's row says for how many seconds it has been unschedulable."""
+_RESOURCES = 12
+
+_USES, _STUCK_S = 10, 13
+"""Where a pod's row says what it asks for, and for how many seconds it has been unschedulable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,12 @@ def _facts(
     kept = [s for s in row["slots"] if s[_STATE] != "returned" and s[_NUMBER] not in left]
     refused = [slot for slot in row["slots"] if slot[_IS_REFUSED]]
     stuck_s = {pod[0]: float(pod[_STUCK_S] or 0) for pod in row["pods"]}
+    uses = {pod[0]: pod[_USES] for pod in row["pods"]}
     live = [
-        _starting_pod(pod, holders.get(uid), stuck_s[uid], refused)
+        replace(
+            _starting_pod(pod, holders.get(uid), stuck_s[uid], refused),
+            excess=_excess(uses[uid], holders.get(uid)) if pod.is_gated else "",
+        )
         for uid, pod in pods.items()
         if not pod.is_terminal
     ]
@@ -118,6 +125,18 @@ def _facts(
         has_started=row["is_started"],
         past=Starting.from_json(row["starting"]),
     )
+
+
+def _excess(uses: Mapping[str, Any], slot: Sequence[Any] | None) -> str:
+    """Return what a pod asks for of each resource that its slot has too little of."""
+    if slot is None:
+        return ""
+    has = slot[_RESOURCES]
+    more = {name: int(n) for name, n in uses.items() if int(n) > int(has.get(name, 0))}
+    if not more:
+        return ""
+    there = describe({name: int(has.get(name, 0)) for name in more})
+    return f"{describe(more)} instead of {there}"
 
 
 def _starting_pod(

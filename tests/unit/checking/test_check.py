@@ -113,14 +113,22 @@ def test_a_pod_runs_where_its_slot_is() -> None:
 
 
 def test_a_pod_needs_no_more_than_its_slot_has() -> None:
-    """Nine cores in a slot of eight also overfill the node."""
+    """Nine cores in a slot of eight overfill the node, or cannot be bound to it."""
 
     def grow(scenery: Scenery) -> None:
         requests = scenery.pods[0]["spec"]["containers"][0]["resources"]["requests"]
         requests["cpu"] = "9"
         scenery.rows["usage"][0] = UsageRow("node-1", "cpu", 16000, 16000, 1000, -1000)
 
-    assert found(grow) == {"pod larger than its slot", "node over capacity"}
+    assert found(grow) == {"node over capacity"}
+
+    def grow_before_it_is_bound(scenery: Scenery) -> None:
+        pod = scenery.pods[0]
+        pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "9"
+        del pod["spec"]["nodeName"]
+        pod["status"]["phase"] = "Pending"
+
+    assert "pod larger than its slot" in found(grow_before_it_is_bound)
 
 
 def test_what_no_slot_covers_counts_as_unmanaged_use() -> None:

@@ -15,12 +15,15 @@ from fluxqueue.fluxjob.holders import (
     BY_DEPENDENCY,
     BY_QUARANTINE,
     BY_QUEUE,
+    BY_START,
     CHANGED,
     CHANGED_REASON,
     LOST_NODE,
+    NOT_STARTED,
     SUSPENDED,
 )
 from fluxqueue.fluxjob.lifecycle import (
+    FailedTry,
     Requeued,
     RowChange,
     StoredRow,
@@ -137,6 +140,53 @@ def test_an_edit_between_suspending_and_resuming_needs_a_new_decision(
     change = after(row, generation=5, is_suspended=False, is_reshaped=vacate_by is None)
     assert (change.vacate_by, change.reason) == (CHANGED, CHANGED_REASON)
     assert (change.must_release, change.must_reconcile) == (True, True)
+
+
+def test_pods_that_are_larger_than_their_template_are_placed_again() -> None:
+    """Before one of them is bound. What waits, or vacates already, only asks for more."""
+    row = StoredRow(S.ALLOCATED, released_generation=2, is_same_request=False)
+    change = after(row, generation=2, is_suspended=False, growth="1 cpu")
+    assert change.vacate_by == CHANGED
+    assert change.reason == (
+        "each of its pods asks for 1 cpu more than its template, so it is placed again"
+    )
+    assert (change.must_release, change.must_reconcile) == (True, True)
+    right = replace(row, is_same_request=True)
+    assert after(right, generation=2, is_suspended=False, growth="1 cpu").vacate_by is None
+    waiting = replace(row, state=S.PENDING, released_generation=None)
+    assert after(waiting, growth="1 cpu").vacate_by is None
+    leaving = replace(row, vacate_by="bob")
+    assert after(leaving, generation=3, growth="1 cpu").vacate_by == "bob"
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({"wanted": 2, "running": 1}, False),
+        ({"wanted": 2, "running": 2}, True),
+        ({"wanted": 0, "running": 0}, False),
+    ],
+)
+def test_it_has_started_when_all_of_its_pods_run(facts: dict[str, Any], expected: bool) -> None:
+    """Once it has started it stays so until it is requeued."""
+    row = StoredRow(S.RUNNING, released_generation=2)
+    assert after(row, generation=2, is_suspended=False, **facts).is_started is expected
+    assert after(replace(row, is_started=True), generation=2, **facts).is_started
+    assert not after(replace(row, vacate_by="bob", is_started=True), generation=2).is_started
+    assert not after(replace(row, state=S.PENDING), wanted=1, running=1).is_started
+
+
+@pytest.mark.parametrize("author_hold", [None, SUSPENDED])
+def test_a_start_that_failed_is_tried_again_or_held(author_hold: str | None) -> None:
+    """Its author's hold goes before."""
+    again = on_requeued(author_hold, NOT_STARTED, FailedTry(1, 3, "words"))
+    last = on_requeued(author_hold, NOT_STARTED, FailedTry(3, 3, "words"))
+    if author_hold is not None:
+        assert (again.held_by, last.held_by) == (AUTHOR, AUTHOR)
+        return
+    assert (again.state, again.delay_s, again.is_asked) == (S.PENDING, 10, False)
+    assert (last.state, last.held_by, last.delay_s) == (S.HELD, BY_START, 0)
+    assert last.reason == "its pods did not start in 3 tries: words"
 
 
 @pytest.mark.parametrize("vacate_by", ["bob", "job 7", CHANGED])

@@ -182,6 +182,14 @@ def test_large_images_are_no_failure_unless_a_timeout_was_set() -> None:
     assert judge(facts, replace(RULES, is_asked=True)).must_requeue
 
 
+def test_a_pod_that_is_larger_than_its_slot_is_named() -> None:
+    """It stays gated, so no part of Kubernetes would say why."""
+    large = StartingPod(PodFact("a", "a", "Pending", True), "n0", excess="5 cpu instead of 4 cpu")
+    decision = judge(gang(large, waited_s=6))
+    assert decision.reason == "a asks for more than its slot has: 5 cpu instead of 4 cpu"
+    assert not decision.must_requeue
+
+
 def test_looks_become_rarer_and_meet_the_timeout() -> None:
     """A slow start costs few looks."""
     assert judge(gang(pulling("a"), waited_s=6)).look_in_s == 5
