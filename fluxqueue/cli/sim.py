@@ -5,7 +5,8 @@ It needs no database and no cluster. The same seed gives the same workload and t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,12 +16,14 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
-    from fluxqueue.policy.queue_rules import PreemptionRules
+    from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
     from fluxqueue.simulation.engine import RunRecord
     from fluxqueue.simulation.gantt import Panel
     from fluxqueue.simulation.jobs import SimulatedJob
 
 ALL = "all"
+PROGRESS_FROM = 500
+"""Fewer jobs take less than two seconds."""
 
 
 def sim(
@@ -39,8 +42,12 @@ def sim(
     swf: Annotated[
         Path | None, typer.Option(help="read the jobs from this file (SWF, also .gz)")
     ] = None,
+    queues: Annotated[
+        Path | None, typer.Option(help="named queues: a file with FluxQueues (YAML)")
+    ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="draw the Gantt chart into FILE.svg, .png or .pdf")
+        Path | None,
+        typer.Option("--out", "-o", help="draw the Gantt chart into FILE.svg, .png or .pdf"),
     ] = None,
     save: Annotated[Path | None, typer.Option(help="write the workload as SWF")] = None,
     load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1,
@@ -83,12 +90,13 @@ def sim(
     from fluxqueue.simulation.jobs import uniform_cluster
 
     rules = _preemption(min_runtime, grace) if preemption else None
+    named = None if queues is None else _queues_of(queues, rules)
     parse_policy(match_policy)  # refuse a wrong name before the workload is drawn
     policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
     if out is not None:
         check_format(out)
     if swf is not None:
-        work, what = _from_file(swf, cores, jobs)
+        work, what = _from_file(swf, cores, jobs, named or ())
     else:
         shape = WorkloadShape(load=load, overrun_share=overrun, is_diurnal=diurnal)
         work = synthetic(seed, jobs, nodes=nodes, cores_per_node=cores, shape=shape)
@@ -102,9 +110,17 @@ def sim(
     typer.echo(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels: list[Panel] = []
     for one in policies:
-        records = simulate(
-            cluster, work, one, faults=lost, preemption=rules, match_policy=match_policy
-        )
+        with _progress(one.name, len(work)) as tell:
+            records = simulate(
+                cluster,
+                work,
+                one,
+                faults=lost,
+                preemption=rules,
+                match_policy=match_policy,
+                queues=named,
+                tell=tell,
+            )
         panels.append(Panel(figures(one.name, records, cluster), records, cluster, lost))
     typer.echo(render_table([panel.figures for panel in panels]))
     if rules is not None:
@@ -125,13 +141,48 @@ def _policy_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()] or list(POLICIES)
 
 
-def _from_file(path: Path, cores: int, count: int) -> tuple[list[SimulatedJob], str]:
+@contextmanager
+def _progress(policy: str, jobs: int) -> Iterator[Callable[[int], None] | None]:
+    """Show how many jobs have ended, on a terminal only."""
+    import sys
+
+    if not sys.stderr.isatty() or jobs < PROGRESS_FROM:
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(policy, total=jobs)
+        yield lambda ended: progress.update(task, completed=ended)
+
+
+def _queues_of(path: Path, preemption: PreemptionRules | None) -> Mapping[str, QueueRules]:
+    import yaml
+
+    from fluxqueue.simulation.named_queues import read_queues
+
+    if preemption is not None:
+        raise InvalidSettings(
+            "does not go with --queues: each FluxQueue has its own spec.preemption",
+            where="--preemption",
+        )
+    try:
+        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidSettings(f"cannot be read: {error}", where=str(path)) from None
+    return read_queues(documents, path.name)
+
+
+def _from_file(
+    path: Path, cores: int, count: int, queues: Collection[str]
+) -> tuple[list[SimulatedJob], str]:
     from fluxqueue.simulation.swf import read_file, to_jobs
 
-    work, skipped = to_jobs(read_file(path), cores_per_node=cores, count=count)
+    work, skipped = to_jobs(read_file(path), cores_per_node=cores, count=count, queues=queues)
     if not work:
         raise InvalidSettings("has no job with a run time and a size", where=str(path))
-    left_out = f", {skipped} without run time or size left out" if skipped else ""
+    left_out = f", {skipped} lines without a run of their own left out" if skipped else ""
     return work, f"{path.name}{left_out}"
 
 
@@ -169,3 +220,6 @@ def _tell_left_out(records: Sequence[RunRecord]) -> None:
     if impossible:
         named = ", ".join(impossible[:5]) + (", ..." if len(impossible) > 5 else "")
         typer.echo(f"{len(impossible)} jobs can never fit this cluster: {named}")
+    refused = [one for one in records if one.refusal]
+    if refused:
+        typer.echo(f"{len(refused)} jobs are refused by their queue: {refused[0].refusal}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.top_up import Lack, top_up
 from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
+from fluxqueue.simulation.named_queues import SimulatedQueues
 
 END, NODE, SUBMIT, LEAVE = range(4)
 """Order of events at one instant: resources are given back before they are requested."""
@@ -69,6 +71,8 @@ class RunRecord:
     promise: Promise | None = None
     is_backfilled: bool = False
     is_impossible: bool = False
+    refusal: str = ""
+    """Why its queue does not take it."""
     restarts: int = 0
     requeues: int = 0
     requeued_for: list[str] = field(default_factory=list)
@@ -112,9 +116,11 @@ class Engine:
         preemption: PreemptionRules | None = None,
         leaves_s: int = 0,
         match_policy: str = MATCH_POLICY,
+        queues: Mapping[str, QueueRules] | None = None,
     ) -> None:
         self.policy = policy
-        self.rules = QueueRules(DEFAULT_QUEUE, preemption=preemption)
+        only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
+        self.queues = SimulatedQueues(only if queues is None else queues)
         self.leaves_s = leaves_s
         """Seconds that the pods of a requeued job take to end."""
         self.making_way: dict[str, MakingWay] = {}
@@ -135,6 +141,7 @@ class Engine:
         self.decisions = Decisions()
         self.now = 0
         self.cycles = 0
+        self.ended = 0
         self._promises = Promises()
         self._lost: set[str] = set()
         self._events: list[Event] = [
@@ -154,6 +161,8 @@ class Engine:
             return False
         self.now = self._events[0].at
         overran = self._overrunning()
+        if self.queues.advance(self.now):
+            self._order_anew()
         while self._events and self._events[0].at == self.now:
             self._take(heapq.heappop(self._events))
         self.cycle(overran)
@@ -182,12 +191,26 @@ class Engine:
 
     def _submit(self, record: RunRecord) -> None:
         job = record.job
-        pending = PendingJob(job.uid, job.number, job.priority, job.request, user=job.user)
+        record.refusal = self.queues.why_refused(job) or ""
+        if record.refusal:
+            return
+        priority = self.queues.priority(job)
+        pending = PendingJob(
+            job.uid, job.number, priority, self.queues.request(job), job.queue, job.user
+        )
         _, never = split_unsatisfiable(self.matcher, [pending])
         if never:
             record.is_impossible = True
         else:
-            insort(self.pending, (-job.priority, job.number, pending))
+            insort(self.pending, (-priority, job.number, pending))
+
+    def _order_anew(self) -> None:
+        """Give the pending jobs the priorities that fair share computes now."""
+        fresh = [
+            replace(one, priority=self.queues.priority(self.by_uid[one.uid].job))
+            for _, _, one in self.pending
+        ]
+        self.pending = sorted((-one.priority, one.jobid, one) for one in fresh)
 
     def _end(self, record: RunRecord, version: int) -> None:
         uid = record.job.uid
@@ -198,7 +221,9 @@ class Engine:
         del self.running[uid]
         self.leaving.pop(uid, None)
         self.matcher.cancel(uid)
+        self.queues.end(uid)
         record.ended_s = self.now
+        self.ended += 1
 
     def _change_node(self, event: NodeEvent) -> None:
         self.matcher.set_node(replace(self.facts[event.node], is_up=event.is_up), {})
@@ -230,6 +255,7 @@ class Engine:
         del self.running[uid]
         self.leaving.pop(uid, None)
         self.matcher.cancel(uid)
+        self.queues.end(uid)
         self._promises.forget(uid)
         record.started_s = record.placement = record.promise = None
         record.restarts += 1
@@ -251,8 +277,24 @@ class Engine:
     # --- cycles ----------------------------------------------------------------------------------
 
     def queue(self) -> list[PendingJob]:
-        """Return the jobs that a cycle examines: by priority, then submission, up to the depth."""
-        return [job for _, _, job in self.pending[: self.policy.queue_depth]]
+        """Return the jobs that a cycle examines: by priority, then submission, up to the depth.
+
+        The depth is that of each queue.
+        """
+        left = {name: self.queues.depth(name, self.policy) for name in self.queues.rules}
+        found = []
+        for _, _, job in self.pending:
+            if left[job.queue]:
+                left[job.queue] -= 1
+                found.append(job)
+            elif not any(left.values()):
+                break
+        return found
+
+    def _is_cut(self, queue: Sequence[PendingJob]) -> bool:
+        """Tell whether a queue has as many jobs in the cycle as it may have."""
+        counts = Counter(job.queue for job in queue)
+        return any(count >= self.queues.depth(name, self.policy) for name, count in counts.items())
 
     def cycle(self, overran: Sequence[int] = ()) -> None:
         """Do what the worker's matcher does: top up, then run cycles while more jobs are behind."""
@@ -273,7 +315,7 @@ class Engine:
                 queue,
                 self.policy,
                 self.now,
-                Queues({DEFAULT_QUEUE: self.rules}),
+                Queues(self.queues.rules, self.queues.use()),
                 promised,
                 preemptions,
             )
@@ -281,7 +323,7 @@ class Engine:
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
             self._make_way()
-            is_behind = len(queue) >= self.policy.queue_depth and self.decisions.allocated
+            is_behind = self._is_cut(queue) and self.decisions.allocated
             if not is_behind and len(self.decisions.preempted) < PER_CYCLE_MAX:
                 return
             queue, promised = self.queue(), self._promised()
@@ -296,13 +338,17 @@ class Engine:
     def _preemptions(
         self, queue: Sequence[PendingJob], promised: dict[str, Placement]
     ) -> Preemptions:
-        if self.rules.preemption is None:
+        if all(one.preemption is None for one in self.queues.rules.values()):
             return NO_PREEMPTIONS
         to_leave = self._to_leave()
         return Preemptions(
             candidates=[
                 PreemptionCandidate(
-                    uid, record.job.number, DEFAULT_QUEUE, record.job.priority, started_s
+                    uid,
+                    record.job.number,
+                    record.job.queue,
+                    self.queues.priority(record.job),
+                    started_s,
                 )
                 for uid in self.running
                 for record in [self.by_uid[uid]]
@@ -384,6 +430,7 @@ class Engine:
             self._promises.forget(job.uid)
             running = _RunningJob(placement, self.now, version=record.restarts << 20)
             self.running[job.uid] = running
+            self.queues.begin(record.job, placement, self.now)
             self._run(record, running)
 
 
@@ -395,11 +442,27 @@ def simulate(
     faults: Iterable[NodeEvent] = (),
     preemption: PreemptionRules | None = None,
     match_policy: str = MATCH_POLICY,
+    queues: Mapping[str, QueueRules] | None = None,
+    tell: Callable[[int], None] | None = None,
 ) -> list[RunRecord]:
-    """Run until no event is left. Return one record per job, in the order given."""
+    """Run until no event is left. Return one record per job, in the order given.
+
+    ``queues`` are the rules by name. Without them there is one queue, with ``preemption``. ``tell``
+    is called with the number of jobs that have ended, after every hundredth of all.
+    """
     engine = Engine(
-        nodes, jobs, policy, faults=faults, preemption=preemption, match_policy=match_policy
+        nodes,
+        jobs,
+        policy,
+        faults=faults,
+        preemption=preemption,
+        match_policy=match_policy,
+        queues=queues,
     )
+    every = max(1, len(engine.jobs) // 100)
+    told = 0
     while engine.step():
-        pass
+        if tell is not None and engine.ended - told >= every:
+            told = engine.ended
+            tell(told)
     return engine.records

@@ -84,7 +84,7 @@ def figures(policy: str, records: Sequence[RunRecord], nodes: Sequence[NodeFact]
     excused = [
         one for one in promised if not one.is_promise_kept and one.promise and one.promise.excuse
     ]
-    impossible = sum(one.is_impossible for one in records)
+    impossible = sum(one.is_impossible or bool(one.refusal) for one in records)
     return Figures(
         policy=policy,
         jobs=len(records),

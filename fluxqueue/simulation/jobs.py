@@ -8,6 +8,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import equal_slots, total
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 
 MILLICORES = 1000
 RACK = "rack"
@@ -26,6 +27,7 @@ class SimulatedJob:
     runs_s: int
     priority: int = 0
     user: str = ""
+    queue: str = DEFAULT_QUEUE
 
     @property
     def uid(self) -> str:

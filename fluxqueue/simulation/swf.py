@@ -11,13 +11,16 @@ reads ``.gz``.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.simulation.jobs import SimulatedJob, cores_request
 
 UNKNOWN = -1
@@ -53,6 +56,15 @@ _COLUMNS = [(one.name, one.type == "float") for one in fields(SwfJob)]
 """Name of each field, and whether it may be a fraction."""
 
 _REQUIRED = {"number", "submit_s"}
+_TIMES = {"submit_s", "wait_s", "run_s", "asked_s", "think_s"}
+"""Fields in seconds. Some logs have fractions: submissions are rounded down, others up."""
+
+PARTIAL = frozenset({2, 3, 4})
+"""Status of the partial executions of a job that was checkpointed. A line of its own sums it up."""
+
+CANCELLED = 5
+_STATUS = 10
+_PARTIAL_WORDS = frozenset(map(str, PARTIAL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +73,8 @@ class SwfLog:
 
     header: Mapping[str, str] = field(default_factory=dict)
     jobs: tuple[SwfJob, ...] = ()
+    queues: Mapping[int, str] = field(default_factory=dict, compare=False)
+    """Names of the queues by number, from header lines such as ``; Queue: 1 batch``."""
 
     def header_number(self, name: str) -> int | None:
         """Return a header field such as ``MaxProcs`` as a number, or None.
@@ -81,27 +95,41 @@ def read_file(path: Path) -> SwfLog:
     """
     try:
         data = path.read_bytes()
-        text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode("latin-1")
+        data = gzip.decompress(data) if path.suffix == ".gz" else data
     except (OSError, EOFError) as error:
         raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
-    return parse(text, source=path.name)
+    return parse(_decode(data), source=path.name)
+
+
+def _decode(data: bytes) -> str:
+    """Return the text. Comments are in any encoding, and numbers are ASCII in all of them."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 def parse(text: str, *, source: str = "SWF") -> SwfLog:
     """Read a whole text. Errors begin with ``source``."""
     header: dict[str, str] = {}
     jobs: list[SwfJob] = []
-    for number, line in enumerate(text.splitlines(), start=1):
+    queues: dict[int, str] = {}
+    # Not splitlines: it also ends lines at characters that comments in other encodings contain.
+    for number, line in enumerate(re.split(r"\r\n|\n|\r", text), start=1):
         content = line.strip()
         if content.startswith(";"):
             key, colon, value = content.lstrip("; ").partition(":")
             if colon and key and " " not in key:
                 header.setdefault(key, value.strip())
+                if key == "Queue" and (found := re.match(r"\s*(\d{1,9})\s+(\S+)", value)):
+                    queues[int(found[1])] = found[2].lower()
         elif content:
             jobs.append(_parse_line(content.split(), f"{source}, line {number}"))
             if len(jobs) > JOBS_MAX:
                 raise InvalidInput(f"has more than {JOBS_MAX} jobs", where=source)
-    return SwfLog(header, tuple(jobs))
+    return SwfLog(header, tuple(jobs), queues)
 
 
 def _parse_line(words: list[str], where: str) -> SwfJob:
@@ -111,8 +139,12 @@ def _parse_line(words: list[str], where: str) -> SwfJob:
             where=where,
             hint=f"{FIELDS} numbers, {UNKNOWN} for what is not known",
         )
+    # Only the first of the partial executions of a job has a submission.
+    required = {"number"} if words[_STATUS] in _PARTIAL_WORDS else _REQUIRED
     values = {
-        name: _parse_field(word, f"{where}, field {place} ({name})", is_fraction, name)
+        name: _parse_field(
+            word, f"{where}, field {place} ({name})", is_fraction, name, name in required
+        )
         for place, (word, (name, is_fraction)) in enumerate(
             zip(words, _COLUMNS, strict=True), start=1
         )
@@ -120,7 +152,9 @@ def _parse_line(words: list[str], where: str) -> SwfJob:
     return SwfJob(**values)  # type: ignore[arg-type]
 
 
-def _parse_field(word: str, where: str, is_fraction: bool, name: str) -> int | float:
+def _parse_field(
+    word: str, where: str, is_fraction: bool, name: str, is_required: bool
+) -> int | float:
     try:
         number = float(word)
         if not math.isfinite(number):
@@ -129,10 +163,12 @@ def _parse_field(word: str, where: str, is_fraction: bool, name: str) -> int | f
         raise InvalidInput(
             f"{word!r} is no number", where=where, value=word, hint=f"{UNKNOWN} for not known"
         ) from error
-    if number < 0 and (number != UNKNOWN or name in _REQUIRED):
+    if number < 0 and (number != UNKNOWN or is_required):
         raise InvalidInput(f"{word} is below 0", where=where, value=word)
     if is_fraction and number != int(number):
         return number
+    if name in _TIMES:
+        return math.floor(number) if name == "submit_s" else math.ceil(number)
     if number != int(number):
         raise InvalidInput(f"{word} is no whole number", where=where, value=word)
     return int(number)
@@ -146,15 +182,24 @@ def render(log: SwfLog) -> str:
 
 
 def to_jobs(
-    log: SwfLog, *, cores_per_node: int, count: int | None = None
+    log: SwfLog,
+    *,
+    cores_per_node: int,
+    count: int | None = None,
+    queues: Collection[str] | None = None,
 ) -> tuple[list[SimulatedJob], int]:
     """Return simulator jobs, and the number of lines that were left out.
 
     Jobs without a run time or without a size are left out: they were cancelled before they started,
-    or the data is missing. The time of the first submission becomes 0. A job without a requested
-    time asks for its run time. Jobs that ran longer than requested overrun here too.
+    or the data is missing. So are partial executions, because their job has a line of its own. A
+    run time of 0 is less than a second, and counts as one. The time of the first submission becomes
+    0. A job without a requested time asks for its run time. Jobs that ran longer than requested
+    overrun here too.
+
+    ``queues`` are the names of the simulated queues. A job goes to the one that the header or the
+    number of its queue names, and to the default one if there is none.
     """
-    usable = [job for job in log.jobs if job.run_s > 0 and _processors(job) > 0]
+    usable = [job for job in log.jobs if _has_run(job) and _processors(job) > 0]
     usable.sort(key=lambda job: (job.submit_s, job.number))
     skipped = len(log.jobs) - len(usable)
     usable = usable[:count]
@@ -165,15 +210,31 @@ def to_jobs(
             submit_s=job.submit_s - first_s,
             request=cores_request(
                 _processors(job),
-                job.asked_s if job.asked_s > 0 else job.run_s,
+                job.asked_s if job.asked_s > 0 else max(1, job.run_s),
                 cores_per_node=cores_per_node,
             ),
-            runs_s=job.run_s,
+            runs_s=max(1, job.run_s),
             user="" if job.user == UNKNOWN else f"user{job.user}",
+            queue=_queue_of(job, log, queues or ()),
         )
         for place, job in enumerate(usable, start=1)
     ]
     return jobs, skipped
+
+
+def _has_run(job: SwfJob) -> bool:
+    if job.status in PARTIAL:
+        return False
+    # A cancelled job with no run time never started. Another one ended within a second.
+    return job.run_s > 0 or (job.run_s == 0 and job.status != CANCELLED)
+
+
+def _queue_of(job: SwfJob, log: SwfLog, queues: Collection[str]) -> str:
+    """Return the queue that the log names, if it is one of ``queues``."""
+    for name in (log.queues.get(job.queue, ""), f"queue{job.queue}", str(job.queue)):
+        if name in queues:
+            return name
+    return DEFAULT_QUEUE
 
 
 def _processors(job: SwfJob) -> int:

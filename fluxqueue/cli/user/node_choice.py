@@ -90,12 +90,15 @@ def of_requires(text: str, site: SiteNames, where: str) -> Alternatives:
             f"{text!r} is not supported", where=where, value=text, hint="names and host: only"
         )
     found: Alternatives = ()
-    for term in re.split(r"\s*(?:\|\|?|\bor\b)\s*", text.strip()):
-        whole: Alternatives = ANYWHERE
-        for word in re.split(r"\s*(?:&&?|,(?!\S*\])|\band\b|\s)\s*", term.strip()):
+    whole: Alternatives = ANYWHERE
+    for word in re.split(r"([|&\s])", text.replace("||", "|")):
+        if word in {"|", "or"}:
+            found, whole = (*found, *whole), ANYWHERE
+        elif word.strip() and word not in {"&", "and"}:
             whole = both(whole, _of_word(word, site, where), where)
-        found = (*found, *whole)
-    return found
+    if ANYWHERE[0] in (*found, *whole):
+        raise InvalidInput(f"{text!r} lacks a name", where=where, value=text)
+    return (*found, *whole)
 
 
 def of_hosts(text: str, operator: str, where: str) -> tuple[NodeExpression, tuple[str, ...]]:

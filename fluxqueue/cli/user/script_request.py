@@ -553,17 +553,16 @@ def _with_signal(request: ScriptRequest, asked: _WholeHeader) -> ScriptRequest:
     said = asked.last("signal") or asked.last("flux-signal")
     if said is None:
         return request
-    pattern = r"(?:SIG)?(?:TERM|15)(?:@(\d{1,5}))?"
+    found = re.fullmatch(r"(B:)?(?:SIG)?(?:TERM|15)(?:@(\d{1,5}))?", said.value)
     # sbatch signals the shell of the script with B: only. In a pod nothing else gets a signal.
-    found = re.fullmatch(f"B:{pattern}" if said.dialect == "slurm" else pattern, said.value)
-    if not found:
+    if not found or bool(found[1]) != (said.dialect == "slurm"):
         raise InvalidInput(
             f"{said.value!r} cannot be kept: Kubernetes sends SIGTERM to the script alone",
             where=said.where,
             value=said.value,
             hint="trap TERM in the script, and use --signal=B:TERM@seconds",
         )
-    grace_s = int(found[1] or SIGNAL_BEFORE_S)
+    grace_s = int(found[2] or SIGNAL_BEFORE_S)
     if not request.duration:
         return replace(request, grace_s=grace_s)
     seconds = int(request.duration.removesuffix("s")) - grace_s

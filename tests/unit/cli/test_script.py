@@ -302,6 +302,11 @@ def test_requires() -> None:
     ]
     either = read("#FLUX: --requires='ib|host:n7'").nodes_allowed
     assert [one[0].key for one in either] == ["example.com/fabric", "kubernetes.io/hostname"]
+    for text, count in (("ib || big", 2), ("ib&-host:n1", 1), ("ib or big or host:n[1,3]", 3)):
+        assert len(read(f"#FLUX: --requires='{text}'").nodes_allowed) == count
+    for text in ("ib |", "| ib", "and"):
+        with pytest.raises(InvalidInput, match="lacks a name"):
+            read(f"#FLUX: --requires='{text}'")
     neither = read("#FLUX: --requires=-big").nodes_allowed
     assert len(neither) == 2, "not big is without one of its labels"
 

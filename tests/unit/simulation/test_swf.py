@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.simulation.arrivals import synthetic
-from fluxqueue.simulation.swf import SwfJob, SwfLog, from_jobs, parse, read_file, render, to_jobs
+from fluxqueue.simulation.swf import (
+    SwfJob,
+    SwfLog,
+    _decode,
+    from_jobs,
+    parse,
+    read_file,
+    render,
+    to_jobs,
+)
 
 SAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "workload.swf"
 GOOD = "1 0 10 100 4 -1 -1 4 200 -1 1 3 1 -1 -1 -1 -1 -1"
@@ -68,7 +77,11 @@ def test_simulator_jobs_come_back_the_same() -> None:
         (GOOD.replace("100", "1e9x"), "log, line 2, field 4 (run_s): '1e9x' is no number"),
         (GOOD.replace("1 0 10", "1 -1 10"), "log, line 2, field 2 (submit_s): -1 is below 0"),
         (GOOD.replace("1 0 10", "1 0 -7"), "log, line 2, field 3 (wait_s): -7 is below 0"),
-        (GOOD.replace("100", "10.5"), "log, line 2, field 4 (run_s): 10.5 is no whole number"),
+        (
+            GOOD.replace("4 200", "4.5 200"),
+            "log, line 2, field 8 (asked_processors): 4.5 is no whole number",
+        ),
+        (GOOD.replace("1 0 10", "-1 0 10"), "log, line 2, field 1 (number): -1 is below 0"),
         (GOOD.replace("100", "nan"), "log, line 2, field 4 (run_s): 'nan' is no number"),
         (GOOD.replace("100", "inf"), "log, line 2, field 4 (run_s): 'inf' is no number"),
     ],
@@ -112,6 +125,74 @@ def test_lines_become_jobs() -> None:
     ]
     assert [job.cpu_m // 1000 for job in jobs] == [8, 32, 2]
     assert [job.request.size for job in jobs] == [1, 2, 1]
+
+
+def line(
+    number: int = 1, submit: object = 0, run: object = 100, status: int = 1, queue: int = -1
+) -> str:
+    return f"{number} {submit} 10 {run} 4 -1 -1 4 200 -1 {status} 3 1 -1 {queue} -1 -1 -1"
+
+
+def test_partial_executions_are_not_jobs() -> None:
+    """The line of the whole job counts. Only the first part has a submission."""
+    for last in (3, 4):
+        log = parse("\n".join([line(run=300), line(status=2), line(submit=-1, status=2),
+                               line(submit=-1, run=200, status=last), line(2, 50)]))  # fmt: skip
+        jobs, skipped = to_jobs(log, cores_per_node=16)
+        assert [job.runs_s for job in jobs] == [300, 100]
+        assert skipped == 3
+    with pytest.raises(InvalidInput, match="submit_s"):
+        parse(line(submit=-1, status=1))
+
+
+@pytest.mark.parametrize(
+    ("run", "status", "seconds"),
+    [("0", 1, 1), ("0", 0, 1), ("0", -1, 1), ("0", 5, None), ("-1", 1, None), ("0.2", 1, 1),
+     ("10.5", 1, 11), ("7", 5, 7), ("12.0", 1, 12)],
+)  # fmt: skip
+def test_short_runs_and_fractions(run: str, status: int, seconds: int | None) -> None:
+    """Less than a second is one second. What was cancelled before its start has no run."""
+    jobs, _ = to_jobs(parse(line(run=run, status=status)), cores_per_node=16)
+    assert [job.runs_s for job in jobs] == ([] if seconds is None else [seconds])
+
+
+def test_a_fraction_of_a_submission_is_rounded_down() -> None:
+    jobs, _ = to_jobs(parse(f"{line(1, '10.2')}\n{line(2, '12.9')}"), cores_per_node=16)
+    assert [job.submit_s for job in jobs] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "; Note: caf\u00e9 \u2026 \u2028 end".encode(),
+        "; Note: d\u00e9j\u00e0 vu".encode("latin-1"),
+        b"; Note: jobs \x85 of \x0b all \x1c parts",
+        "; Note: \u0105\u0119 \u00c5".encode("iso-8859-2", "ignore"),
+        "; Note: \u8a08\u7b97".encode("shift-jis"),
+        b"\xef\xbb\xbf; Note: with a mark",
+    ],
+)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_comments_in_any_encoding(comment: bytes, end: bytes, tmp_path: Path) -> None:
+    """No byte of a comment ends its line."""
+    file = tmp_path / "x.swf"
+    file.write_bytes(end.join([comment, b"; MaxNodes: 4", GOOD.encode(), b""]))
+    log = read_file(file)
+    assert (len(log.jobs), log.header_number("MaxNodes")) == (1, 4)
+    assert "Note" in log.header
+
+
+def test_utf_16() -> None:
+    """With its mark, as some editors write it."""
+    assert len(parse(_decode(f"; Note: x\n{GOOD}\n".encode("utf-16"))).jobs) == 1
+
+
+def test_queues_by_the_names_of_the_header() -> None:
+    """By the name or the number. Others go to the default queue."""
+    log = parse("\n".join(["; Queue: 1 Batch (the usual one)", "; Queue: 2 debug",
+                           *(line(n, queue=n) for n in range(1, 5)), line(5)]))  # fmt: skip
+    jobs, _ = to_jobs(log, cores_per_node=16, queues={"batch", "queue3"})
+    assert [job.queue for job in jobs] == ["batch", "default", "queue3", "default", "default"]
 
 
 def test_the_sample_is_what_it_says() -> None:
