@@ -7,7 +7,7 @@ loaded at the first use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _BACK = ""
 """The node for the start when a path returns to it. No UID is empty."""
@@ -34,3 +34,31 @@ def shortest_circle(start: str, edges: Iterable[tuple[str, str]]) -> list[str]:
     if _BACK not in graph or not nx.has_path(graph, start, _BACK):
         return []
     return [*nx.shortest_path(graph, start, _BACK)[:-1], start]
+
+
+def shortest_circles(
+    starts: Collection[str], edges: Iterable[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """Return the shortest circle of each start that is in one.
+
+    The graph is read once for all starts, so a long chain of jobs costs no more for many of them.
+
+    Parameters
+    ----------
+    edges : As for ``shortest_circle``.
+    """
+    import networkx as nx
+
+    known = sorted(set(edges))
+    graph: nx.DiGraph[str] = nx.DiGraph(known)
+    found: dict[str, list[str]] = {}
+    alone = {one for one, other in known if one == other}
+    for members in nx.strongly_connected_components(graph):
+        inside = members.intersection(starts)
+        if not inside or (len(members) == 1 and not members & alone):
+            continue
+        # A circle never leaves its component.
+        own = [(one, other) for one, other in known if one in members and other in members]
+        if own:
+            found.update((start, shortest_circle(start, own)) for start in sorted(inside))
+    return found

@@ -25,6 +25,7 @@ from fluxqueue.db.store.decisions import (
     store_top_up,
     take_changes,
 )
+from fluxqueue.db.store.pending_actions import BOOKING, forgive_except, note_failures
 from fluxqueue.db.store.queue_snapshot import (
     OF_EACH,
     QueueHead,
@@ -94,6 +95,8 @@ class CycleRunner:
         self._answers: dict[Jobspec, str | None] = {}
         self._rules: dict[str, QueueRules] = {}
         self._decided: dict[str, int] = {}
+        self._damaged: dict[str, str] = {}
+        self._told_damaged: dict[str, str] = {}
         self._plans = Plans(context, ROLE, term)
         self._preempting = Preempting(context, ROLE, term)
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
@@ -129,8 +132,21 @@ class CycleRunner:
                     # Preemptions use a second transaction: they lock rows in a different order.
                     is_more = await self._cycle()
                     await self._let_make_way()
+                await self._tell_damaged()
         async with self._lock:
             await self._forecast()
+
+    async def _tell_damaged(self) -> None:
+        """Report allocations that cannot be read, in a separate transaction.
+
+        Their FluxJobs run, so they are locked in a different order than the queue.
+        """
+        damaged = dict(self._damaged)
+        if damaged == self._told_damaged:
+            return
+        await forgive_except(self._context.database, damaged, task=BOOKING)
+        await note_failures(self._context.database, damaged, lasting=damaged, task=BOOKING)
+        self._told_damaged = damaged
 
     async def _forecast(self) -> None:
         """Report to waiting jobs when they can expect to start. A failure costs no start."""
@@ -344,6 +360,7 @@ class CycleRunner:
         if matcher is None:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
             changes = await load_graph(tx, matcher.ledger)
+            self._damaged = {}
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
             await try_quarantined_again(tx, __version__)
@@ -354,6 +371,8 @@ class CycleRunner:
             if changes.queues:
                 self._rules = await read_rules(tx)
         self._matcher = matcher
+        self._damaged = {u: why for u, why in self._damaged.items() if u not in changes.booked}
+        self._damaged |= changes.damaged
         return matcher, changes
 
     async def _queues(self, tx: Transaction) -> Queues:

@@ -919,13 +919,17 @@ INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 -- workloads and reads their rows when it runs. A task that comes twice or too late finds no work.
 -- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
 -- each call.
+-- Releases come first, and looks at jobs that wait for others come last: one user may cause many
+-- looks, and none of them starts a job of another user.
 CREATE FUNCTION fluxqueue_defer(
-    task text, uids text[], at timestamptz DEFAULT NULL
+    task text, uids text[], at timestamptz DEFAULT NULL, is_blocked boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+DECLARE
+    rank integer := CASE WHEN task = 'release' THEN 2 WHEN is_blocked THEN 0 ELSE 1 END;
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, rank, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
@@ -1029,13 +1033,15 @@ DECLARE
     pending_actions record;
 BEGIN
     FOR pending_actions IN
-        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        SELECT o.task, o.at, n.blocked_by IS NOT NULL AS is_blocked, array_agg(n.uid) AS uids
         FROM new_rows n CROSS JOIN LATERAL (VALUES
             ('release', n.release_at), ('reconcile', n.reconcile_at), ('status', n.status_due_at)
         ) AS o (task, at)
-        WHERE o.at IS NOT NULL GROUP BY o.task, o.at
+        WHERE o.at IS NOT NULL GROUP BY o.task, o.at, is_blocked
     LOOP
-        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids,
+            CASE WHEN pending_actions.at > now() THEN pending_actions.at END,
+            pending_actions.is_blocked);
     END LOOP;
     IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
                AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
@@ -1055,14 +1061,16 @@ DECLARE
     pending_actions record;
 BEGIN
     FOR pending_actions IN
-        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        SELECT o.task, o.at, n.blocked_by IS NOT NULL AS is_blocked, array_agg(n.uid) AS uids
         FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
             ('release', n.release_at, b.release_at), ('reconcile', n.reconcile_at, b.reconcile_at),
             ('status', n.status_due_at, b.status_due_at)
         ) AS o (task, at, before)
-        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
+        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at, is_blocked
     LOOP
-        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids,
+            CASE WHEN pending_actions.at > now() THEN pending_actions.at END,
+            pending_actions.is_blocked);
     END LOOP;
     -- A job that leaves the queue may let others move up. A cycle gives slots to a job that lacks them.
     INSERT INTO graph_changes (kind, key)
@@ -1238,14 +1246,17 @@ BEGIN
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
-        -- Dependents may have waited in a circle that is now open.
+        -- Dependents may have waited in a circle that is now open. All jobs of a circle are held, so a
+        -- chain that only waits is not walked: an author could change its first job again and again.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
                 UNION
                 SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+                JOIN fluxjobs f ON f.uid = d.uid AND f.held_by = 'dependency'
                 WHERE NOT d.is_satisfied)
-            SELECT uid FROM behind WHERE uid <> NEW.uid));
+            SELECT uid FROM (SELECT uid FROM behind LIMIT 1000) b WHERE uid <> NEW.uid),
+            is_blocked => true);
     END IF;
     IF is_new THEN
         -- A name means its newest workload, until the edge is satisfied.
@@ -1260,7 +1271,7 @@ BEGIN
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
         SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
-        PERFORM fluxqueue_defer('reconcile', renamed);
+        PERFORM fluxqueue_defer('reconcile', renamed, is_blocked => true);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
@@ -1275,11 +1286,11 @@ BEGIN
                     SELECT d.uid FROM behind b
                     JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
                     JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
-                SELECT uid FROM behind));
+                SELECT uid FROM behind), is_blocked => true);
         END IF;
         -- A release of a hold does not know the other dependencies.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
+            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid], is_blocked => true);
         END IF;
     END IF;
     RETURN NULL;
@@ -1374,6 +1385,7 @@ BEGIN
     -- A refused action that is no longer pending is no longer refused.
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
+            CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
             CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
             CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];

@@ -7,7 +7,7 @@ from itertools import pairwise, permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.circles import shortest_circle
+from fluxqueue.fluxjob.circles import shortest_circle, shortest_circles
 
 NODES = "abcde"
 EDGES = st.lists(st.tuples(st.sampled_from(NODES), st.sampled_from(NODES)), max_size=12)
@@ -42,3 +42,12 @@ def test_a_shortest_circle(start: str, edges: list[tuple[str, str]], random: obj
 def test_who_waits_for_itself() -> None:
     """The shortest circle there can be."""
     assert shortest_circle("a", [("a", "b"), ("a", "a")]) == ["a", "a"]
+
+
+@given(st.sets(st.sampled_from(NODES)), EDGES)
+def test_many_circles_at_once_are_those_of_each(
+    starts: set[str], edges: list[tuple[str, str]]
+) -> None:
+    """One reading of the graph finds what a look from each start finds."""
+    each = {start: shortest_circle(start, edges) for start in starts}
+    assert shortest_circles(starts, edges) == {a: b for a, b in each.items() if b}

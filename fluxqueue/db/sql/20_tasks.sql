@@ -3,13 +3,17 @@
 -- workloads and reads their rows when it runs. A task that comes twice or too late finds no work.
 -- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
 -- each call.
+-- Releases come first, and looks at jobs that wait for others come last: one user may cause many
+-- looks, and none of them starts a job of another user.
 CREATE FUNCTION fluxqueue_defer(
-    task text, uids text[], at timestamptz DEFAULT NULL
+    task text, uids text[], at timestamptz DEFAULT NULL, is_blocked boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+DECLARE
+    rank integer := CASE WHEN task = 'release' THEN 2 WHEN is_blocked THEN 0 ELSE 1 END;
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, 0, NULL, NULL,
+            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, rank, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
@@ -113,13 +117,15 @@ DECLARE
     pending_actions record;
 BEGIN
     FOR pending_actions IN
-        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        SELECT o.task, o.at, n.blocked_by IS NOT NULL AS is_blocked, array_agg(n.uid) AS uids
         FROM new_rows n CROSS JOIN LATERAL (VALUES
             ('release', n.release_at), ('reconcile', n.reconcile_at), ('status', n.status_due_at)
         ) AS o (task, at)
-        WHERE o.at IS NOT NULL GROUP BY o.task, o.at
+        WHERE o.at IS NOT NULL GROUP BY o.task, o.at, is_blocked
     LOOP
-        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids,
+            CASE WHEN pending_actions.at > now() THEN pending_actions.at END,
+            pending_actions.is_blocked);
     END LOOP;
     IF EXISTS (SELECT FROM new_rows WHERE NOT is_examined
                AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'))
@@ -139,14 +145,16 @@ DECLARE
     pending_actions record;
 BEGIN
     FOR pending_actions IN
-        SELECT o.task, o.at, array_agg(n.uid) AS uids
+        SELECT o.task, o.at, n.blocked_by IS NOT NULL AS is_blocked, array_agg(n.uid) AS uids
         FROM new_rows n JOIN old_rows b USING (uid) CROSS JOIN LATERAL (VALUES
             ('release', n.release_at, b.release_at), ('reconcile', n.reconcile_at, b.reconcile_at),
             ('status', n.status_due_at, b.status_due_at)
         ) AS o (task, at, before)
-        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at
+        WHERE o.at IS NOT NULL AND o.at IS DISTINCT FROM o.before GROUP BY o.task, o.at, is_blocked
     LOOP
-        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids, CASE WHEN pending_actions.at > now() THEN pending_actions.at END);
+        PERFORM fluxqueue_defer(pending_actions.task, pending_actions.uids,
+            CASE WHEN pending_actions.at > now() THEN pending_actions.at END,
+            pending_actions.is_blocked);
     END LOOP;
     -- A job that leaves the queue may let others move up. A cycle gives slots to a job that lacks them.
     INSERT INTO graph_changes (kind, key)

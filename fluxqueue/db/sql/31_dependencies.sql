@@ -98,14 +98,17 @@ BEGIN
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
         FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
-        -- Dependents may have waited in a circle that is now open.
+        -- Dependents may have waited in a circle that is now open. All jobs of a circle are held, so a
+        -- chain that only waits is not walked: an author could change its first job again and again.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
             WITH RECURSIVE behind (uid) AS (
                 SELECT NEW.uid
                 UNION
                 SELECT d.uid FROM behind b JOIN dependencies d ON d.target_uid = b.uid
+                JOIN fluxjobs f ON f.uid = d.uid AND f.held_by = 'dependency'
                 WHERE NOT d.is_satisfied)
-            SELECT uid FROM behind WHERE uid <> NEW.uid));
+            SELECT uid FROM (SELECT uid FROM behind LIMIT 1000) b WHERE uid <> NEW.uid),
+            is_blocked => true);
     END IF;
     IF is_new THEN
         -- A name means its newest workload, until the edge is satisfied.
@@ -120,7 +123,7 @@ BEGIN
                      OR (t.workload_kind <> NEW.workload_kind AND NOT t.is_gone)))
             RETURNING d.uid)
         SELECT array_agg(DISTINCT uid) INTO renamed FROM renamed_edges;
-        PERFORM fluxqueue_defer('reconcile', renamed);
+        PERFORM fluxqueue_defer('reconcile', renamed, is_blocked => true);
         RETURN NULL;
     END IF;
     IF NEW.state IS DISTINCT FROM OLD.state THEN
@@ -135,11 +138,11 @@ BEGIN
                     SELECT d.uid FROM behind b
                     JOIN fluxjobs f ON f.uid = b.uid AND f.held_by = 'dependency'
                     JOIN dependencies d ON d.target_uid = b.uid AND NOT d.is_satisfied)
-                SELECT uid FROM behind));
+                SELECT uid FROM behind), is_blocked => true);
         END IF;
         -- A release of a hold does not know the other dependencies.
         IF NEW.state IN ('Pending', 'Gathering') AND OLD.state = 'Held' AND NEW.blocked_by = 'dependency' THEN
-            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid]);
+            PERFORM fluxqueue_defer('reconcile', ARRAY[NEW.uid], is_blocked => true);
         END IF;
     END IF;
     RETURN NULL;

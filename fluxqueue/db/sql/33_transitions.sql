@@ -42,6 +42,7 @@ BEGIN
     -- A refused action that is no longer pending is no longer refused.
     IF new_row.stalled <> '{}' THEN
         new_row.stalled := new_row.stalled - ARRAY[
+            CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
             CASE WHEN new_row.release_at IS NULL THEN 'release' END,
             CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
             CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -37,20 +37,28 @@ WITH others AS (
     UNION ALL
     SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL
       AND (CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[])))
+), amounts AS (
+    -- A damaged row must not fail the statement, and so every cycle. Its node is left out.
+    SELECT u.node, r.key AS resource, u.is_permanent,
+           CASE WHEN jsonb_typeof(r.value) = 'number' AND (r.value #>> '{}')::numeric >= 0
+                THEN (r.value #>> '{}')::numeric END AS amount
+    FROM others u CROSS JOIN LATERAL jsonb_each(
+        CASE WHEN jsonb_typeof(u.resources) = 'object' THEN u.resources
+             ELSE '{"": null}' END) r
 )
 SELECT node, jsonb_object_agg(resource, amount) AS used,
        (SELECT array_agg(DISTINCT n.namespace) FROM others n WHERE n.node = s.node)
            AS namespaces,
        coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
-           AS permanent
+           AS permanent,
+       bool_and(is_read) AS is_read
 FROM (
     -- Anybody may bind a pod that asks for as much as a number can be, and several of them.
-    SELECT u.node, r.key AS resource,
-           least(sum(r.value::numeric), 1::bigint << 62)::bigint AS amount,
-           least(coalesce(sum(r.value::numeric) FILTER (WHERE u.is_permanent), 0),
+    SELECT node, resource, bool_and(amount IS NOT NULL) AS is_read,
+           least(coalesce(sum(amount), 0), 1::bigint << 62)::bigint AS amount,
+           least(coalesce(sum(amount) FILTER (WHERE is_permanent), 0),
                  1::bigint << 62)::bigint AS permanent
-    FROM others u, jsonb_each_text(u.resources) r
-    GROUP BY 1, 2) s
+    FROM amounts GROUP BY 1, 2) s
 GROUP BY node
 """
 
@@ -86,10 +94,16 @@ _TAKE_CHANGES = f"WITH woken AS ({TAKE_CYCLES}) DELETE FROM graph_changes RETURN
 
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
-    """What has changed since the last cycle, apart from the ledger, which already contains it."""
+    """What has changed since the last cycle, apart from the ledger, which already contains it.
+
+    ``booked`` are the UIDs of all allocations that were read, and ``damaged`` says of some of them
+    why they cannot be read.
+    """
 
     have_nodes_changed: bool  # not by what unmanaged pods use of them for a while
     queues: frozenset[str]
+    booked: frozenset[str] = frozenset()
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
 
 async def load_graph(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
@@ -99,8 +113,10 @@ async def load_graph(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
     facts = _facts(rows)
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None)
-    _book(ledger, await tx.fetch(_SLOTS))
-    return NodeChanges(have_nodes_changed=True, queues=_queues_in(changes))
+    slots = await tx.fetch(_SLOTS)
+    damaged = _book(ledger, slots)
+    booked = frozenset(row["uid"] for row in slots)
+    return NodeChanges(True, _queues_in(changes), booked, damaged)
 
 
 def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
@@ -115,7 +131,10 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
     """
     changes = await tx.fetch(_TAKE_CHANGES)
     names = sorted({row["key"] for row in changes if row["kind"] in {"node", "foreign"}})
-    ids = sorted({int(row["key"]) for row in changes if row["kind"] == "allocation"})
+    keys = {row["key"] for row in changes if row["kind"] == "allocation"}
+    ids = sorted(int(key) for key in keys if key.isdecimal() and len(key) <= 18)
+    booked: frozenset[str] = frozenset()
+    damaged: Mapping[str, str] = {}
     if names:
         rows = await tx.fetch(
             "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
@@ -126,11 +145,12 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
         await _set_nodes(tx, ledger, present, names)
     if ids:
         rows = await tx.fetch(_SLOTS_OF, ids=ids)
-        for uid in {row["uid"] for row in rows}:
+        booked = frozenset(row["uid"] for row in rows)
+        for uid in booked:
             ledger.cancel(uid)
-        _book(ledger, [row for row in rows if row["node"] is not None])
+        damaged = _book(ledger, [row for row in rows if row["node"] is not None])
     have_nodes_changed = any(row["kind"] == "node" for row in changes)
-    return NodeChanges(have_nodes_changed, _queues_in(changes))
+    return NodeChanges(have_nodes_changed, _queues_in(changes), booked, damaged)
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
@@ -166,31 +186,71 @@ async def _set_nodes(
 def _set_node(ledger: ShareLedger, fact: NodeFact, others: Mapping[str, Any] | None) -> None:
     if others is None:
         ledger.set_node(fact, {})
+    elif not others["is_read"]:
+        raise ValueError("what unmanaged pods use there cannot be read")
     else:
         others_there = Others(tuple(others["namespaces"]), others["permanent"])
         ledger.set_node(fact, others["used"], others_there)
 
 
-def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> None:
-    slots: dict[str, list[PlacedSlot]] = {}
-    terms: dict[str, Mapping[str, Any]] = {}
+AMOUNT_MAX = TIME_MAX = 1 << 62
+"""The largest amounts and times of an allocation that can be booked."""
+
+
+def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Book live allocations. Return, by UID, why some of them cannot be read.
+
+    What such an allocation really uses is unknown, so it holds its nodes whole.
+    """
+    of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
-        resources = tuple(sorted((k, int(v)) for k, v in row["resources"].items()))
-        slots.setdefault(row["uid"], []).append(PlacedSlot(row["node"], resources))
-        terms[row["uid"]] = row
-    ledger.book_all(
-        (
-            uid,
-            Placement(
-                slots=tuple(placed),
-                starts_at=terms[uid]["starts_at"],
-                until=FOREVER if terms[uid]["until"] is None else terms[uid]["until"],
-                is_exclusive=terms[uid]["is_exclusive"],
-                held=tuple(terms[uid]["held"]),
-            ),
-        )
-        for uid, placed in slots.items()
+        of.setdefault(row["uid"], []).append(row)
+    placements: list[tuple[str, Placement]] = []
+    damaged: dict[str, str] = {}
+    for uid, slots in of.items():
+        try:
+            placements.append((uid, _placement(slots)))
+        except Exception as error:  # noqa: BLE001  one allocation must not stop all matching
+            _skip("allocation", uid, error)
+            damaged[uid] = f"its allocation cannot be read ({error}), so it holds its nodes whole"
+            placements.append((uid, _whole_nodes(slots)))
+    ledger.book_all(placements)
+    return damaged
+
+
+def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
+    """Return the placement that the rows of an allocation's slots hold.
+
+    Raises
+    ------
+    ValueError, TypeError, AttributeError
+        They are damaged.
+    """
+    first = slots[0]
+    until = FOREVER if first["until"] is None else first["until"]
+    for what, at in (("starts_at", first["starts_at"]), ("until", until)):
+        if abs(at) > TIME_MAX:
+            raise ValueError(f"{what} is {at}")
+    return Placement(
+        slots=tuple(PlacedSlot(slot["node"], _resources(slot["resources"])) for slot in slots),
+        starts_at=first["starts_at"],
+        until=until,
+        is_exclusive=first["is_exclusive"],
+        held=tuple(str(node) for node in first["held"] if node is not None),
     )
+
+
+def _resources(stored: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    found = tuple(sorted((name, int(amount)) for name, amount in stored.items()))
+    for name, amount in found:
+        if not 0 <= amount <= AMOUNT_MAX:
+            raise ValueError(f"{name} is {amount}")
+    return found
+
+
+def _whole_nodes(slots: Sequence[Mapping[str, Any]]) -> Placement:
+    nodes = dict.fromkeys(slot["node"] for slot in slots)
+    return Placement(tuple(PlacedSlot(node, ()) for node in nodes), 0, FOREVER, is_exclusive=True)
 
 
 async def lacking(tx: Transaction) -> list[Lack]:
@@ -199,7 +259,8 @@ async def lacking(tx: Transaction) -> list[Lack]:
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
                f.queue, f.user_name,
-               (SELECT least(coalesce(sum((s.resources ->> 'cpu')::bigint), 0),
+               (SELECT least(coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
+                                               THEN (s.resources ->> 'cpu')::numeric END), 0),
                              1::bigint << 62)::bigint
                 FROM allocation_slots s
                 WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,

@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.circles import shortest_circle
+from fluxqueue.fluxjob.circles import shortest_circles
 from fluxqueue.fluxjob.dependency import (
     DependencyKind,
     DependencyOutcome,
@@ -47,18 +47,25 @@ FROM dependencies d LEFT JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
 """
 
-_BEHIND = """
+WALKED_MAX = 2000
+"""The most dependencies that are followed for circles, beside those of the jobs themselves.
+
+A circle behind more of them is not found. Its jobs wait, as they do in any case.
+"""
+
+_AHEAD = """
 WITH RECURSIVE walk (uid, target) AS (
     SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE d.uid = :uid AND NOT d.is_satisfied
+    WHERE d.uid = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
       AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
     UNION
     SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.uid = w.target
     JOIN fluxjobs t ON t.uid = d.target_uid
     WHERE NOT d.is_satisfied
       AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
-SELECT w.uid, w.target, f.workload_name AS name FROM walk w JOIN fluxjobs f ON f.uid = w.target
+SELECT uid, target FROM walk LIMIT :limit
 """
+"""The nearest dependencies ahead of some jobs. The limit ends the recursion, too."""
 
 
 async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -74,9 +81,10 @@ async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     for one in await tx.fetch(_EDGES, uids=uids):
         edges[one["uid"]].append((one["number"], _edge(one)))
     await _remember_satisfied(tx, edges)
+    circles = await _circles(tx, edges)
     for row in rows:
         mine = [edge for _, edge in edges[row["uid"]]]
-        circle = await _circle(tx, row["uid"], mine)
+        circle = circles.get(row["uid"], [])
         verdict = judge(mine, [name for _, name in circle])
         if await _store(tx, row, verdict) and verdict.is_never:
             # The others of the circle are held too, each when it is looked at: they are not locked
@@ -111,18 +119,36 @@ async def _remember_satisfied(
         )
 
 
-async def _circle(tx: Transaction, uid: str, edges: Sequence[Edge]) -> list[tuple[str, str]]:
-    """Return the shortest circle from a FluxJob along its dependencies: UIDs and names."""
-    if not any(outcome(edge) is DependencyOutcome.WAITING for edge in edges):
-        return []
-    if not await tx.fetch(
-        "SELECT 1 FROM dependencies WHERE target_uid = :uid AND NOT is_satisfied LIMIT 1", uid=uid
-    ):
-        return []
-    rows = await tx.fetch(_BEHIND, uid=uid)
-    names = {row["target"]: row["name"] for row in rows}
-    circle = shortest_circle(uid, ((row["uid"], row["target"]) for row in rows))
-    return [(one, names[one]) for one in circle]
+async def _circles(
+    tx: Transaction, edges: Mapping[str, Sequence[tuple[int, Edge]]]
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the shortest circle of each FluxJob that is in one: UIDs and names."""
+    waiting = {
+        uid: mine
+        for uid, mine in edges.items()
+        if any(outcome(edge) is DependencyOutcome.WAITING for _, edge in mine)
+    }
+    # Only a job that another one waits for can be in a circle.
+    behind = await tx.fetch(
+        "SELECT DISTINCT target_uid AS uid FROM dependencies"
+        " WHERE target_uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied",
+        uids=sorted(waiting),
+    )
+    uids = sorted(row["uid"] for row in behind)
+    if not uids:
+        return {}
+    limit = WALKED_MAX + sum(len(waiting[uid]) for uid in uids)
+    ahead = await tx.fetch(_AHEAD, uids=uids, limit=limit)
+    circles = shortest_circles(uids, ((row["uid"], row["target"]) for row in ahead))
+    members = sorted({uid for circle in circles.values() for uid in circle})
+    if not members:
+        return {}
+    named = await tx.fetch(
+        "SELECT uid, workload_name FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))",
+        uids=members,
+    )
+    names = {row["uid"]: row["workload_name"] for row in named}
+    return {uid: [(one, names[one]) for one in circle] for uid, circle in circles.items()}
 
 
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVerdict) -> bool:

@@ -38,7 +38,12 @@ class StoredReservation:
 async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
     """Return the plan of the last cycle, by UID."""
     rows = await tx.fetch("SELECT uid, starts_at, nodes FROM reservations")
-    return {row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"])) for row in rows}
+    # A damaged reservation is made anew by the next cycle.
+    return {
+        row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"]))
+        for row in rows
+        if isinstance(row["nodes"], list) and all(isinstance(one, str) for one in row["nodes"])
+    }
 
 
 async def read_told(tx: Transaction) -> dict[str, Outlook]:
@@ -56,6 +61,7 @@ async def read_told(tx: Transaction) -> dict[str, Outlook]:
             row["position"],
         )
         for row in rows
+        if row["wait_reason"] is None or row["wait_reason"] in set(WaitReason)
     }
 
 

@@ -65,6 +65,29 @@ async def note_failures(
         await leave_notices(tx, notices)
 
 
+BOOKING = "booking"
+"""The task under which a damaged allocation is noted. The cycle reads it, no task of the queue."""
+
+
+async def forgive_except(database: Database, still: Collection[str], *, task: str) -> None:
+    """Remove the notes of ``task`` from all rows but those of the UIDs ``still``."""
+    async with database.begin() as tx:
+        # Locked in the order of the UIDs, as everywhere. Another order could deadlock.
+        await tx.execute(
+            """
+            WITH noted AS (
+                SELECT uid FROM fluxjobs
+                WHERE stalled <> '{}' AND stalled ? :task
+                  AND NOT uid = ANY(CAST(:still AS text[]))
+                ORDER BY uid FOR NO KEY UPDATE)
+            UPDATE fluxjobs f SET stalled = f.stalled - CAST(:task AS text)
+            FROM noted WHERE f.uid = noted.uid
+            """,
+            task=task,
+            still=list(still),
+        )
+
+
 async def sweep(tx: Transaction, *, grace_s: float = 0.0) -> Mapping[str, int]:
     """Defer what is pending for ``grace_s`` and in no task, and return how many, by task."""
     rows = await tx.fetch(

@@ -6,6 +6,7 @@ cycle obeys the row. The FluxQueue object says what its administrator wants.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,8 @@ from fluxqueue.db.tables import LIVING
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_none
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +112,21 @@ async def read_rules(tx: Transaction) -> dict[str, QueueRules]:
     rows = await tx.fetch("SELECT name, spec, namespaces FROM fluxqueues")
     found = {}
     for row in rows:
-        allowed = None if row["namespaces"] is None else frozenset(row["namespaces"])
+        allowed = _namespaces(row["name"], row["namespaces"])
         rules = rules_or_none(row["name"], row["spec"], allowed)
         found[row["name"]] = rules or QueueRules(row["name"], namespaces=allowed)
     return found
+
+
+def _namespaces(queue: str, stored: Any) -> frozenset[str] | None:
+    """Return the allowed namespaces. A damaged value allows none: others must not use the queue."""
+    if stored is None:
+        return None
+    if isinstance(stored, list) and all(isinstance(one, str) for one in stored):
+        return frozenset(stored)
+    extra = {"action": "cycle", "step": "queue", "key": queue}
+    logger.error("namespaces of a queue cannot be read", extra=extra)
+    return frozenset()
 
 
 async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, str], Amounts]:
@@ -128,7 +142,8 @@ async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, 
                least(sum(s.cpu_m), 1::bigint << 62)::bigint AS cpu_m
         FROM allocations a JOIN fluxjobs f USING (uid) CROSS JOIN LATERAL (
             SELECT count(DISTINCT s.node) AS nodes,
-                   coalesce(sum((s.resources ->> 'cpu')::bigint), 0) AS cpu_m
+                   coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
+                                     THEN (s.resources ->> 'cpu')::numeric END), 0) AS cpu_m
             FROM allocation_slots s WHERE s.allocation_id = a.id AND s.state <> 'returned') s
         WHERE a.is_live AND f.queue = ANY(CAST(:queues AS text[]))
         GROUP BY 1, 2
