@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.errors import InvalidInput, InvalidSettings
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy, queue_policy
 from fluxqueue.workload.annotations import MAX_INT32, parse_duration
@@ -130,8 +130,10 @@ def read_rules(
     InvalidInput
         A field is not valid. ``where`` is its path.
     """
+    spec = _mapping(spec, "spec")
     reader = _Reader(spec)
-    if (policy := spec.get("policy")) is not None and policy not in POLICIES:
+    policy = spec.get("policy")
+    if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
         raise InvalidInput(
             f"{policy!r} is no queue policy",
             where="spec.policy",
@@ -185,8 +187,8 @@ class _Reader:
         return _whole(self.spec.get(key), f"spec.{key}", low)
 
     def limits(self, key: str) -> Limits:
-        found = (self.spec.get("limits") or {}).get(key) or {}
         path = f"spec.limits.{key}"
+        found = _mapping(_mapping(self.spec.get("limits"), "spec.limits").get(key), path)
         cpu = found.get("cpu")
         return Limits(
             jobs=_whole(found.get("jobs"), f"{path}.jobs", 0),
@@ -200,7 +202,7 @@ class _Reader:
         return None if text is None else parse_duration(str(text), f"{path}.{key}")
 
     def fair_share(self) -> FairShare | None:
-        found = self.spec.get("fairShare") or {}
+        found = _mapping(self.spec.get("fairShare"), "spec.fairShare")
         if found.get("enabled") is not True:
             return None
         half_life_s = self.duration(found, "halfLife", "spec.fairShare")
@@ -211,10 +213,10 @@ class _Reader:
         )
 
     def preemption(self, name: str) -> PreemptionRules | None:
-        found = self.spec.get("preemption")
-        if found is None:
+        if self.spec.get("preemption") is None:
             return None
         path = "spec.preemption"
+        found = _mapping(self.spec["preemption"], path)
         if found.get("within") != LOWER_PRIORITY:
             raise InvalidInput(
                 f"{found.get('within')!r} says not who makes way",
@@ -232,6 +234,15 @@ class _Reader:
             min_runtime_s=self.duration(found, "minRuntime", path) or 0,
             grace_s=self.duration(found, "grace", path) or 0,
         )
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    """Return a part of the spec. The API server checks it, but a row may hold anything."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{value!r} is no mapping", where=where, value=value)
+    return value
 
 
 def _whole(value: object, where: str, low: int) -> int | None:
@@ -256,5 +267,5 @@ def rules_or_none(
     """
     try:
         return read_rules(name, spec, namespaces)
-    except (InvalidInput, InvalidSettings, ValueError, TypeError, KeyError, ArithmeticError):
+    except Exception:  # noqa: BLE001  one stored spec must not stop all queues
         return None
