@@ -56,6 +56,7 @@ REASONS = {
     "start_tries": "A start that failed counts it. A start, a changed request and a user clear it.",
     "starting": "Each look writes what keeps the pods from running. The worker adds the words of "
     "the Job controller, and a start or a requeue clears it.",
+    "stalled": "A failure that lasts is noted. The trigger drops what is no longer pending.",
     "started_at": "The first pod that runs sets it. A requeue clears it.",
     "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
     "only turn an incomplete group into Gathering, and block what waits for others.",

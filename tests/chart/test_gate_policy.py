@@ -52,6 +52,7 @@ RELEASE = "green"
 OTHER_GATE = "example.org/other"
 GITOPS = "gitops"
 """An account whose annotation names the user (``submitter.accounts``)."""
+VALUES = {"submitter": {"accounts": [GITOPS]}, "webhook": {"namespaces": "optOut"}}
 MALLORY = "mallory"
 """A tenant with the role ``edit`` in the namespace of the test."""
 CONTROLLER = "system:serviceaccount:kube-system:{}-controller"
@@ -139,7 +140,7 @@ async def people(plane: Plane) -> AsyncIterator[People]:
     """The policies and the worker's account in force; all of it gone after the test."""
     documents = [
         one
-        for one in render({"submitter": {"accounts": [GITOPS]}}, name=RELEASE, namespace=OURS)
+        for one in render(VALUES, name=RELEASE, namespace=OURS)
         if one["kind"].startswith("ValidatingAdmission")
         or one["metadata"]["name"] == f"{RELEASE}-fluxqueue-worker"
     ]
