@@ -23,6 +23,8 @@ CPU_MAX_S = 0.5
 THREADS = 4
 WAITING_MAX = 200
 """The most requests of one namespace that wait for a thread. Further requests are refused."""
+WAIT_MAX_S = 3.0
+"""The longest wait for a thread. An API server gives up after five seconds, without a reason."""
 _LOOK_EVERY_S = 0.05
 
 
@@ -76,17 +78,19 @@ class BoundedThreads:
         Raises
         ------
         TooLong
-            It has used its processor time, or too many calls wait.
+            It has used its processor time, or waits too long because many others wait.
         """
         task = _Task(call, asyncio.get_running_loop().create_future())
         if not self._waiting.put(lane, task):
             raise TooLong
+        give_up_s = time.monotonic() + WAIT_MAX_S
         try:
             while True:
                 done, _ = await asyncio.wait({task.answer}, timeout=_LOOK_EVERY_S)
                 if done:
                     return task.answer.result()
-                if task.used_s() > self._cpu_max_s:
+                is_late = not task.thread and time.monotonic() > give_up_s
+                if is_late or task.used_s() > self._cpu_max_s:
                     raise TooLong
         finally:
             # Also if the caller has gone: nothing else would end the call.

@@ -21,7 +21,7 @@ from aiohttp import web
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
 from fluxqueue_webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
-from fluxqueue_webhook.bounded import CPU_MAX_S, WAITING_MAX, BoundedThreads, TooLong
+from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK
 from fluxqueue_webhook.fair_queue import lane_of
 from fluxqueue_webhook.metrics import AdmissionMetrics
@@ -207,7 +207,7 @@ def too_long(body: bytes) -> tuple[Any, AdmissionAnswer]:
     """
     review = read_envelope(body) or orjson.loads(body)
     why = (
-        f"admission takes more than {CPU_MAX_S} s of processor time, or more than {WAITING_MAX}"
-        " requests of this namespace wait; make it smaller, or try again"
+        f"admission takes more than {CPU_MAX_S} s of processor time, or too many requests of this"
+        " namespace wait; make it smaller, or try again"
     )
     return review, refuse_unread(review, why)

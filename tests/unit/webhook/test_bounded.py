@@ -78,6 +78,21 @@ async def test_more_than_may_wait_are_refused_at_once(threads: BoundedThreads) -
     threads.close()
 
 
+async def test_one_that_waits_too_long_is_refused_before_the_caller_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fluxqueue_webhook.bounded.WAIT_MAX_S", 0.0)
+    threads = BoundedThreads(cpu_max_s=0.3, threads=1)
+    first = asyncio.create_task(threads.run(_spin))
+    await asyncio.sleep(0)
+    with pytest.raises(TooLong):
+        await threads.run(lambda: "late")
+    assert not first.done(), "refused while the first one still runs"
+    with pytest.raises(TooLong):
+        await first
+    threads.close()
+
+
 async def test_a_tenant_with_many_dear_requests_delays_no_other() -> None:
     """The other one waits for those that run, and for none of those that wait."""
     threads = BoundedThreads(cpu_max_s=0.05, threads=2)

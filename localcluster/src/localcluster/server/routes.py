@@ -31,6 +31,7 @@ from localcluster.server.request import (
     bool_parameter,
     resolve,
 )
+from localcluster.server.turns import Turns
 from localcluster.types.refusals import StatusError
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Routes:
         self._machinery, self._authenticator = machinery, authenticator
         self._documents = documents
         self._gate = gate
+        self._turns = Turns()
 
     async def handle(self, http: web.BaseRequest) -> web.StreamResponse:
         """Answer one HTTP request. Every error becomes a Status."""
@@ -78,7 +80,11 @@ class Routes:
         try:
             request = await self._read(http)
             self._gate.check(request)
-            made = await self._dispatch(request)
+            if request.method == "GET":
+                made = await self._dispatch(request)
+            else:
+                async with self._turns.of(request.user.username):
+                    made = await self._dispatch(request)
         except StatusError as error:
             made = _refusal(request, http, error)
         except (ConnectionResetError, ConnectionError):
