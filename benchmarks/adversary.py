@@ -34,6 +34,8 @@ from tests.support.workloads import admission_review
 
 BATCH = 500
 DRAWS: dict[str, Callable[[random.Random], dict[str, Any]]] = {"typed": typed, "untyped": untyped}
+SHARED = 1.2
+"""Figures of a machine that others make more than so many times slower are told as such."""
 WAYS = 4
 """Ways in which ``tests/e2e/test_deleted_at_once.py`` has a Job deleted."""
 
@@ -118,6 +120,8 @@ def attacks(size: float, marks: str) -> Iterator[Line]:
             FLUXQUEUE_ADVERSARY_SIZE=str(size),
         )
         lines = [json.loads(line) for line in figures.read_text().splitlines()]
+    if (slower := max((line["slower"] for line in lines), default=1.0)) > SHARED:
+        print(f"other processes made the machine up to {slower:.1f} times slower", file=sys.stderr)
     for cluster in Counter(line["cluster"] for line in lines):
         own = [line for line in lines if line["cluster"] == cluster]
         for what, goal_s in (("admitted", 1.0), ("released", 2.0)):

@@ -224,3 +224,46 @@ async def test_what_can_never_fit_is_told_although_it_is_blocked(rows: Rows) -> 
     assert await told(rows, "a") == (
         "Pending", None, "dependency", "depends on x, which does not exist yet",
     )  # fmt: skip
+
+
+async def test_a_change_at_the_head_of_a_chain_has_no_chain_looked_at(rows: Rows) -> None:
+    """Its author could change it again and again."""
+    await rows.see(workload("l0"))
+    for number in range(1, 40):
+        await rows.see(workload(f"l{number}", depends_on=edges(f"afterok:l{number - 1}")))
+    await look(rows)
+    await rows.see(workload("l0", depends_on=edges("afterok:nobody")))
+    assert set(await rows.take_tasks(TaskName.RECONCILE)) <= {"l0", "l1"}
+
+
+async def test_a_circle_behind_too_many_dependencies_waits(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not walked to its end. A shorter one beside it is found."""
+    monkeypatch.setattr("fluxqueue.db.store.dependencies.WALKED_MAX", 6)
+    for number in range(30):
+        after = edges(f"afterok:r{(number + 1) % 30}")
+        await rows.see(workload(f"r{number}", depends_on=after))
+    for name, other in (("a", "b"), ("b", "a")):
+        await rows.see(workload(name, depends_on=edges(f"afterok:{other}")))
+    uids = await rows.take_tasks(TaskName.RECONCILE)
+    for uid in uids:
+        await rows.reconcile(uid)
+    assert (await told(rows, "r0"))[0] == "Pending"
+    assert (await told(rows, "r0"))[2] == "dependency"
+    assert {(await told(rows, uid))[0] for uid in "ab"} == {"Held"}
+
+
+async def test_releases_come_before_looks_at_jobs_that_wait_for_others(rows: Rows) -> None:
+    """A user may cause many looks. None of them starts a job of another user."""
+    await rows.forget_tasks()
+    await rows.see(workload("first"), workload("then", depends_on=edges("afterok:first")))
+    await rows.execute("UPDATE fluxjobs SET release_at = now() WHERE uid = 'first'")
+    await rows.execute("UPDATE fluxjobs SET reconcile_at = now() WHERE uid = 'first'")
+    found = await rows.fetch(
+        "SELECT task_name, args -> 'uids' ->> 0 AS uid FROM procrastinate.procrastinate_jobs"
+        " WHERE queue_name = 'effects' AND status = 'todo' ORDER BY priority DESC, id"
+    )
+    order = [(row["task_name"], row["uid"]) for row in found]
+    assert order[0] == ("release", "first")
+    assert order.index(("reconcile", "first")) < order.index(("reconcile", "then"))
