@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.request import CPU
+from fluxqueue.fluxjob.request import CPU, MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
 from fluxqueue.graph.match.matcher import Matcher
@@ -494,10 +494,15 @@ class _Walk:
             self._wait(job, reason)
 
     def _match_now(self, job: PendingJob) -> Placement:
-        """Place ``job`` now, if possible beside the nodes that refused it."""
+        """Place ``job`` now, if possible beside the nodes that refused it.
+
+        Its pods may refuse each other, by anti-affinity or host ports, so they are spread.
+        """
         if job.refused:
+            elsewhere = without_nodes(job.request, job.refused)
+            if elsewhere.match_policy is None:
+                elsewhere = replace(elsewhere, match_policy=MatchPolicy.SPREAD)
             with suppress(InsufficientResources):
-                elsewhere = without_nodes(job.request, job.refused)
                 return self.matcher.match_now(elsewhere, self.now)
         return self.matcher.match_now(job.request, self.now)
 

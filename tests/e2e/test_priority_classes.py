@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+
+import pytest
 
 from fluxqueue.kube.resources import PRIORITY_CLASSES
 from tests.e2e.objects import bare_pod, job
@@ -12,6 +14,7 @@ from tests.support.waiting import eventually
 USUAL = 500
 
 
+@pytest.mark.long("the controller learns of a class by its watch, and Jobs are made until it has")
 async def test_the_global_default_counts_for_jobs_as_for_pods(space: Space) -> None:
     """Admission of the cluster writes it into pods, and into no template."""
     usual = {"metadata": {"name": f"usual-{space.name}"}, "value": USUAL, "globalDefault": True}
@@ -29,13 +32,12 @@ async def test_the_global_default_counts_for_jobs_as_for_pods(space: Space) -> N
     await eventually(lambda: _priority_is(space, 0), "the class is gone")
 
 
-_tries: list[Any] = []
+_numbers = itertools.count()
 
 
 async def _priority_is(space: Space, expected: int) -> bool:
     """Whether a new Job has this priority: the controller learns of classes by a watch."""
-    name = f"try-{len(_tries)}"
-    _tries.append(name)
+    name = f"try-{next(_numbers)}"
     await space.create(job(name))
-    found = await space.until_state(name, "Completed")
+    found = await space.until_state(name, "Pending", "Allocated", "Running", "Completed")
     return bool(found["status"]["priority"] == expected)

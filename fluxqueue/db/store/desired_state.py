@@ -73,7 +73,8 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
            SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
            FROM pods p WHERE p.workload_uid = f.uid) END AS members,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
-       CASE WHEN f.is_pinnable AND (f.is_suspended OR f.pinned_to IS NOT NULL)
+       -- After a start that failed each pod is gated, so that one of them can be sent elsewhere.
+       CASE WHEN f.is_pinnable AND f.start_tries = 0 AND (f.is_suspended OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') THEN (
            SELECT {DESTINATION} FROM (
                SELECT min(s.node) AS node

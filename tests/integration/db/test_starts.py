@@ -176,6 +176,33 @@ async def test_a_pinned_job_goes_back_at_once_and_avoids_its_node(rows: Rows) ->
     await rows.check()
 
 
+async def test_the_next_try_spreads_its_pods_and_gates_them(rows: Rows) -> None:
+    """They may refuse each other, and a template that names a node cannot send one elsewhere."""
+    await rows.add_nodes(*(cpu_node(f"n{n}", cpu=4) for n in range(3)))
+    pinnable = {"is_pinnable": True}
+    await rows.see(released("a", is_suspended=True, generation=1, **pinnable))
+    await rows.match()
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.pin is not None
+    node = wanted.pin.name
+    there = {**pinnable, "pinned_to": node}
+    await rows.see(released("a", pods=(running("a0", node), unbound("a1")), **there))
+    await look(rows, "a")
+    await pass_time(rows, 6)
+    assert (await look(rows, "a")).start_failures == ["Unschedulable"]
+    await rows.see(released("a", is_suspended=True, generation=3, is_idle=True, **there))
+    await look(rows, "a")
+    await pass_time(rows, 11)
+    await look(rows, "a")
+    await rows.match()
+    assert {slot[1] for slot in await rows.slots("a")} == {"n0", "n1", "n2"} - {node}
+    await rows.execute("UPDATE allocation_slots SET node = 'n1' WHERE state <> 'returned'")
+    again = await read_wanted(rows.database, "a")
+    assert again is not None
+    assert again.pin is None, "though all its slots are on one node"
+
+
 async def test_the_node_that_refused_is_used_if_there_is_no_other(rows: Rows) -> None:
     """It may take the pod the next time."""
     await rows.add_nodes(cpu_node("n0", cpu=4))
