@@ -33,6 +33,7 @@ Imported objects stay, and scanning them every 700 objects took a sixth of the s
 scan of older generations stops everything: 0.6 s for a million objects.
 """
 
+HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 USERS = "Jobs and queues, with a kubeconfig"
 ADMINISTRATORS = "The system itself, for its administrator"
 
@@ -51,9 +52,13 @@ class CommandVerb:
         found = getattr(importlib.import_module(f"fluxqueue.cli.{module}"), attribute)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-            alone.command(name, rich_help_panel=self.panel, **self.settings)(found)
+            command = {**self.settings}
+            command["context_settings"] = HELP | command.get("context_settings", {})
+            alone.command(name, rich_help_panel=self.panel, **command)(found)
             return typer.main.get_command(alone)
         group = typer.main.get_group(found)
+        for one in (group, *group.commands.values()):
+            one.context_settings = {**HELP, **one.context_settings}
         group.name, group.rich_help_panel = name, self.panel
         return group
 
@@ -64,6 +69,7 @@ VERBS = {
     "tree": CommandVerb("user.places:tree", USERS),
     "queues": CommandVerb("user.places:queues", USERS),
     "top": CommandVerb("user.top:top", USERS),
+    "show": CommandVerb("user.show:show", USERS),
     "submit": CommandVerb("user.submit:submit", USERS),
     "wait": CommandVerb("user.waiting:wait", USERS),
     "explain": CommandVerb("user.explain:explain", USERS),
@@ -146,6 +152,7 @@ class CommandGroup(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=CommandGroup,
+    context_settings=HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A durable, queue-based job controller for Kubernetes with a Flux graph matcher.",

@@ -30,6 +30,7 @@ from tests.support.workloads import bare_pod, container
 
 PENDING, RUNNING, HELD = FluxJobState.PENDING, FluxJobState.RUNNING, FluxJobState.HELD
 COMPLETED, FAILED = FluxJobState.COMPLETED, FluxJobState.FAILED
+RACK = "topology.kubernetes.io/rack"
 CPU = {"cpu": 4000, "memory": 1 << 30, "pods": 1}
 
 
@@ -253,6 +254,97 @@ async def test_nodes_tell_ours_others_and_free(shell: Typist) -> None:
         "draining": "1",
         "idle": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("namespace", "node", "jobid", "is_ours"),
+    [
+        ("default", "n1", "1", True),
+        ("default", "n3", "1", False),
+        ("other", "n1", "1", False),
+        ("default", "n1", "9", False),
+        ("default", "n1", "3", False),
+    ],
+)
+async def test_pods_of_groups_and_sets_count_once(
+    shell: Typist, namespace: str, node: str, jobid: str, is_ours: bool
+) -> None:
+    """Their maker is not the workload of the FluxJob. The label of a released pod names the job,
+    and hides nothing of another namespace, on other nodes, or of a job that waits."""
+    pod = bare_pod("member", nodeName=node, containers=[container(requests={"cpu": "2"})])
+    pod["metadata"] = {
+        "name": "member",
+        "labels": {"fluxqueue/jobid": jobid},
+        "annotations": {"localcluster/never-ends": "true"},
+    }
+    await shell.client.create(PODS, namespace, pod)
+    found = json.loads((await shell.type("nodes", node, "-o", "json")).out)
+    assert found[0]["resources"]["cpu"]["others"] == (0 if is_ours else 2000)
+
+
+async def test_a_node_without_a_level_s_label_is_unknown_there(shell: Typist) -> None:
+    """Also below a place of a level above."""
+    labels = {"topology.kubernetes.io/zone": "east"}
+    for name in ("n1", "n3"):
+        await shell.client.patch(NODES, None, name, {"metadata": {"labels": labels}})
+    await shell.client.patch(NODES, None, "n3", {"metadata": {"labels": {RACK: None}}})
+    lines = (await shell.type("nodes", "--by", "rack")).lines
+    assert {line[0]: line[1] for line in lines[1:]} == {"east/r1": "1", "r1": "1", "unknown": "1"}
+
+
+async def test_a_job_is_shown_on_one_screen(shell: Typist) -> None:
+    """By name or jobid. What it does not have is left out, and no line breaks a word."""
+    told = await shell.type("show", "train")
+    facts = dict(line.split(None, 1) for line in told.out.splitlines() if len(line.split()) > 1)
+    assert told.code == 0
+    assert facts["Job"] == "train (job 1)"
+    assert (facts["State"], facts["Nodes"], facts["User"]) == ("Running", "n[1-2]", "alice")
+    assert "Ended" not in facts
+    assert "None" not in told.out
+    waiting = (await shell.type("show", "4", "3")).out
+    assert "next (job 4)" in waiting
+    assert "Starts" in waiting
+    assert "Reason       waits for train" in waiting
+    assert yaml.safe_load((await shell.type("show", "train", "-o", "yaml")).out)["status"]
+    assert (await shell.type("show", "train", "-o", "name")).out.endswith("/train-job\n")
+    assert (await shell.type("show", "nope")).code == 2
+
+
+async def test_the_forms_of_places(shell: Typist) -> None:
+    """-o yaml and name, too."""
+    await shell.queue("batch")
+    for words in (("nodes",), ("nodes", "--by", "rack"), ("queues",), ("tree",)):
+        as_json = json.loads((await shell.type(*words, "-o", "json")).out)
+        assert yaml.safe_load((await shell.type(*words, "-o", "yaml")).out) == as_json
+    assert (await shell.type("nodes", "-o", "name")).out.split() == ["n1", "n2", "n3"]
+    assert (await shell.type("queues", "-o", "name")).out == "batch\n"
+    assert (await shell.type("tree", "-o", "csv")).code == 2
+
+
+async def test_a_queue_that_is_not_there_is_refused_at_once(shell: Typist) -> None:
+    """With the names of those that are."""
+    await shell.queue("batch")
+    told = await shell.type("move", "post", "bathc")
+    assert told.code == 1
+    assert "there is no queue 'bathc' (known: batch)" in told.err
+    assert (await shell.type("move", "post", "batch")).code == 0
+
+
+async def test_a_minus_descends(shell: Typist) -> None:
+    """Whatever the order is."""
+
+    async def names(order: str) -> list[str]:
+        return (await shell.type("jobs", "-o", "custom=NAME", "--sort", order)).out.split()[1:]
+
+    assert await names("jobid") == ["train", "post", "next"]
+    assert await names("-jobid") == ["next", "post", "train"]
+    assert (await names("priority"))[-1] == (await names("-priority"))[0] == "next"
+
+
+async def test_help_is_short(shell: Typist) -> None:
+    """-h, of each command."""
+    for words in (("-h",), ("jobs", "-h"), ("db", "list", "-h")):
+        assert (await shell.type(*words)).code == 0
 
 
 async def test_the_tree_sums_up(shell: Typist) -> None:

@@ -31,8 +31,25 @@ Form = Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))]
 def what_happened(detail: Mapping[str, Any]) -> str:
     """Return the detail of a line of history for people."""
     return detail.get("reason") or ", ".join(
-        f"{key} {value}" for key, value in detail.items() if key not in {"from", "reason"}
+        f"{_words(key)} {_value(key, value)}"
+        for key, value in detail.items()
+        if key not in {"from", "reason"} and value is not None
     )
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _value(key: str, value: Any) -> str:
+    """Return a value for people: a time for epoch seconds, and numbers without a tail."""
+    if key.endswith("_at") and isinstance(value, (int, float)) and value > 0:
+        from fluxqueue.clock import to_rfc3339
+
+        return to_rfc3339(int(value))
+    if isinstance(value, float):
+        return f"{value:.2f}".rstrip("0").rstrip(".")
+    return str(value)
 
 
 def _time(name: str) -> Callable[[Item], str]:
@@ -279,7 +296,11 @@ class Csv:
     def prepare(self, item: Item) -> dict[str, Any]:
         """Return the fields of an item."""
         return {
-            key: json.dumps(one) if isinstance(one, dict | list) else one
+            key: json.dumps(one)
+            if isinstance(one, dict | list)
+            else round(one, 3)
+            if isinstance(one, float)
+            else one
             for key, one in item.items()
         }
 

@@ -6,20 +6,22 @@ database.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from fluxqueue.cli.user.fluxjobs import HOLDING, read_line
 from fluxqueue.cli.user.narrowed import Narrowed
-from fluxqueue.errors import ApiError, InvalidSettings, NotFound
+from fluxqueue.errors import ApiError, InvalidInput, InvalidSettings, NotFound
+from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import NODE_TOPOLOGIES, NODES, PODS
 from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.labels import JOBID
 from fluxqueue.workload.node_object import foreign_pod, node_fact
 
 BOUND = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -82,17 +84,52 @@ async def view_cluster(client: KubeClient) -> ClusterView:
         raise InvalidSettings("the cluster has no nodes", where=client.config.server)
     pods, _ = await client.collect(PODS, keep=_bound, field_selector=BOUND)
     fluxjobs = await _running_fluxjobs(client)
-    ours = {one["spec"]["workload"]["uid"] for one in fluxjobs}
     bound = [pod for pod in pods if pod is not None]
-    others = [pod for uid, pod in bound if uid not in ours]
+    is_ours = _ours(fluxjobs)
+    others = [one.use for one in bound if not is_ours(one)]
     nodes.sort(key=lambda node: (len(node.name), node.name))
-    return ClusterView(nodes, _use([pod for _, pod in bound]), _use(others), fluxjobs)
+    return ClusterView(nodes, _use([one.use for one in bound]), _use(others), fluxjobs)
 
 
-def _bound(pod: dict[str, Any]) -> tuple[str, ForeignPod] | None:
-    """Return the workload UID of a pod and its use, or None if it uses nothing."""
+@dataclass(frozen=True, slots=True)
+class _BoundPod:
+    """A pod on a node: its workload, the jobid on its label, and its use."""
+
+    workload_uid: str
+    jobid: str
+    use: ForeignPod
+
+
+def _bound(pod: dict[str, Any]) -> _BoundPod | None:
+    """Return a pod that uses capacity of its node, or None if it uses nothing."""
     fact = foreign_pod(pod)
-    return None if fact is None else (workload_uid(pod), fact)
+    if fact is None:
+        return None
+    jobid = (pod["metadata"].get("labels") or {}).get(JOBID, "")
+    return _BoundPod(workload_uid(pod), str(jobid), fact)
+
+
+def _ours(fluxjobs: Sequence[Mapping[str, Any]]) -> Callable[[_BoundPod], bool]:
+    """Return the test for pods that run in an allocation.
+
+    Pods of groups and sets have several makers, and none of them is the workload of the FluxJob.
+    Their label names the job. It counts only in the namespace of that job, and on its nodes, so
+    that a label cannot hide a pod that takes other capacity.
+    """
+    workloads = {one["spec"]["workload"]["uid"] for one in fluxjobs}
+    places: dict[tuple[str, str], frozenset[str]] = {}
+    for one in fluxjobs:
+        status = one.get("status") or {}
+        with suppress(InvalidInput):
+            nodes = frozenset(expand(status.get("nodes") or ""))
+            places[one["metadata"]["namespace"], str(status.get("jobid"))] = nodes
+
+    def is_ours(pod: _BoundPod) -> bool:
+        if pod.workload_uid in workloads:
+            return True
+        return pod.use.node in places.get((pod.use.namespace, pod.jobid), ())
+
+    return is_ours
 
 
 async def _topologies(client: KubeClient) -> dict[str, dict[str, Any]]:

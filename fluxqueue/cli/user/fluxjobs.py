@@ -168,9 +168,9 @@ ORDERS: dict[str, Callable[[JobLine], Any]] = {
     "name": lambda line: (line.namespace, line.fluxjob),
     "age": lambda line: line.submitted,
     "jobid": lambda line: line.jobid or _FAR,
-    "priority": lambda line: -line.priority,
+    "priority": lambda line: line.priority,
     "queue": lambda line: (line.queue, turn(line)),
-    "size": lambda line: -line.size,
+    "size": lambda line: line.size,
     "start": lambda line: line.started or line.expected or _FAR,
     "state": lambda line: (turn(line)[0], line.state, line.jobid or _FAR),
     "user": lambda line: (line.user, turn(line)),
@@ -189,7 +189,7 @@ def parse_order(word: str) -> tuple[Callable[[JobLine], Any], bool]:
     if name not in ORDERS:
         known = ", ".join(ORDERS)
         raise InvalidInput(
-            f"{word!r} is not an order", where="--sort", value=word, hint=f"{known}, -NAME reverses"
+            f"{word!r} is not an order", where="--sort", value=word, hint=f"{known}, -NAME descends"
         )
     return ORDERS[name], word.startswith("-")
 

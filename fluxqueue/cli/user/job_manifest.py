@@ -27,10 +27,10 @@ SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
 """Suffixes of scripts: a missing file with one of them is not a program of the image."""
 
 
-def read_command(words: list[str], **options: Any) -> ScriptRequest:
+def read_command(words: list[str], *, site_file: str = "", **options: Any) -> ScriptRequest:
     """Return the request of a script (a file that begins with ``#!``), or of a command.
 
-    ``options`` are those of ``with_options``. They win over the script's lines.
+    ``site_file`` has the site's names. ``options`` are those of ``with_options``. They win over the script's lines.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def read_command(words: list[str], **options: Any) -> ScriptRequest:
         shell = script.command[-2:-1] == ("-c",) and "python" not in script.command[-3]
         tail = (file.name, *words[1:]) if shell else tuple(words[1:])
         script = replace(script, command=(*script.command, *tail))
-    request = translate(with_options(script, **options), load_site_names(), local_time())
+    request = translate(with_options(script, **options), load_site_names(site_file), local_time())
     if not request.name:
         return replace(request, name=f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(3)}")
     valid = valid_name(request.name)

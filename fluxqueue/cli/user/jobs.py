@@ -66,9 +66,9 @@ def jobs(
     sort: Annotated[
         str,
         typer.Option(
-            help="turn, name, age, jobid, priority, queue, size, start, state, user, with - to "
-            "reverse. All except name read all jobs first. Default: by turn for few jobs, else as "
-            "read"
+            help="turn, name, age, jobid, priority, queue, size, start, state, user. With - "
+            "descending. All except name read all jobs first. Default: by turn for few jobs, else "
+            "as read"
         ),
     ] = "",
     limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0,
@@ -326,14 +326,16 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
         )
     chosen = WIDE if output == "wide" else SHORT
     headers = [*(["NAMESPACE"] if is_everywhere else []), *chosen]
-    return printing.TextColumns(headers, _cells(headers))
+    return printing.TextColumns(headers, _cells(headers, is_short=output == "table"))
 
 
-def _cells(headers: Sequence[str]) -> Callable[[Mapping[str, Any]], printing.Cells]:
+def _cells(
+    headers: Sequence[str], *, is_short: bool = False
+) -> Callable[[Mapping[str, Any]], printing.Cells]:
     from fluxqueue.cli.user.fluxjobs import read_line
 
     now = now_s()
-    readers = [CELLS[header] for header in headers]
+    readers = [(SHORT_CELLS if is_short else CELLS)[header] for header in headers]
 
     def cells(item: Mapping[str, Any]) -> printing.Cells:
         line = read_line(item)
@@ -416,6 +418,17 @@ CELLS: dict[str, Callable[[JobLine, int], str]] = {
     "AGE": lambda line, now: printing.span(now - line.submitted),
     "REASON": lambda line, _: line.reason,
 }
+
+
+def _short_start(line: JobLine, now: int) -> str:
+    if line.started is None and line.expected is not None:
+        return f"~{printing.short_time(line.expected, now)}"
+    return printing.short_time(line.started, now)
+
+
+SHORT_CELLS = {**CELLS, "START": _short_start}
+"""The cells of the plain table: a time of today is a time of day."""
+
 SHORT = ("JOBID", "NAME", "USER", "QUEUE", "STATE", "TIME", "SIZE", "NODES", "START", "REASON")
 WIDE = (
     "JOBID", "NAME", "KIND", "USER", "QUEUE", "STATE", "PRIORITY", "TIME", "SIZE", "NODES",

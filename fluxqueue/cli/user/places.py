@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fluxqueue.fluxjob.node import NodeFact
 
 STATES = ("idle", "mixed", "allocated", "draining", "drained", "down")
+OUTPUTS = ("table", "wide", "json", "yaml", "name")
 ROOT = "cluster"
 GIB = 1 << 30
 
@@ -168,7 +169,7 @@ def nodes(
     by: Annotated[
         str, typer.Option(help="group by state, or by a level of the cluster: zone, rack, ...")
     ] = "",
-    output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))] = "table",
 ) -> None:
     """List nodes with their state, our use, the use of unmanaged pods, and what is free."""
     _check_output(output)
@@ -189,8 +190,7 @@ def nodes(
     if by:
         _print_sums(_sum_by(chosen, levels, by), by, output)
         return
-    if output == "json":
-        typer.echo(json.dumps([_node_json(one, levels) for one in chosen], indent=2))
+    if _print_data([_node_json(one, levels) for one in chosen], output):
         return
     _print_nodes(chosen, levels, output == "wide")
 
@@ -251,16 +251,22 @@ def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, Nod
         raise InvalidInput(f"{by!r} is not a level", where="--by", value=by, hint=known)
     depth = levels.index(level) if level is not None else 0
     for line in lines:
-        place = "/".join(one or "-" for one in line.path[: depth + 1] if one or levels)
-        place = "/".join(one for one in place.split("/") if one != "-") or "unknown"
-        sums.setdefault(line.state if level is None else place, NodeUse()).add(line.use)
+        place = line.state if level is None else _place(line, depth)
+        sums.setdefault(place, NodeUse()).add(line.use)
     return sums
 
 
+def _place(line: NodeLine, depth: int) -> str:
+    """Return the place of a node on a level with the places above, or ``unknown``.
+
+    A node without a label of this level stands in no place there, whatever is above.
+    """
+    own = line.path[depth]
+    return "/".join([*(one for one in line.path[:depth] if one), own]) if own else "unknown"
+
+
 def _print_sums(sums: Mapping[str, NodeUse], by: str, output: str) -> None:
-    if output == "json":
-        found = [{"name": name, **use.to_json()} for name, use in sums.items()]
-        typer.echo(json.dumps(found, indent=2))
+    if _print_data([{"name": name, **use.to_json()} for name, use in sums.items()], output):
         return
     table = printing.TextTable([by.upper(), *SUMS])
     table.write([(name, *_sum_cells(use)) for name, use in sums.items()])
@@ -278,7 +284,7 @@ def _sum_cells(use: NodeUse) -> list[str]:
 def tree(
     access: Access,
     depth: Annotated[int, typer.Option(min=0, help="number of levels, 0: down to the nodes")] = 0,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))] = "table",
 ) -> None:
     """Show the cluster as a tree of its levels, with the use of each place."""
     _check_output(output)
@@ -287,8 +293,7 @@ def tree(
     root = Branch(ROOT)
     for line in lines:
         root.add([line.path[n] or "unknown" for n in used] + [line.name], line)
-    if output == "json":
-        typer.echo(json.dumps(root.to_json(depth or len(used) + 1), indent=2))
+    if _print_data(root.to_json(depth or len(used) + 1), output):
         return
     rows = [
         (label, *_sum_cells(branch.use), branch.state, _bar(branch.use))
@@ -345,7 +350,7 @@ def queues(
     names: Annotated[
         list[str] | None, typer.Argument(help="only these", autocompletion=complete_queues)
     ] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="table, wide or json")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))] = "table",
 ) -> None:
     """List queues with their policy and the number of waiting and running jobs."""
     from fluxqueue.kube.resources import FLUXQUEUES
@@ -363,8 +368,7 @@ def queues(
             "the cluster has no such queue", where=sorted(missing)[0], hint=f"known: {known}"
         )
     chosen = [one for one in found if not names or one["metadata"]["name"] in names]
-    if output == "json":
-        typer.echo(json.dumps(chosen, indent=2))
+    if _print_data(chosen, output):
         return
     wide = output == "wide"
     headers = ["QUEUE", "POLICY", "TAKES", "STARTS", "PRIORITY", "PENDING", "RUNNING", "HELD"]
@@ -422,10 +426,22 @@ async def read_levels(cluster: ClusterAccess) -> Levels:
 
 
 def _check_output(output: str) -> None:
-    if output not in {"table", "wide", "json"}:
+    if output not in OUTPUTS:
         raise InvalidInput(
-            f"invalid output format {output!r}",
-            where="-o",
-            value=output,
-            hint="table, wide or json",
+            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
         )
+
+
+def _print_data(found: Sequence[Mapping[str, Any]] | Mapping[str, Any], output: str) -> bool:
+    """Print JSON, YAML or names. Return False for a table."""
+    listed = [found] if isinstance(found, Mapping) else found
+    if output == "json":
+        typer.echo(json.dumps(found, indent=2))
+    elif output == "yaml":
+        import yaml
+
+        typer.echo(yaml.safe_dump(json.loads(json.dumps(found)), sort_keys=False), nl=False)
+    elif output == "name":
+        for one in listed:
+            typer.echo(one.get("name") or one["metadata"]["name"])
+    return output in {"json", "yaml", "name"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -25,6 +26,16 @@ COLOURS = {
     "Unsatisfiable": "red", "Failed": "red", "Cancelled": "red", "down": "red",
 }  # fmt: skip
 GAP = "   "
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+CUT = frozenset(
+    {"NAME", "NAMESPACE", "USER", "QUEUE", "NODES", "NODE", "FLUXJOB", "KIND", "PLACE", "ZONE",
+     "RACK", "BLOCK", "IN THE WAY", "ACTOR", "REASON"}
+)  # fmt: skip
+"""Columns with names, which a narrow terminal cuts."""
+NAME_LEAST = 6
+"""Characters that a cut name keeps."""
+LAST_LEAST = 20
+"""Characters that the last column keeps while other columns can be cut."""
 _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']+)'\]")
 
 
@@ -34,31 +45,94 @@ def is_coloured() -> bool:
     return sys.stdout.isatty() and not dull
 
 
+def terminal_width() -> int:
+    """Return the columns of the terminal, or 0 if standard output is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def fit(headers: Sequence[str], widths: Sequence[int], limit: int) -> tuple[list[int], int]:
+    """Return widths of columns that fit ``limit`` characters, and the width of the gap.
+
+    The gap shrinks first, then the widest of the columns that hold names, then the last column. A
+    state, a time or a number is never cut.
+    """
+    found, gap = list(widths), len(GAP)
+
+    def over() -> int:
+        return sum(found) + gap * (len(found) - 1) - limit
+
+    while gap > 1 and over() > 0:
+        gap -= 1
+    last = len(found) - 1
+    least_last = min(found[last], max(len(headers[last]), LAST_LEAST))
+    while over() > 0:
+        names = [
+            n
+            for n in range(last)
+            if headers[n] in CUT and found[n] > max(len(headers[n]), NAME_LEAST)
+        ]
+        if found[last] > least_last:
+            found[last] = max(least_last, found[last] - over())
+        elif names:
+            found[max(names, key=lambda n: found[n])] -= 1
+        elif found[last] > len(headers[last]):
+            found[last] = max(len(headers[last]), found[last] - over())
+        else:
+            break
+    return found, gap
+
+
+def cut(text: str, width: int, *, is_prose: bool = False) -> str:
+    """Return ``text`` in at most ``width`` characters, prose without a part of a word."""
+    if len(text) <= width:
+        return text
+    kept = text[: max(0, width - 1)]
+    if is_prose and text[len(kept)] != " " and " " in kept.strip():
+        kept = kept.rsplit(" ", 1)[0]
+    return f"{kept.rstrip()}{ELLIPSIS}"
+
+
 class TextTable:
-    """Aligned columns. Widths are those of the first batch, and grow with later ones."""
+    """Aligned columns. Widths are those of the first batch, and grow with later ones.
+
+    On a terminal a line is never wider than the screen: names and the last column are cut.
+    """
 
     def __init__(self, headers: Sequence[str]) -> None:
         self._headers = tuple(headers)
         self._widths = [0] * len(self._headers)
+        self._gap = len(GAP)
+        self._limit = terminal_width()
         self._has_begun = False
 
     def write(self, rows: Sequence[Cells]) -> None:
         """Print rows, the first ones below the headers."""
         lines = [tuple(cell or "-" for cell in row) for row in rows]
         shown = lines if self._has_begun else [self._headers, *lines]
-        for column, width in enumerate(self._widths):
-            self._widths[column] = max([width, *(len(line[column]) for line in shown)])
+        if not (self._limit and self._has_begun):
+            for column, width in enumerate(self._widths):
+                self._widths[column] = max([width, *(len(line[column]) for line in shown)])
+        if self._limit and not self._has_begun:
+            self._widths, self._gap = fit(self._headers, self._widths, self._limit)
         coloured = is_coloured()
         for line in shown:
             typer.echo(self._join(line, coloured and line is not self._headers))
         self._has_begun = True
 
     def _join(self, line: Cells, coloured: bool) -> str:
+        last = len(line) - 1
+        if self._limit:
+            line = tuple(
+                cut(cell, self._widths[n], is_prose=n == last)
+                if n == last or self._headers[n] in CUT
+                else cell
+                for n, cell in enumerate(line)
+            )
         cells = [cell.ljust(width) for cell, width in zip(line, self._widths, strict=True)]
         cells[-1] = cells[-1].rstrip()
         if coloured:
             cells = [_colour(cell) for cell in cells]
-        return GAP.join(cells).rstrip()
+        return (" " * self._gap).join(cells).rstrip()
 
 
 def _colour(cell: str) -> str:
@@ -210,3 +284,18 @@ def span(seconds: int) -> str:
     if days < 2:
         return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
     return f"{days}d{hours % 24}h" if hours % 24 else f"{days}d"
+
+
+def short_time(at_s: int | None, now: int) -> str:
+    """Write a time in the zone of this machine: ``17:11`` today, ``Nov24`` else, empty for None.
+
+    A day of another year has its year: ``2030-11-24``.
+    """
+    from datetime import datetime
+
+    if at_s is None:
+        return ""
+    at, today = (datetime.fromtimestamp(one).astimezone() for one in (at_s, now))
+    if at.date() == today.date():
+        return at.strftime("%H:%M")
+    return at.strftime("%b%d" if at.year == today.year else "%Y-%m-%d")

@@ -50,15 +50,15 @@ class SiteNames:
     source: str = DEFAULT_FILE
 
 
-def load_site_names() -> SiteNames:
-    """Read the file that ``FLUXQUEUE_DIRECTIVES`` names, or the default one if it exists.
+def load_site_names(file: str = "") -> SiteNames:
+    """Read ``file``, the one that ``FLUXQUEUE_DIRECTIVES`` names, or the default one if it exists.
 
     Raises
     ------
     InvalidInput
         A named file cannot be read, or a file is not of this form.
     """
-    named = os.environ.get(VARIABLE, "")
+    named = file or os.environ.get(VARIABLE, "")
     path = Path(named or DEFAULT_FILE)
     try:
         text = path.read_text(encoding="utf-8")

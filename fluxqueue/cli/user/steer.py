@@ -165,7 +165,26 @@ def move(
         raise InvalidInput(
             "needs the name of a queue", where="--to", hint="fluxqueue move train batch"
         )
-    _steer(access, names, _patching({"queue": queue}), f"move to queue {queue}", dry_run, output)
+
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        await _check_queue(cluster, queue)
+        await _patching({"queue": queue})(cluster, fluxjob, dry_run)
+
+    _steer(access, names, write, f"move to queue {queue}", dry_run, output)
+
+
+async def _check_queue(cluster: ClusterAccess, name: str) -> None:
+    """Refuse a queue that does not exist, if there are queues that the user may list."""
+    from fluxqueue.kube.resources import FLUXQUEUES
+
+    try:
+        known = [one["metadata"]["name"] for one in (await cluster.client.list(FLUXQUEUES)).items]
+    except ApiError as error:
+        if error.code not in {403, 404}:
+            raise
+        return
+    if known and name not in known:
+        raise InvalidInput(f"there is no queue {name!r}", hint=f"known: {', '.join(sorted(known))}")
 
 
 @with_access()

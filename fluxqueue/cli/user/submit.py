@@ -23,6 +23,7 @@ from fluxqueue.cli.user.job_manifest import (
     local_time,
     read_command,
 )
+from fluxqueue.cli.user.site_names import VARIABLE
 from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 APPEARS_S = 60.0
@@ -55,6 +56,14 @@ def submit(
     within: Annotated[str, typer.Option(help="all pods within one node, rack, zone, ...")] = "",
     depends_on: Annotated[str, typer.Option("--depends-on", help="afterok:a,b")] = "",
     begin: Annotated[str, typer.Option(help="not before: +2h, 2030-01-31T08:00:00Z")] = "",
+    site_file: Annotated[
+        str,
+        typer.Option(
+            "--directives",
+            envvar=VARIABLE,
+            help="file with the site's names for --constraint, --gres and --qos",
+        ),
+    ] = "",
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="hold it until it is released")] = False,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False,
@@ -96,7 +105,14 @@ def submit(
         "duration": duration(time, "time", "submit") if time else "", "is_held": hold,
     }  # fmt: skip
     request = read_command(
-        command, nodes=nodes, tasks=tasks, cpus=cpus, memory=memory, gpus=gpus, exclusive=exclusive
+        command,
+        site_file=site_file,
+        nodes=nodes,
+        tasks=tasks,
+        cpus=cpus,
+        memory=memory,
+        gpus=gpus,
+        exclusive=exclusive,
     )
     request = replace(request, **{key: one for key, one in given.items() if one})
     pairs = [pair(one, "--env") for one in env or ()]

@@ -206,13 +206,19 @@ class Board:
         from rich.text import Text
 
         names = [*(["NAMESPACE"] if self.is_everywhere else []), *jobs.SHORT]
-        table = Table(box=None, pad_edge=False, width=width, header_style="reverse", expand=True)
-        for name in names:
-            is_last = name == names[-1]
-            table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if is_last else None)
-        for line in lines:
-            cells = [jobs.CELLS[name](line, now) or "-" for name in names]
-            style = [printing.COLOURS.get(cell, "") for cell in cells]
+        rows = [[jobs.SHORT_CELLS[name](line, now) or "-" for name in names] for line in lines]
+        natural = [max(len(one[n]) for one in (names, *rows)) for n in range(len(names))]
+        widths, gap = printing.fit(names, natural, width)
+        widths[-1] = max(1, width - sum(widths[:-1]) - gap * (len(widths) - 1))
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), header_style="reverse")
+        for name, one in zip(names, widths, strict=True):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", width=one)
+        for row in rows:
+            style = [printing.COLOURS.get(cell, "") for cell in row]
+            cells = [
+                printing.cut(cell, one, is_prose=n == len(row) - 1)
+                for n, (cell, one) in enumerate(zip(row, widths, strict=True))
+            ]
             table.add_row(*(Text(cell, how) for cell, how in zip(cells, style, strict=True)))
         return table
 
