@@ -45,6 +45,7 @@ _VARIABLE = [
     (re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b"), "<address>"),
     (re.compile(r"\bjob \d+"), "job <number>"),
     (re.compile(r"(?<= )\d+(?= default )"), "<number>"),
+    (re.compile(r"^(\S+-(?:job|pod|group|deployment|jobset)) \d+(?= [A-Z])"), r"\1 <number>"),
     (re.compile(r"^\d+(?= )|(?<=^<time> )\d+(?= )"), "<number>"),
 ]
 

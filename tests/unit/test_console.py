@@ -46,6 +46,8 @@ def test_commands_go_on_over_lines() -> None:
         ("pi-small\n", "pi-large\n", False),
         ("17 train 2026-11-22T17:05:20Z\n", "3 train 2031-01-01T00:00:00Z\n", True),
         ("waits for job 3 until 19:07 UTC\n", "waits for job 14 until 03:59 UTC\n", True),
+        ("train-job 3 Running 4\n", "train-job 17 Running 4\n", True),
+        ("train-job 3 Running 4\n", "train-job 3 Running 5\n", False),
         ("4 slots\n", "4 slots\n", True),
         ("on node-1\n", "on node-2\n", False),
         ("size 4\n", "size 5\n", False),

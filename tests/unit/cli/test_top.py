@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -67,3 +68,28 @@ def test_it_shows_what_sorting_would(
     ]
     running = sum(one["status"]["state"] == "Running" for one in ordered)
     assert lines[1].startswith(f"{len(ordered)} jobs, {2 * running} pods started")
+
+
+@pytest.mark.parametrize("width", [80, 100, 132])
+def test_name_state_and_reason_fit_a_narrow_terminal(width: int) -> None:
+    """One long name does not push the reason off the screen."""
+    board = Board(where="default", trouble="")
+    reason = "waits for 3 nodes of rack r2 held by job 17 until 14:05 UTC"
+    for number, name in enumerate(("short", "a-very-long-name-of-a-job-with-a-suffix-9f3c2a")):
+        board.put({
+            "metadata": {"namespace": "default", "name": f"{name}-job", "uid": str(number),
+                         "creationTimestamp": "2030-01-01T00:00:00Z"},
+            "spec": {"workload": {"kind": "Job", "name": name}, "size": 4, "user": "alice",
+                     "queue": "default"},
+            "status": {"state": "Pending", "jobid": number + 1, "reason": reason,
+                       "expectedStart": "2030-03-01T00:00:00Z"},
+        })  # fmt: skip
+    console = Console(width=width, height=20, file=None, color_system=None)
+    with console.capture() as captured:
+        console.print(board.draw(width, 20, 1_900_000_000))
+    lines = [line for line in captured.get().splitlines() if line.strip()]
+    assert max(map(len, lines)) <= width
+    assert lines[2].split()[:2] == ["JOBID", "NAME"]
+    assert lines[2].split()[-1] == "REASON"
+    assert all("Pending" in line and "waits for" in line for line in lines[3:5])
+    assert any("short" in line for line in lines[3:5])

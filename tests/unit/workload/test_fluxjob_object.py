@@ -255,10 +255,12 @@ def test_the_definition_is_the_one_the_code_writes(crd: dict[str, Any]) -> None:
 def test_printer_columns_in_order_and_none_in_the_future_as_date(crd: dict[str, Any]) -> None:
     columns = crd["spec"]["versions"][0]["additionalPrinterColumns"]
     names = [column["name"].upper() for column in columns if not column.get("priority")]
-    assert names == ["STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE"]
+    assert names == [
+        *("JOBID", "STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE")
+    ]
     assert next(c for c in columns if c["name"] == "Start")["type"] == "string"
     wide = [column["name"].upper() for column in columns if column.get("priority")]
-    assert wide == ["JOBID", "POSITION", "EXPECTED", "USER"]
+    assert wide == ["POSITION", "EXPECTED", "USER"]
 
 
 def test_every_field_is_explained(crd: dict[str, Any]) -> None:
