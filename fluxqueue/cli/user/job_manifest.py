@@ -30,7 +30,8 @@ SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
 def read_command(words: list[str], *, site_file: str = "", **options: Any) -> ScriptRequest:
     """Return the request of a script (a file that begins with ``#!``), or of a command.
 
-    ``site_file`` has the site's names. ``options`` are those of ``with_options``. They win over the script's lines.
+    ``site_file`` has the site's names. ``options`` are those of ``with_options``. They win over the
+    script's lines.
 
     Raises
     ------
