@@ -40,14 +40,14 @@ class Preempting:
         self._is_known, self._is_owed = False, True
 
     def is_due(self, now: int) -> bool:
-        """Return whether a victim is to be notified, preempted or spared."""
+        """Return whether a victim must be notified or preempted, or is spared."""
         return self._is_owed or (self._next_at is not None and self._next_at <= now)
 
     async def look(self, tx: Transaction, rules: Mapping[str, QueueRules]) -> None:
         """Read the preemptions under way. ``rules`` are those of the cycle before.
 
         Call this before the ledger takes the changes. A victim that ends in between then still
-        counts as leaving. That is no error: the ledger is asked what is free without it. In the
+        counts as leaving. This is not an error: the ledger is asked what is free without it. In the
         other order it would have ended here and still occupy its nodes there. The claim on what it
         frees would then be given up as impossible.
         """

@@ -6,6 +6,6 @@ Each module is one kind of writing.
 - ``waiting``, ``decisions``, ``outlook``: what a cycle decided
 - ``reconciling``, ``dependencies``: what follows
 - ``steering``, ``queues``: what people want
-- ``desired_state``, ``written_version``: what its objects are to be
+- ``desired_state``, ``statuses``: what its objects must show
 - ``rebuild``, ``drift_repair``: how rows and cluster come together again
 """

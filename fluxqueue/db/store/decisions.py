@@ -84,7 +84,7 @@ LEFT JOIN LATERAL (SELECT * FROM allocation_slots WHERE allocation_id = a.id
 {_LEAVING}
 ORDER BY a.id, s.number
 """  # noqa: S608 constants
-"""Of the workloads of these allocations; one row without a node where nothing is held."""
+"""Of the workloads of these allocations. Where nothing is held, it is one row without a node."""
 
 
 # The statement takes the waiting tasks along with the changes. Race: a transaction that commits

@@ -27,14 +27,14 @@ from fluxqueue.workload.references import Reference, read_reference
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """A workload object and what it is to be. ``kind`` is its name in rows.
+    """A workload object and its desired state. ``kind`` is its name in rows.
 
     ``pin``: the one node of all its slots, which its pod template is to name, without the gate.
-    ``members``: UIDs and names of its pods, where these are to be deleted, as it has no object.
+    ``members``: UIDs and names of its pods, if they must be deleted, because it has no object.
     ``is_pinned``: its template may name a node other than ``pin``, and lack the gate, since it was
     released before. ``is_authors``: its author has suspended it. If the object is not suspended,
     the author has resumed it meanwhile. The controller must see that before anything suspends the
-    object again. ``owner``: where it is, of a kind that is no entry of ``workload.kinds``.
+    object again. ``owner``: where it is, for a kind without an entry in ``workload.kinds``.
     """
 
     uid: str
@@ -54,7 +54,7 @@ class DesiredState:
 class PendingRelease:
     """A row with a pending release. ``wanted`` is None where its object may stay as it is.
 
-    ``waited_s``: seconds since it was submitted; None where it has run before.
+    ``waited_s``: seconds since it was submitted, None if it has run before.
     """
 
     uid: str
@@ -99,7 +99,7 @@ async def read_pending_releases(database: Database, uids: Collection[str]) -> li
 
 
 async def read_wanted(database: Database, uid: str) -> DesiredState | None:
-    """Return what the row wants of its object; None where it wants nothing (any more)."""
+    """Return what the row wants of its object, or None."""
     rows = await database.fetch(_READ, uids=[uid])
     return _desired(rows[0]) if rows else None
 

@@ -200,7 +200,7 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
 
 
 def _terms(uid: str, jobspec: Jobspec) -> dict[str, Any]:
-    """Return what a pod's slot takes of a request; of several kinds of slots the first."""
+    """Return what a pod's slot takes of a request: the first of several kinds of slots."""
     needs = next(slot_needs(jobspec), ())
     return {"uid": uid, "is_exclusive": takes_whole_nodes(jobspec), "needs": dict(needs)}
 

@@ -40,7 +40,7 @@ class HeldCpu:
 class SharesRead:
     """All that a recomputation needs, as of ``now_s`` by the database's clock.
 
-    ``computed_s``: by queue, when its use was summed up last; absent where it never was.
+    ``computed_s``: by queue, when its use was last summed up, absent if it never was.
     """
 
     now_s: float

@@ -77,7 +77,7 @@ class Evict:
 
 @dataclass(slots=True)
 class Reconciled:
-    """What is to be done to pods after a settling, and the looks that stay pending until then.
+    """Effects on pods that a reconciliation requires, and the looks that stay pending until then.
 
     ``pending_actions`` maps the UID of each such workload to the value of its ``reconcile_at``.
     ``missing``: workloads with pods that were not created. ``start_failures``: the kind of each
@@ -163,7 +163,7 @@ async def reconcile(
     if_observed: bool = False,
     rules: StartRules = _DEFAULT_RULES,
 ) -> Reconciled:
-    """Settle workloads, and return what is to be done to their pods.
+    """Reconcile workloads, and return the effects on their pods.
 
     ``if_observed``: only while a controller compares the rows with the cluster. ``rules``: how long
     a start may take.
@@ -402,7 +402,7 @@ def _note_effects(
     start: StartDecision,
     reconciled: Reconciled,
 ) -> bool:
-    """Note what is to be done to its pods, and return whether there is anything."""
+    """Note the effects on its pods, and return whether there are any."""
     uid, workload = row["uid"], _workload(row)
     pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
     namespaces = {pod[0]: pod[8] for pod in row["pods"]}

@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 
 @dataclass(slots=True)
 class ReconciledRow:
-    """What becomes of a row; None leaves a column as it is.
+    """The changes of a row. None leaves a column as it is.
 
     ``has_run``: it is known to have started. ``is_done``: it has no pending look any more, or the
     next one is due in ``look_in_s`` seconds. ``starting``: what keeps its pods from running, empty

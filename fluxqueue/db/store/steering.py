@@ -52,7 +52,7 @@ class SteeringOutcome:
 
 
 class _SteeringRefused(Exception):
-    """The state does not allow the command; the message says what would be possible."""
+    """The state does not allow the command. The message says what would be possible."""
 
 
 Row = Mapping[str, Any]
@@ -171,7 +171,7 @@ async def _hold(tx: Transaction, row: Row, actor: str) -> str:
 async def release(
     database: Database, namespace: str, references: Sequence[str], actor: str
 ) -> list[SteeringOutcome]:
-    """Let held FluxJobs go back to their places, or explain what else can release them."""
+    """Release held FluxJobs to their places, or explain what else can release them."""
     return await _steer(database, namespace, references, actor, _release)
 
 
@@ -374,7 +374,7 @@ async def apply_spec_changes(
     Returns
     -------
     list of Outcome or None
-        What became of each change; None where the workload has no row (yet), or another FluxJob.
+        The outcome of each change. None if the workload has no row (yet), or another FluxJob.
     """
     row = await _lock(tx, fluxjob)
     if row is None:
