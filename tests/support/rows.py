@@ -14,7 +14,8 @@ from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.decisions import load_graph
 from fluxqueue.db.store.observations import save_nodes, save_workloads
-from fluxqueue.db.store.reconciling import UNDER_WAY, Ungate, reconcile
+from fluxqueue.db.store.reconciling import Ungate, reconcile
+from fluxqueue.db.store.slot_rows import UNDER_WAY
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.node import NodeFact

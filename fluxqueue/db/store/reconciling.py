@@ -17,15 +17,15 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.store import starts as starts_in_rows
 from fluxqueue.db.store.dependencies import LOCK_WITH_TARGETS, look_at
-from fluxqueue.db.store.destinations import DESTINATION, as_destination
+from fluxqueue.db.store.destinations import as_destination
 from fluxqueue.db.store.observations import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
+from fluxqueue.db.store.slot_rows import POD_SQL, SLOT_SQL, UNDER_WAY, PodRow, SlotRow, array, read
 from fluxqueue.db.store.starts import MissingPods
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
     PodFact,
     Slot,
-    SlotState,
     WorkloadFact,
     follow,
     is_lost_with,
@@ -104,12 +104,6 @@ NAMED = 3
 
 _WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
 
-UNDER_WAY = "interval '10 s'"
-"""How long a pod that is being released is left to the worker that releases it.
-
-After that time this worker counts as dead, as in the view ``pending_actions``.
-"""
-
 _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
        f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
@@ -129,26 +123,11 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        a.id AS allocation_id,
        CASE WHEN a.id IS NOT NULL THEN (
-           SELECT coalesce(jsonb_agg(jsonb_build_array(
-                      s.number, s.node, s.state, s.pod_uid,
-                      NOT coalesce((n.fact ->> 'up')::boolean
-                                   AND (n.fact ->> 'schedulable')::boolean, false),
-                      n.name IS NULL, s.refused_at IS NOT NULL, s.completion_index,
-                      coalesce(s.completion_index <@ f.ended_indexes, false), s.kind,
-                      {DESTINATION},
-                      NOT coalesce((n.fact ->> 'up')::boolean, false),
-                      s.resources, extract(epoch FROM s.given_at),
-                      extract(epoch FROM s.refused_at)) ORDER BY s.number), '[]')
+           SELECT coalesce(jsonb_agg({array(SLOT_SQL)} ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
-           SELECT coalesce(jsonb_agg(jsonb_build_array(
-                      p.uid, p.name, p.phase, p.is_gated, p.is_terminating, p.node,
-                      p.completion_index, p.slot_kind, p.namespace,
-                      coalesce(p.sent_at > now() - {UNDER_WAY}, false),
-                      coalesce(p.uses, '{{}}'), p.unmanaged IS NOT NULL,
-                      coalesce(p.unschedulable, ''),
-                      extract(epoch FROM now() - p.unschedulable_at))), '[]')
+           SELECT coalesce(jsonb_agg({array(POD_SQL)}), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
@@ -175,7 +154,7 @@ async def reconcile(
     still: list[Mapping[str, Any]] = []
     moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
     starts: list[tuple[str, StartDecision]] = []
-    for row in await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed):
+    for row in map(read, await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed)):
         state, change = FluxJobState(row["state"]), ReconciledRow(row["uid"])
         is_pending = False
         if state.is_waiting and _is_over(row):
@@ -213,15 +192,11 @@ async def reconcile(
     return reconciled
 
 
-_USES, _IS_COUNTED = 10, 11
-"""Where a pod's row says what it asks for, and whether some of that counts as unmanaged."""
-
-
-def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, Sequence[Any]]:
+def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, SlotRow]:
     """Return the slot of each pod, as it is after a decision."""
-    slots = {slot[0]: slot for slot in row["slots"]}
+    slots = {slot.number: slot for slot in row["slots"]}
     left = {*decision.free, *decision.give_back}
-    held = {slot[3]: slot for slot in row["slots"] if slot[3] and slot[0] not in left}
+    held = {s.pod_uid: s for s in row["slots"] if s.pod_uid and s.number not in left}
     return held | {pod: slots[number] for number, pod in decision.assign}
 
 
@@ -229,19 +204,19 @@ def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
     """Return whether a bound pod uses more than its slot, or did when it was last counted."""
     holders = _holders(row, decision)
     return any(
-        pod[_IS_COUNTED] or not _is_covered(pod, holders.get(pod[0]))
+        pod.is_counted or not _is_covered(pod, holders.get(pod.uid))
         for pod in row["pods"]
-        if pod[5] is not None and not _pod_fact(pod).is_terminal
+        if pod.node is not None and not pod.fact().is_terminal
     )
 
 
-def _is_covered(pod: Sequence[Any], slot: Sequence[Any] | None) -> bool:
-    return slot is not None and slot[1] == pod[5] and _fits(pod, slot)
+def _is_covered(pod: PodRow, slot: SlotRow | None) -> bool:
+    return slot is not None and slot.node == pod.node and _fits(pod, slot)
 
 
-def _fits(pod: Sequence[Any], slot: Sequence[Any]) -> bool:
+def _fits(pod: PodRow, slot: SlotRow) -> bool:
     """Return whether a pod asks for no more than its slot has."""
-    return all(int(amount) <= int(slot[12].get(name, 0)) for name, amount in pod[_USES].items())
+    return all(int(amount) <= int(slot.resources.get(name, 0)) for name, amount in pod.uses.items())
 
 
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
@@ -312,8 +287,8 @@ def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
     return follow(
         state,
         _workload(row),
-        [_pod_fact(pod) for pod in row["pods"]],
-        [_slot(slot) for slot in row["slots"]],
+        [pod.fact() for pod in row["pods"]],
+        [slot.fact() for slot in row["slots"]],
     )
 
 
@@ -331,7 +306,7 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
 
 
 def _has_indexes(row: Mapping[str, Any]) -> bool:
-    return any(pod[6] is not None for pod in row["pods"])
+    return any(pod.completion_index is not None for pod in row["pods"])
 
 
 def _change(row: Mapping[str, Any], decision: FollowDecision, change: ReconciledRow) -> None:
@@ -360,7 +335,7 @@ def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: Reconci
 def _judge_start(
     row: Mapping[str, Any], decision: FollowDecision, rules: StartRules
 ) -> StartDecision:
-    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    pods = {pod.uid: pod.fact() for pod in row["pods"]}
     return starts_in_rows.judge(row, decision, pods, _holders(row, decision), rules)
 
 
@@ -404,8 +379,8 @@ def _note_effects(
 ) -> bool:
     """Note the effects on its pods, and return whether there are any."""
     uid, workload = row["uid"], _workload(row)
-    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
-    namespaces = {pod[0]: pod[8] for pod in row["pods"]}
+    pods = {pod.uid: pod.fact() for pod in row["pods"]}
+    namespaces = {pod.uid: pod.namespace for pod in row["pods"]}
     before = len(reconciled.evictions) + len(reconciled.ungates)
     if row["replaces_pods"]:
         reconciled.evictions += [
@@ -416,53 +391,12 @@ def _note_effects(
         since_s = float(row["now_s"]) - float(row["released_s"] or 0)
         reconciled.missing.append(starts_in_rows.MissingPods(uid, row["namespace"], since_s))
     if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
-        slots = [_slot(slot) for slot in row["slots"]]
+        slots = [slot.fact() for slot in row["slots"]]
         reconciled.ungates += _ungates(row, pods, namespaces, slots, decision)
     is_pending = len(reconciled.evictions) + len(reconciled.ungates) > before
     if is_pending:
         reconciled.pending_actions[uid] = row["reconcile_at"]
     return is_pending
-
-
-_DOWN = 11
-"""Where a slot's row says whether its node is down."""
-
-
-_UNSCHEDULABLE = 12
-"""Where a pod's row says why kube-scheduler cannot bind it."""
-
-
-def _slot(row: Sequence[Any]) -> Slot:
-    number, node, state, pod_uid, is_lost, is_gone, is_refused, index, is_spent, kind, *_ = row
-    return Slot(
-        number,
-        node,
-        SlotState(state),
-        pod_uid,
-        is_lost=is_lost,
-        is_gone=is_gone,
-        is_refused=is_refused,
-        index=index,
-        is_spent=is_spent,
-        kind=kind,
-        is_down=row[_DOWN],
-    )
-
-
-def _pod_fact(row: Sequence[Any]) -> PodFact:
-    uid, name, phase, is_gated, is_terminating, node, index, kind, _, is_sent, *_ = row
-    return PodFact(
-        uid=uid,
-        name=name,
-        phase=phase,
-        is_gated=is_gated,
-        is_terminating=is_terminating,
-        node=node,
-        index=index,
-        kind=kind,
-        is_sent=is_sent,
-        unschedulable=row[_UNSCHEDULABLE],
-    )
 
 
 async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
@@ -482,8 +416,8 @@ async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
 def _lost_nodes(row: Mapping[str, Any]) -> str:
     if row["pinned_to"] is not None:
         return str(row["pinned_to"])
-    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
-    slots = [slot for slot in map(_slot, row["slots"]) if slot.pod_uid in pods]
+    pods = {pod.uid: pod.fact() for pod in row["pods"]}
+    slots = [slot for slot in (one.fact() for one in row["slots"]) if slot.pod_uid in pods]
     return compress(
         sorted({one.node for one in slots if is_lost_with(pods[str(one.pod_uid)], one)})
     )
@@ -534,9 +468,11 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     if not decision.lacking:
         return _loss_reason(row, decision)
     who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
-    lost = [slot for slot in row["slots"] if slot[4] and slot[0] not in dict(decision.assign)]
+    lost = [
+        slot for slot in row["slots"] if slot.is_lost and slot.number not in dict(decision.assign)
+    ]
     places = "; ".join(
-        f"in place of slot {slot[0]} on {slot[1]}, which is lost: {describe(slot[12])}"
+        f"in place of slot {slot.number} on {slot.node}, which is lost: {describe(slot.resources)}"
         for slot in lost[:NAMED]
     )
     return f"{who} for a slot: {_WAY_OUT}{f' ({places})' if places else ''}"
@@ -544,10 +480,10 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
 
 def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     """Return which nodes under its pods are down or gone, and what becomes of these pods."""
-    under = [_slot(slot) for slot in row["slots"] if slot[_DOWN] and slot[3]]
+    under = [slot.fact() for slot in row["slots"] if slot.is_down and slot.pod_uid]
     if not under:
         return ""
-    pods = {pod[0]: _pod_fact(pod) for pod in row["pods"]}
+    pods = {pod.uid: pod.fact() for pod in row["pods"]}
     if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
         return f"lost with {compress(sorted({slot.node for slot in under}))}"
     held = [slot for slot in under if slot.pod_uid in pods]
@@ -573,15 +509,15 @@ def _ungates(
     decision: FollowDecision,
 ) -> list[Ungate]:
     given = _holders(row, decision)
-    holders = {uid: str(slot[1]) for uid, slot in given.items()}
-    under_way = {pod[0] for pod in row["pods"] if pod[9]}
+    holders = {uid: slot.node for uid, slot in given.items()}
+    under_way = {pod.uid for pod in row["pods"] if pod.is_sent}
     # A pod that now asks for more than was decided for it stays gated: its slot is smaller.
-    grown = {pod[0] for pod in row["pods"] if pod[0] in given and not _fits(pod, given[pod[0]])}
+    grown = {pod.uid for pod in row["pods"] if pod.uid in given and not _fits(pod, given[pod.uid])}
     kept = under_way | grown
     gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in kept]
     if not gated:
         return []
-    destinations = {slot[1]: as_destination(slot[10]) for slot in row["slots"]}
+    destinations = {slot.node: as_destination(slot.destination) for slot in row["slots"]}
     nodes = compress(sorted({slot.node for slot in slots}))
     return [
         Ungate(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.store.slot_rows import SlotRow
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision, PodFact
 from fluxqueue.fluxjob.holders import NOT_STARTED
@@ -31,14 +32,6 @@ from fluxqueue.workload.annotations import parse_duration
 NOT_JUDGED = StartDecision()
 """Of a workload that nothing is asked about: it ends, vacates, or is not released yet."""
 
-_NUMBER, _NODE, _STATE, _IS_REFUSED, _GIVEN_S, _REFUSED_S = 0, 1, 2, 6, 13, 14
-"""Where a slot's row says this. The times are epoch seconds."""
-
-_RESOURCES = 12
-
-_USES, _STUCK_S = 10, 13
-"""Where a pod's row says what it asks for, and for how many seconds it has been unschedulable."""
-
 
 @dataclass(frozen=True, slots=True)
 class MissingPods:
@@ -53,7 +46,7 @@ def judge(
     row: Mapping[str, Any],
     decision: FollowDecision,
     pods: Mapping[str, PodFact],
-    holders: Mapping[str, Sequence[Any]],
+    holders: Mapping[str, SlotRow],
     rules: StartRules,
 ) -> StartDecision:
     """Return what follows for the start of one allocated workload.
@@ -97,13 +90,13 @@ def _facts(
     row: Mapping[str, Any],
     decision: FollowDecision,
     pods: Mapping[str, PodFact],
-    holders: Mapping[str, Sequence[Any]],
+    holders: Mapping[str, SlotRow],
 ) -> StartFacts:
     left = set(decision.give_back)
-    kept = [s for s in row["slots"] if s[_STATE] != "returned" and s[_NUMBER] not in left]
-    refused = [slot for slot in row["slots"] if slot[_IS_REFUSED]]
-    stuck_s = {pod[0]: float(pod[_STUCK_S] or 0) for pod in row["pods"]}
-    uses = {pod[0]: pod[_USES] for pod in row["pods"]}
+    kept = [s for s in row["slots"] if s.state != "returned" and s.number not in left]
+    refused = [slot for slot in row["slots"] if slot.is_refused]
+    stuck_s = {pod.uid: float(pod.stuck_s or 0) for pod in row["pods"]}
+    uses = {pod.uid: pod.uses for pod in row["pods"]}
     live = [
         replace(
             _starting_pod(pod, holders.get(uid), stuck_s[uid], refused),
@@ -119,7 +112,7 @@ def _facts(
         needed=min(row["wanted"], len(kept)),
         pods=live,
         lacking=decision.lacking,
-        refused={slot[_NODE] for slot in refused},
+        refused={slot.node for slot in refused},
         spare=(None if spare is None else spare - len(refused)) if may_delete else 0,
         can_requeue=row["is_suspendable"],
         has_started=row["is_started"],
@@ -127,11 +120,11 @@ def _facts(
     )
 
 
-def _excess(uses: Mapping[str, Any], slot: Sequence[Any] | None) -> str:
+def _excess(uses: Mapping[str, Any], slot: SlotRow | None) -> str:
     """Return what a pod asks for of each resource that its slot has too little of."""
     if slot is None:
         return ""
-    has = slot[_RESOURCES]
+    has = slot.resources
     more = {name: int(n) for name, n in uses.items() if int(n) > int(has.get(name, 0))}
     if not more:
         return ""
@@ -141,17 +134,17 @@ def _excess(uses: Mapping[str, Any], slot: Sequence[Any] | None) -> str:
 
 def _starting_pod(
     pod: PodFact,
-    slot: Sequence[Any] | None,
+    slot: SlotRow | None,
     stuck_s: float,
-    refused: Sequence[Sequence[Any]],
+    refused: Sequence[SlotRow],
 ) -> StartingPod:
     if slot is None:
         return StartingPod(pod, None, stuck_s)
-    is_moving = bool(slot[_IS_REFUSED])
+    is_moving = slot.is_refused
     is_second = any(
-        one[_NODE] == slot[_NODE] and one[_REFUSED_S] <= slot[_GIVEN_S] for one in refused
+        one.node == slot.node and (one.refused_s or 0) <= slot.given_s for one in refused
     )
-    return StartingPod(pod, slot[_NODE], stuck_s, is_moving=is_moving, is_second=is_second)
+    return StartingPod(pod, slot.node, stuck_s, is_moving=is_moving, is_second=is_second)
 
 
 async def mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
