@@ -58,10 +58,9 @@ test: test-cluster $(STAMP) ## The tests of both projects, except the long ones
 test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a real API server, too
 	$(PYTEST_CLUSTER) -m "not long"
 
-# The long attacks have a machine to themselves: `make adversary`.
 test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas ...; and all examples of the property tests
 	$(PYTEST_CLUSTER) -m long
-	$(PYTEST) -m long --ignore=tests/adversary
+	$(PYTEST) -m long
 	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) tests/property tests/unit -m "not long"
 
 test-fast: $(STAMP) ## Unit and property tests only
