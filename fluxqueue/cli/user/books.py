@@ -64,6 +64,14 @@ def _time(name: str) -> Callable[[Item], str]:
     return read
 
 
+def _short_ended(item: Item) -> str:
+    from fluxqueue.cli.user.jobs import now_s
+    from fluxqueue.clock import from_rfc3339
+
+    ended = item["endedAt"]
+    return printing.short_time(from_rfc3339(ended), now_s()) if ended else ""
+
+
 def _hours(name: str, of: float = 1.0) -> Callable[[Item], str]:
     return lambda item: f"{item[name] / of:.2f}"
 
@@ -260,8 +268,10 @@ def make_printer(
         raise InvalidInput(
             f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
         )
-    names = short if short is not None and output == "table" else list(columns)
-    readers = [columns[one] for one in names]
+    is_short = short is not None and output == "table"
+    names = short if short is not None and is_short else list(columns)
+    shown = {**columns, "ENDED": _short_ended} if is_short else columns
+    readers = [shown[one] for one in names]
     return printing.TextColumns(names, lambda item: tuple(read(item) for read in readers))
 
 

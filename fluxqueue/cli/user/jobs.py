@@ -128,7 +128,8 @@ def jobs(
                 typer.echo(f"{name}: no such job{where}", err=True)
             raise typer.Exit(REFUSED)
         if not view.count:
-            typer.echo(f"no jobs found{where}", err=True)
+            ended = "" if states else "; --state all: also those that have ended"
+            typer.echo(f"no jobs found{where}{ended}", err=True)
 
     access.run(work)
 
