@@ -156,11 +156,13 @@ async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
     await space.until_state("seen", "Running")
     header, line = (await kubectl(space, "get", "fluxjobs")).splitlines()
     assert header.split() == [
-        "NAME", "STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE",
+        "NAME", "JOBID", "STATE", "SIZE", "NODES", "PRIORITY", "QUEUE", "START", "REASON", "AGE",
     ]  # fmt: skip
-    assert line.split()[:6] == ["seen-job", "Running", "2", "single", "0", "default"]
+    name, jobid, *rest = line.split()
+    assert (name, jobid.isdigit()) == ("seen-job", True)
+    assert rest[:5] == ["Running", "2", "single", "0", "default"]
     header, line = (await kubectl(space, "get", "flux", "-o", "wide")).splitlines()[:2]
-    assert header.split()[-4:] == ["JOBID", "POSITION", "EXPECTED", "USER"]
+    assert header.split()[-3:] == ["POSITION", "EXPECTED", "USER"]
     assert "seen-job" in line
     phases = await kubectl(
         space, "get", "pods", "-o", "jsonpath={.items[*].spec.nodeName} {.items[*].status.phase}"
@@ -198,8 +200,8 @@ async def test_all_kinds_read_alike_and_tell_their_story(space: Space) -> None:
         await eventually(all_run, "all run")
         said = (await kubectl(space, "get", "fluxjobs", "--no-headers")).splitlines()
         lines = {line.split()[0]: line.split()[1:] for line in said}
-        assert {name: line[1] for name, line in lines.items()} == expected
-        for name, (_, _, nodes, priority, queue, start, *_) in lines.items():
+        assert {name: line[2] for name, line in lines.items()} == expected
+        for name, (_, _, _, nodes, priority, queue, start, *_) in lines.items():
             assert (priority, queue) == ("0", "default"), name
             assert expand(nodes), name
             assert start.endswith("Z"), name

@@ -16,11 +16,11 @@ from typing import Any
 import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from webhook.admit import admit
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec import parse_jobspec
 from fluxqueue.policy.queue_rules import QueueRules, read_rules, rules_or_none
+from fluxqueue_webhook.admit import admit
 from tests.support.hostile_jobspecs import above, series, slot
 from tests.support.workloads import admission_review, bare_pod, batch_job
 

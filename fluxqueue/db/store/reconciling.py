@@ -20,7 +20,15 @@ from fluxqueue.db.store.dependencies import LOCK_WITH_TARGETS, look_at
 from fluxqueue.db.store.destinations import as_destination
 from fluxqueue.db.store.observations import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
-from fluxqueue.db.store.slot_rows import POD_SQL, SLOT_SQL, UNDER_WAY, PodRow, SlotRow, array, read
+from fluxqueue.db.store.slot_rows import (
+    POD_SQL,
+    SLOT_SQL,
+    UNDER_WAY,
+    PodFields,
+    SlotFields,
+    array,
+    read,
+)
 from fluxqueue.db.store.starts import MissingPods
 from fluxqueue.fluxjob.follow import (
     FollowDecision,
@@ -192,7 +200,7 @@ async def reconcile(
     return reconciled
 
 
-def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, SlotRow]:
+def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, SlotFields]:
     """Return the slot of each pod, as it is after a decision."""
     slots = {slot.number: slot for slot in row["slots"]}
     left = {*decision.free, *decision.give_back}
@@ -210,11 +218,11 @@ def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
     )
 
 
-def _is_covered(pod: PodRow, slot: SlotRow | None) -> bool:
+def _is_covered(pod: PodFields, slot: SlotFields | None) -> bool:
     return slot is not None and slot.node == pod.node and _fits(pod, slot)
 
 
-def _fits(pod: PodRow, slot: SlotRow) -> bool:
+def _fits(pod: PodFields, slot: SlotFields) -> bool:
     """Return whether a pod asks for no more than its slot has."""
     return all(int(amount) <= int(slot.resources.get(name, 0)) for name, amount in pod.uses.items())
 

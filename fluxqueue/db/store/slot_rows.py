@@ -57,7 +57,7 @@ POD_SQL = {
 """Of ``pods p``. ``is_counted``: some of what it uses counts as unmanaged."""
 
 
-class SlotRow(NamedTuple):
+class SlotFields(NamedTuple):
     """A slot of a live allocation. The fields are those of ``SLOT_SQL``."""
 
     number: int
@@ -93,7 +93,7 @@ class SlotRow(NamedTuple):
         )
 
 
-class PodRow(NamedTuple):
+class PodFields(NamedTuple):
     """A pod of a workload. The fields are those of ``POD_SQL``."""
 
     uid: str
@@ -138,6 +138,6 @@ def read(row: Mapping[str, Any]) -> dict[str, Any]:
     pods: Sequence[Sequence[Any]] = row["pods"] or ()
     return {
         **row,
-        "slots": [SlotRow(*slot) for slot in slots],
-        "pods": [PodRow(*pod) for pod in pods],
+        "slots": [SlotFields(*slot) for slot in slots],
+        "pods": [PodFields(*pod) for pod in pods],
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.slot_rows import SlotRow
+from fluxqueue.db.store.slot_rows import SlotFields
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision, PodFact
 from fluxqueue.fluxjob.holders import NOT_STARTED
@@ -46,7 +46,7 @@ def judge(
     row: Mapping[str, Any],
     decision: FollowDecision,
     pods: Mapping[str, PodFact],
-    holders: Mapping[str, SlotRow],
+    holders: Mapping[str, SlotFields],
     rules: StartRules,
 ) -> StartDecision:
     """Return what follows for the start of one allocated workload.
@@ -90,7 +90,7 @@ def _facts(
     row: Mapping[str, Any],
     decision: FollowDecision,
     pods: Mapping[str, PodFact],
-    holders: Mapping[str, SlotRow],
+    holders: Mapping[str, SlotFields],
 ) -> StartFacts:
     left = set(decision.give_back)
     kept = [s for s in row["slots"] if s.state != "returned" and s.number not in left]
@@ -120,7 +120,7 @@ def _facts(
     )
 
 
-def _excess(uses: Mapping[str, Any], slot: SlotRow | None) -> str:
+def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:
     """Return what a pod asks for of each resource that its slot has too little of."""
     if slot is None:
         return ""
@@ -134,9 +134,9 @@ def _excess(uses: Mapping[str, Any], slot: SlotRow | None) -> str:
 
 def _starting_pod(
     pod: PodFact,
-    slot: SlotRow | None,
+    slot: SlotFields | None,
     stuck_s: float,
-    refused: Sequence[SlotRow],
+    refused: Sequence[SlotFields],
 ) -> StartingPod:
     if slot is None:
         return StartingPod(pod, None, stuck_s)
