@@ -18,6 +18,19 @@ from tests.adversary.tenants import Tenant
 SIZE_VARIABLE = "FLUXQUEUE_ADVERSARY_SIZE"
 SIZE = float(os.environ.get(SIZE_VARIABLE) or 0.02)
 """``make adversary`` runs each attack at its full size."""
+QUICK = frozenset(
+    {
+        "nearly-right-texts",
+        "moldable-jobspecs",
+        "counts-of-a-tenant",
+        "untyped-reviews",
+        "slow-admissions-at-once",
+        "chains-and-circles",
+        "jobs-come-and-go",
+        "spec-changes",
+    }
+)
+"""One attack of each kind. All others are long tests: together they take two minutes."""
 AFTERWARDS = 2
 """Probes after an attack: what it stored is decided about then."""
 
@@ -33,6 +46,11 @@ async def _run(victim: Tenant, mallory: Tenant, attack: str, size: float) -> Non
     assert not logs.tracebacks(), logs.tracebacks()[:3000]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
+def _marked(attack: str) -> object:
+    long = pytest.mark.long("another attack of its kind is in `make test`")
+    return pytest.param(attack, marks=() if attack in QUICK else long)
+
+
+@pytest.mark.parametrize("attack", [_marked(attack) for attack in ATTACKS])
 async def test_others_go_on(victim: Tenant, mallory: Tenant, attack: str) -> None:
     await _run(victim, mallory, attack, SIZE)

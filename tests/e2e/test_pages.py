@@ -37,6 +37,9 @@ CANNOT_RUN = {
     r"docker |kubectl --kubeconfig kubeconfig": "needs Docker; test_compose_processes runs all",
     r"for lock in requirements": "downloads all packages; images/assemble has a test of its own",
     r"helm (?!template)|.*&& helm ": "needs pods that run images; tests/chart renders all",
+    r"kubectl (create namespace fluxqueue-system|apply --server-side -f dist)": (
+        "installs a release: tests/chart/test_manifest applies it"
+    ),
     r"kubectl -n (fluxqueue-system|NS) |export PGPASSWORD": "about a release's pods, as above",
     r"export DATABASE_URL|fluxqueue db list$": "behind a port forwarded from such a pod",
     r"fluxqueue uninstall": "would stop the queue of all tests of this process: test_uninstall",

@@ -6,6 +6,7 @@ through the API server's proxy: each what he may list, under his own credentials
 
 from __future__ import annotations
 
+import base64
 import json
 import socket
 import tempfile
@@ -137,7 +138,9 @@ class Person:
 
     def __init__(self, world: World, folder: Path, name: str, token: str) -> None:
         config = load_kubeconfig(str(world.kubeconfig))
-        cluster = {"server": config.server, "certificate-authority": str(config.ca_file)}
+        authority = config.ca_pem or (config.ca_file.read_text() if config.ca_file else "")
+        inline = base64.b64encode(authority.encode()).decode()
+        cluster = {"server": config.server, "certificate-authority-data": inline}
         self._file = folder / f"{name}.kubeconfig"
         self._file.write_text(
             json.dumps(
