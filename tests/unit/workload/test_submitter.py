@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import jsonpatch
@@ -222,7 +223,7 @@ def test_a_person_is_never_believed_on_creation(
         here = obj
         for name in path:
             here = here.setdefault(name, {})
-        here["metadata"] = inner
+        here["metadata"] = copy.deepcopy(inner)  # as read from JSON: nothing is shared
     known = Submitters(KNOWN.controllers | {OPERATOR}, KNOWN.accounts)
     changed, patch = stamp_templates(obj, None, entry, person, known)
     assert jsonpatch.apply_patch(obj, patch) == changed
