@@ -8,6 +8,7 @@ decides nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,9 @@ from procrastinate.manager import JobManager, NotificationCallback
 from fluxqueue.clock import Clock
 from fluxqueue.db.engine import translated_errors
 from fluxqueue.db.task_statements import DUE_QUEUES
+
+AGAIN_S = 0.5
+"""A listener that was cancelled and has not ended is cancelled again after so many seconds."""
 
 
 class Doorbell:
@@ -63,10 +67,21 @@ class Doorbell:
         DatabaseUnavailable
             No notification arrives any more. ``look`` finds the tasks of lost ones.
         """
-        with translated_errors():
-            await JobManager(self._connector).listen_for_jobs(
+        listening = asyncio.ensure_future(
+            JobManager(self._connector).listen_for_jobs(
                 on_notification=self._on_notification, queues=self._told
             )
+        )
+        try:
+            with translated_errors():
+                await asyncio.wait([listening])
+                await listening
+        finally:
+            # procrastinate waits with asyncio.wait_for. Before Python 3.12 that loses a
+            # cancellation that comes together with a notification, so one may not be enough.
+            while not listening.done():
+                listening.cancel()
+                await asyncio.wait([listening], timeout=AGAIN_S)
 
     async def look(self) -> None:
         """Ring for the queues in which a task is due, again and again, until cancelled.

@@ -187,3 +187,34 @@ async def test_who_listens_sleeps(rows: Rows, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(loop, "add_reader", add)
         assert [one async for one in connection.notifies(timeout=0.5)] == []
     assert waits.count(connection.fileno()) <= 2
+
+
+class _Losing:
+    """A connector that loses the first cancellation, as ``asyncio.wait_for`` of Python 3.11 may."""
+
+    def __init__(self, connector: procrastinate.BaseConnector) -> None:
+        self._connector = connector
+        self.lost = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connector, name)
+
+    async def listen_notify(self, **options: Any) -> None:
+        try:
+            await self._connector.listen_notify(**options)
+        except asyncio.CancelledError:
+            self.lost += 1
+            await self._connector.listen_notify(**options)
+
+
+async def test_it_ends_although_a_cancellation_is_lost(rows: Rows) -> None:
+    """A worker would otherwise never stop, if it is told of a task at that very moment."""
+    connector: Any = _Losing(rows.database.app.connector)
+    doorbell = Doorbell(connector, SystemClock(), told=("a",), every_s=NEVER_S)
+    listening = asyncio.create_task(doorbell.listen())
+    await eventually(lambda: rows.fetch(LISTENERS), "it listens")
+    listening.cancel()
+    done, _ = await asyncio.wait([listening], timeout=30)
+    assert done, "it still listens"
+    assert listening.cancelled()
+    assert connector.lost == 1
