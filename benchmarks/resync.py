@@ -112,7 +112,7 @@ async def _observe(url: str, kubeconfig: str) -> None:
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while await reader.readline():
             term.longest_s = 0.0
-            await observer.comparing.resync()
+            await observer.resync.resync()
             _answer(term)
         running.cancel()
         with suppress(asyncio.CancelledError):

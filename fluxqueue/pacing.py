@@ -42,6 +42,12 @@ LATER_S = 0.3
 """Nothing waits for the report that a pod arrived released, is bound, or runs.
 
 It is written with the next change that matters."""
+PODS_BEHIND_S, PODS_BEHIND_LOOK_S = 2.0, 0.1
+"""The longest wait for pods that a deleted workload's controller has counted, and the time between
+two looks.
+
+Pods and workloads arrive by different watches. A deletion may arrive before its pods.
+"""
 UNMANAGED_S = 0.5
 """Least interval between two batches of unmanaged pods, because these come in any number."""
 

@@ -37,7 +37,7 @@ COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     nodes.usage,
     queue.late_effects,
     queue.loops,
-    queue.set_aside,
+    queue.quarantined,
 )
 
 

@@ -23,7 +23,7 @@ def loops(view: CheckView) -> Iterator[Finding]:
         yield Finding("loop is late", f"loop {row.loop}", f"{detail}; {hint}", may_pass=False)
 
 
-def set_aside(view: CheckView) -> Iterator[Finding]:
+def quarantined(view: CheckView) -> Iterator[Finding]:
     """Nothing is set aside: every object can be read, and everything pending can be carried out."""
     for row in view.rows.quarantined_objects:
         name = "/".join(one for one in (row.namespace, row.name) if one)

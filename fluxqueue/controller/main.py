@@ -196,7 +196,7 @@ class Controller:
 
         def on_lost(workload_uid: str) -> None:
             if self._observer is not None:
-                self._observer.marking.on_fluxjob_deleted(workload_uid)
+                self._observer.router.on_fluxjob_deleted(workload_uid)
 
         def begin() -> AbstractAsyncContextManager[Transaction]:
             if self._observer is None:

@@ -29,7 +29,7 @@ class Doorbell:
 
     Parameters
     ----------
-    connector : the application's; listening takes a connection beside its pool.
+    connector : that of the application. Listening takes a connection beside its pool.
     told : queues with a notification at once for each new task. A periodic look finds tasks of
         other queues, tasks that are due later, and tasks with a lost notification.
     every_s : between two looks (seconds of ``clock``).

@@ -359,7 +359,7 @@ Index(
 )
 Index("ix_fluxjobs_lacking", fluxjobs.c.jobid, postgresql_where=text("lacking > 0"))
 Index(
-    "ix_fluxjobs_owed",
+    "ix_fluxjobs_pending_actions",
     fluxjobs.c.uid,
     postgresql_where=text(
         "status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL"
@@ -452,7 +452,7 @@ reservations = Table(
 )
 
 # No foreign keys: they lock the rows that they refer to. A cycle that decides this must not wait
-# for a transaction that settles these rows.
+# for a transaction that reconciles these rows.
 preemptions = Table(
     "preemptions",
     metadata,

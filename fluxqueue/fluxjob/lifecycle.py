@@ -49,7 +49,7 @@ class StoredRow:
 
     Attributes
     ----------
-    let_go_at : generation of the workload's object at its release, None before it.
+    released_generation : generation of the workload's object at its release, None before it.
     is_cancelled : a user wants the workload deleted.
     is_same_request : the stored request equals the one that was seen.
     is_same_turn : so do priority, queue, dependencies and begin time.
@@ -160,7 +160,7 @@ def on_seen(
         held_by=_held_by(row, found),
         author_hold=found.hold,
         vacate_by=_vacate_by(row, found),
-        released_generation=_let_go_at(row, seen, found),
+        released_generation=_released_generation(row, seen, found),
         # A workload that is being deleted loses its pods, which may have told how it ended.
         result=seen.result or (row.result if seen.is_deleting else None),
         # An observation from before the release knows nothing of the node that the release wrote.
@@ -188,7 +188,7 @@ class Move:
     target : the state afterwards.
     held_by : a held row is moved as well if one of these holds it.
     is_examined : whether a cycle has examined it afterwards. None: as before.
-    is_ending_excluded : rows whose workload ends or is being deleted stay as they are.
+    is_ending_excluded : rows of workloads that end or are being deleted stay as they are.
     """
 
     sources: frozenset[FluxJobState]
@@ -431,7 +431,7 @@ def _vacate_by(row: StoredRow, found: _Findings) -> str | None:
     return None if found.is_resumed else row.vacate_by
 
 
-def _let_go_at(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | None:
+def _released_generation(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | None:
     """Return the generation with which its pods were released."""
     is_first = (
         row.state in _RELEASED

@@ -118,7 +118,7 @@ async def reconsider_queues(
 async def past_full_users(
     tx: Transaction, view: QueueHead, rules: Mapping[str, QueueRules], queues: Queues
 ) -> QueueHead:
-    """Look past users for whom no job can start, so that their jobs do not hide others.
+    """Look past users without a job that can start, so that their jobs do not hide others.
 
     There may be thousands of such jobs. The decision uses what runs before the cycle, which only
     grows during it.

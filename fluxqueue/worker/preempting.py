@@ -31,17 +31,17 @@ class Preempting:
     role: str
     term: int
     _under_way: Mapping[str, MakingWay] = field(default_factory=dict)
-    _is_owed: bool = True
+    _is_due: bool = True
     _next_at: int | None = None
     _is_known: bool = False
 
     def forget(self) -> None:
         """Forget what is known, because the matcher is read again, and this with it."""
-        self._is_known, self._is_owed = False, True
+        self._is_known, self._is_due = False, True
 
     def is_due(self, now: int) -> bool:
         """Return whether a victim must be notified or preempted, or is spared."""
-        return self._is_owed or (self._next_at is not None and self._next_at <= now)
+        return self._is_due or (self._next_at is not None and self._next_at <= now)
 
     async def look(self, tx: Transaction, rules: Mapping[str, QueueRules]) -> None:
         """Read the preemptions under way. ``rules`` are those of the cycle before.
@@ -86,7 +86,7 @@ class Preempting:
         if self._under_way or decisions.preempted:
             await preemption.store(tx, decisions, self._under_way)
             is_over = self._under_way.keys() - decisions.making_way.keys()
-            self._is_owed = self._is_owed or bool(is_over or decisions.preempted)
+            self._is_due = self._is_due or bool(is_over or decisions.preempted)
 
     async def carry_out(self, now: int) -> None:
         """Carry out the pending actions. ``now`` is the time of the last cycle.
@@ -99,7 +99,7 @@ class Preempting:
         async with self.context.database.begin() as tx:
             await check_term(tx, self.role, self.term)
             carried = await preemption.carry_out(tx, now)
-        self._is_owed, self._next_at = False, carried.next_at
+        self._is_due, self._next_at = False, carried.next_at
         for event, outcome in _OUTCOMES.items():
             metrics.PREEMPTIONS.labels(outcome).inc(carried.count(event))
 

@@ -22,7 +22,7 @@ from fluxqueue.db.store.statuses import (
     EmittedEvents,
     StatusRow,
     WrittenStatus,
-    read_owed_status,
+    read_due_statuses,
     remember_written,
 )
 from fluxqueue.db.task_queue import TaskName
@@ -80,7 +80,7 @@ async def write_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
         Something has failed, and stays pending.
     """
     # Halves on failure: otherwise one row that cannot be read stops the statuses of all.
-    parts, broken = await one_by_one(uids, lambda part: read_owed_status(context.database, part))
+    parts, broken = await one_by_one(uids, lambda part: read_due_statuses(context.database, part))
     rows = [row for part in parts for row in part]
     done, failed = await all_at_once(rows, lambda row: _publish(context, row))
     by_uid = {one.uid: one for one in done}
@@ -124,7 +124,7 @@ async def write_status(context: WorkerContext, row: StatusRow) -> WrittenStatus:
         pass  # if the object is created again, its status is pending again
     except (Conflict, Invalid):
         # A refusal of a stale status is no failure. A retry would be refused each time.
-        if await _is_owed(context, row):
+        if await _is_due(context, row):
             raise
     else:
         written = replace(written, flux_version=stored["metadata"]["resourceVersion"])
@@ -155,7 +155,7 @@ async def _put(context: WorkerContext, row: StatusRow, status: Mapping[str, Any]
     )
 
 
-async def _is_owed(context: WorkerContext, row: StatusRow) -> bool:
+async def _is_due(context: WorkerContext, row: StatusRow) -> bool:
     """Return whether a refused status is still to be written.
 
     It is not if the stored status is newer, or if the object is that of another workload.

@@ -125,7 +125,7 @@ def template_key(job: Object) -> str:
 
 
 def with_extra(job: Object, extra: Sequence[tuple[str, int]]) -> Object:
-    """Return a Job whose pods ask for ``extra`` (base units) more, as overhead of the pod."""
+    """Return a Job with pods that ask for ``extra`` (base units) more, as overhead of the pod."""
     if not extra:
         return job
     spec = template_spec(job["spec"])

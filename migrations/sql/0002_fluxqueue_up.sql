@@ -109,7 +109,7 @@ CREATE INDEX ix_fluxjobs_namespace_name ON fluxjobs (namespace, name);
 
 CREATE INDEX ix_fluxjobs_namespace_workload_name ON fluxjobs (namespace, workload_name);
 
-CREATE INDEX ix_fluxjobs_owed ON fluxjobs (uid) WHERE status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL;
+CREATE INDEX ix_fluxjobs_pending_actions ON fluxjobs (uid) WHERE status_due_at IS NOT NULL OR release_at IS NOT NULL OR reconcile_at IS NOT NULL;
 
 CREATE INDEX ix_fluxjobs_present ON fluxjobs (uid) WHERE NOT is_gone OR state NOT IN ('Cancelled', 'Completed', 'Failed');
 
@@ -1686,8 +1686,8 @@ FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
 -- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
--- are observed. A replacement gets its slot after the pod before it is gone. A pod whose end is
--- observed first is about to go.
+-- are observed. A replacement gets its slot after the pod before it is gone. A pod with an end
+-- that is observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating

@@ -75,7 +75,7 @@ async def _stays_within(tenant: Tenant) -> None:
     until = time.monotonic() + WATCHED_S
     while time.monotonic() < until:
         assert await _in_use_m(tenant) <= PER_USER_M
-        await tenant.space.until_nothing_owed()
+        await tenant.space.until_nothing_pending()
 
 
 RESOURCES = ("spec", "template", "spec", "containers")
@@ -115,7 +115,7 @@ async def test_bounds_hold_after_an_update(bounded: Tenant, update: str) -> None
 
 async def _until_settled(tenant: Tenant) -> None:
     """Until some of them run and the others wait for good."""
-    await tenant.space.until_nothing_owed()
+    await tenant.space.until_nothing_pending()
 
     async def run_some() -> bool:
         return await _in_use_m(tenant) > 0
@@ -175,7 +175,7 @@ async def test_nothing_of_others_is_reached(victim: Tenant, mallory: Tenant) -> 
         "spec": job("leech", cpu="100m", pool=POOL)["spec"]["template"]["spec"],
     }
     await mallory.create(PODS, leech)
-    await mallory.space.until_nothing_owed()
+    await mallory.space.until_nothing_pending()
     rows = await victim.space.world.rows(
         "SELECT namespace FROM pods WHERE workload_uid = :uid", uid=uid
     )

@@ -1,4 +1,4 @@
-"""The manifest without Helm: what it has, and that it harms nobody who did not ask for it."""
+"""The manifest without Helm: what it has, and that unlabelled namespaces do not notice it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _resource(document: Document) -> ApiResource:
 
 
 def test_it_is_the_chart_without_what_only_helm_runs() -> None:
-    """Namespace and definitions come first; there is no hook, and no password."""
+    """Namespace and definitions come first. There is no hook, and no password."""
     made = documents()
     assert [one["kind"] for one in made[:2]] == ["Namespace", "CustomResourceDefinition"]
     assert not [one for one in made if one["kind"] in {"Secret", "Job", "Pod"}]

@@ -153,7 +153,7 @@ class Space:
 
         return await eventually(look, f"{count} pods of {name} run") or []
 
-    async def until_nothing_owed(self) -> None:
+    async def until_nothing_pending(self) -> None:
         """Wait until nobody has anything to do, or to tell, of this namespace."""
         sql = (
             "SELECT task FROM pending_actions JOIN fluxjobs f USING (uid)"

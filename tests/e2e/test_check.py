@@ -55,7 +55,7 @@ async def test_a_slot_that_leaked_is_found(space: Space) -> None:
     """A slot more than the Job can use: found by the rows' account of the Job, exit code 1."""
     await space.create(job("leaky", cpu="2", pool="single", run=FOR_EVER))
     await space.until_state("leaky", "Running")
-    await space.until_nothing_owed()
+    await space.until_nothing_pending()
     await space.world.rows(
         "INSERT INTO allocation_slots (allocation_id, number, node, resources)"
         " SELECT allocation_id, 99, node, resources FROM allocation_slots s"
@@ -79,7 +79,7 @@ async def test_a_fluxjob_that_lies_is_found(space: Space) -> None:
     """Somebody with rights on the status writes another state into it."""
     await space.create(job("honest", run=FOR_EVER))
     true = await space.until_state("honest", "Running")
-    await space.until_nothing_owed()  # nobody writes the truth over it
+    await space.until_nothing_pending()  # nobody writes the truth over it
 
     async def write(state: Any) -> None:
         await space.client.patch(

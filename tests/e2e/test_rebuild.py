@@ -95,7 +95,7 @@ async def _until_run(space: Space, seen: Recording, count: int) -> set[PodView]:
         return len(await _holders(space)) == count
 
     await eventually(are_held, f"{count} pods have slots")
-    await space.until_nothing_owed()
+    await space.until_nothing_pending()
     return running()
 
 

@@ -14,7 +14,7 @@ from tests.e2e.space import Space
 
 
 def meshed(name: str, *, pods: int, cpu: str, more: str, pool: str = "main") -> Obj:
-    """A Job whose pods get a sidecar of ``more`` cpu at admission."""
+    """A Job with pods that get a sidecar of ``more`` cpu at admission."""
     body = job(name, pods=pods, cpu=cpu, pool=pool, run=FOR_EVER)
     body["spec"]["template"]["metadata"]["labels"] = {INJECT: more}
     return body

@@ -95,7 +95,7 @@ async def test_a_start_is_one_event(space: Space) -> None:
     uid = made["metadata"]["uid"]
     # Who lets it go tells of its start beside whoever tells of its end.
     await space.until_true(lambda: space.events_on(uid), "an Event")
-    await space.until_nothing_owed()
+    await space.until_nothing_pending()
     *before, event = await space.events_on(uid)
     # On a busy machine it waits for long enough to be told so.
     assert {one["reason"] for one in before} <= {"Queued", "Reserved"}

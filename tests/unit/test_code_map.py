@@ -110,6 +110,23 @@ def test_files_that_pages_name_exist(page: Path) -> None:
     assert missing == set()
 
 
+SYMBOLS = [
+    (page, *found)
+    for page in sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"])
+    for found in re.findall(r"`([\w/]+\.py):([A-Za-z_][\w.]*)`", page.read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "symbol"), SYMBOLS, ids=[f"{one[0].name}-{one[2]}" for one in SYMBOLS]
+)
+def test_what_pages_name_in_a_file_is_there(page: Path, file: str, symbol: str) -> None:
+    """``file.py:name``, on every page. A renamed function is renamed there, too."""
+    bases = [ROOT, ROOT / "fluxqueue", *(ROOT / "fluxqueue").iterdir()]
+    (path,) = (base / file for base in bases if (base / file).exists())
+    assert symbol in python_names(path.read_text(encoding="utf-8"))
+
+
 def test_the_table_of_patches_is_whole() -> None:
     """Each function that makes a patch is in the table of actions, and nothing else is."""
     page = (ROOT / "docs" / "developer" / "starting-a-workload.md").read_text(encoding="utf-8")

@@ -35,7 +35,7 @@ def test_no_three_modules_share_a_name() -> None:
 
 
 def test_statements_on_the_tables_of_procrastinate_stand_in_one_place() -> None:
-    """Whoever looks for what else reads or changes its tables finds all of it there."""
+    """Everything that reads or changes its tables is in two files."""
     named = ("procrastinate_jobs", "procrastinate_events", "procrastinate_fetch")
     found = {
         str(path.relative_to(ROOT))

@@ -28,7 +28,7 @@ def test_the_picture_is_of_this_house(draw: ModuleType) -> None:
 
 
 def test_the_budget_of_a_pod_is_what_the_code_says(draw: ModuleType) -> None:
-    """Table and chart; `python docs/draw.py` draws them again."""
+    """Table and chart. `python docs/draw.py` draws them again."""
     page = draw.BUDGET_PAGE.read_text(encoding="utf-8")
     assert draw.budget() in page, "python docs/draw.py"
 

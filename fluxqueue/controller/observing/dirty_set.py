@@ -1,6 +1,6 @@
-"""Marks: keys of changed objects, and when each kind must be written.
+"""Dirty keys: keys of changed objects, and when each kind must be written.
 
-Part of ``observer``. ``marking`` adds marks, ``writing`` takes them. Marking a key twice costs
+Part of ``observer``. ``event_router`` adds marks, ``flusher`` takes them. Marking a key twice costs
 nothing, so any number of events of one object lead to one write. Changes that are not urgent may be
 marked for later. They are written with the next batch of their kind.
 """

@@ -1,8 +1,9 @@
-"""Marking: turn informer events into marks, which say what has to be written.
+"""Event router: turn informer events into dirty keys, which say what has to be written.
 
-Part of ``observer``. The informers (``watches``) call it with each event. ``comparing`` calls it
-for each workload that lacks a FluxJob. It updates ``workloads``, assembles the groups of pods, and
-has FluxJobs created (``wrapping``). It writes no row. It sends no request to the API server itself.
+Part of ``observer``. The informers (``watches``) call it with each event. ``resync_schedule`` calls
+it for each workload that lacks a FluxJob. It updates ``workloads``, assembles the groups of pods,
+and has FluxJobs created (``fluxjob_creator``). It writes no row. It sends no request to the API
+server itself.
 """
 
 from __future__ import annotations
@@ -53,15 +54,15 @@ class EventRouter:
         owner_kinds: OwnerKinds,
         *,
         window_s: float,
-        marks: DirtySet,
+        dirty: DirtySet,
         workloads: Workloads,
-        wrapper: FluxJobCreator,
-        troubles: Quarantine,
+        creator: FluxJobCreator,
+        quarantine: Quarantine,
     ) -> None:
-        self._clock, self._marks = clock, marks
-        self._workloads, self._wrapper, self._troubles = workloads, wrapper, troubles
+        self._clock, self._dirty = clock, dirty
+        self._workloads, self._creator, self._quarantine = workloads, creator, quarantine
         self.foreign = ForeignPods(self._find_foreign, self._on_foreign_trouble)
-        self._pod_groups = PodGroups(client, clock, self._on_pod_group, troubles.tell_of)
+        self._pod_groups = PodGroups(client, clock, self._on_pod_group, quarantine.tell_of)
         self._owners = Owners(
             client,
             clock,
@@ -81,14 +82,14 @@ class EventRouter:
 
     def _on_foreign_trouble(self, uid: str, pod: Object | None, error: Exception | None) -> None:
         if error is None:
-            self._troubles.clear(FOREIGN, uid)
+            self._quarantine.clear(FOREIGN, uid)
         else:
-            self._troubles.note(FOREIGN, uid, error, pod, type_of=("v1", "Pod"))
+            self._quarantine.note(FOREIGN, uid, error, pod, type_of=("v1", "Pod"))
 
     def _on_owner_trouble(self, owner: Mapping[str, Any], namespace: str, error: Exception) -> None:
         at = {"namespace": namespace, "name": owner["name"], "uid": owner["uid"]}
         of = (owner["apiVersion"], owner["kind"])
-        self._troubles.note(OWNER, owner["uid"], error, {"metadata": at}, type_of=of)
+        self._quarantine.note(OWNER, owner["uid"], error, {"metadata": at}, type_of=of)
 
     async def run(self) -> None:
         """Follow the PodGroup objects until cancelled."""
@@ -107,22 +108,22 @@ class EventRouter:
         flux_uids = self._workloads.flux_uids
         if flux_uids.get(uid) is not None:
             # A FluxJob exists: the row can be written at once.
-            self._marks.mark(DirtyKind.WORKLOAD, uid, within_s=within_s)
+            self._dirty.mark(DirtyKind.WORKLOAD, uid, within_s=within_s)
         elif self._workloads.find_unwrapped(uid) is not None:
-            self._wrapper.want(uid)
+            self._creator.want(uid)
         elif uid in flux_uids:
-            self._marks.mark(DirtyKind.WORKLOAD, uid, within_s=within_s)  # it is gone
+            self._dirty.mark(DirtyKind.WORKLOAD, uid, within_s=within_s)  # it is gone
         else:
             obj = self._workloads.objects.get(uid)
             if obj is not None and has_our_marks(obj):
-                self._wrapper.tell_unvouched(uid, obj)
+                self._creator.tell_unvouched(uid, obj)
 
     def on_fluxjob_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         """Handle the creation of a workload's FluxJob with that UID and resourceVersion."""
         self._workloads.wrap(uid, flux_uid, flux_version)
         # If nothing else is being wrapped, there is no batch to wait for.
-        self._marks.mark(
-            DirtyKind.WORKLOAD, uid, within_s=GATHER_S if self._wrapper.has_more else 0.0
+        self._dirty.mark(
+            DirtyKind.WORKLOAD, uid, within_s=GATHER_S if self._creator.has_more else 0.0
         )
         if uid in self._workloads.pods:
             self._mark_foreign(uid)  # a bare Pod was unmanaged until now
@@ -199,11 +200,11 @@ class EventRouter:
 
     def mark_node(self, name: str) -> None:
         """Mark a node to be written."""
-        self._marks.mark(DirtyKind.NODE, name)
+        self._dirty.mark(DirtyKind.NODE, name)
 
     def mark_queue(self, name: str) -> None:
         """Mark a queue to be written."""
-        self._marks.mark(DirtyKind.QUEUE, name)
+        self._dirty.mark(DirtyKind.QUEUE, name)
 
     def _workload_uid(self, pod: Object) -> str:
         uid = self._groups.place(pod) or workload_uid(pod)
@@ -239,7 +240,7 @@ class EventRouter:
     def _mark_foreign(self, uid: str) -> None:
         # Unmanaged pods change all the time: write them in batches, not one by one.
         within_s = max(GATHER_S, self.foreign.due_s - self._clock.monotonic_s())
-        self._marks.mark(DirtyKind.FOREIGN, uid, within_s=within_s)
+        self._dirty.mark(DirtyKind.FOREIGN, uid, within_s=within_s)
 
     # --- groups of pods ----------------------------------------------------------------------
 
@@ -258,10 +259,10 @@ class EventRouter:
         for one in known:
             if one.flux_uid is None:
                 continue
-            self._wrapper.know(one.uid, one.namespace, one.fluxjob, one.flux_uid)
+            self._creator.know(one.uid, one.namespace, one.fluxjob, one.flux_uid)
             if one.uid not in self._groups:
                 self._workloads.know({one.uid: one.flux_uid})
-                self._marks.mark(DirtyKind.WORKLOAD, one.uid)
+                self._dirty.mark(DirtyKind.WORKLOAD, one.uid)
 
     def _on_member(self, uid: str, group: str, old: Object | None, new: Object | None) -> None:
         if new is None:
@@ -279,7 +280,7 @@ class EventRouter:
         try:
             stands = self._groups.object(uid)
         except Exception as error:  # noqa: BLE001  its last state stays in force
-            self._troubles.note(WORKLOAD, uid, error, self._workloads.objects.get(uid))
+            self._quarantine.note(WORKLOAD, uid, error, self._workloads.objects.get(uid))
             return
         self._workloads.keep(uid, stands)
         self.mark_workload(uid, within_s=within_s)

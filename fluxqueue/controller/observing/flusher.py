@@ -1,8 +1,8 @@
-"""Writing: a loop takes the marks and writes the marked objects, one transaction per batch.
+"""Flusher: a loop takes the dirty keys and writes their objects, one transaction per batch.
 
 Part of ``observer``. It writes the present state, as ``workloads`` and ``watches`` have it, so
 writing again changes nothing. It remembers what it wrote last and skips what is unchanged. It reads
-only what is marked. ``comparing`` covers the rest, and writes under the same lock.
+only what is marked. ``resync_schedule`` covers the rest, and writes under the same lock.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
-from fluxqueue.pacing import GATHER_S, BatchPacer
+from fluxqueue.pacing import GATHER_S, PODS_BEHIND_LOOK_S, PODS_BEHIND_S, BatchPacer
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
 from fluxqueue.workload.learned_sizes import LearnedSize
@@ -60,11 +60,6 @@ Recall = Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
 BATCH_MAX = 200
 PASSING = (LostLeadership, Transient, ApiError)
 """Errors of the environment, not of the data that is written."""
-PODS_BEHIND_S, PODS_BEHIND_LOOK_S = 2.0, 0.1
-"""The longest wait (seconds) for pods that a deleted workload's controller has counted.
-
-Pods and workloads arrive by different watches. A deletion may arrive before its pods.
-"""
 APART_S = 30.0
 """Seconds until an object that could not be written by itself is tried again."""
 
@@ -82,21 +77,21 @@ class Flusher:
         clock: Clock,
         *,
         reader: WorkloadReader,
-        marks: DirtySet,
+        dirty: DirtySet,
         workloads: Workloads,
         watches: Watches,
         foreign: ForeignPods,
-        wrapper: FluxJobCreator,
-        troubles: Quarantine,
+        creator: FluxJobCreator,
+        quarantine: Quarantine,
         liveness: Liveness,
         recall: Recall,
         delay_s: Callable[[], float],
     ) -> None:
         self._term, self._clock = term, clock
-        self._troubles, self._liveness, self._recall = troubles, liveness, recall
-        self._reader, self._marks = reader, marks
+        self._quarantine, self._liveness, self._recall = quarantine, liveness, recall
+        self._reader, self._dirty = reader, dirty
         self._workloads, self._watches = workloads, watches
-        self._foreign, self._wrapper = foreign, wrapper
+        self._foreign, self._creator = foreign, creator
         self._written: dict[str, WorkloadSeen] = {}
         self._pace = BatchPacer(clock, delay_s)
         self._lost: BaseException | None = None
@@ -137,11 +132,11 @@ class Flusher:
     def lose(self, error: BaseException) -> None:
         """Make ``run`` raise the error of a parallel loop, even if nothing has to be written."""
         self._lost = error
-        self._marks.wake()
+        self._dirty.wake()
 
     async def _turn(self) -> None:
         """Wait until a mark is due, and write it with all that has arrived by then."""
-        await self._marks.wait(float("inf"))
+        await self._dirty.wait(float("inf"))
         if self._lost is not None:
             return
         self._liveness.begin(LOOP)
@@ -154,11 +149,11 @@ class Flusher:
         """Write one batch of what is due by ``by_s``. On failure, mark it again."""
         async with self.lock:
             # Under the lock: otherwise an older state could be written after a newer one.
-            batch = self._marks.take(BATCH_MAX, by_s=by_s)
+            batch = self._dirty.take(BATCH_MAX, by_s=by_s)
             try:
                 await self._write(batch)
             except (*PASSING, asyncio.CancelledError):
-                self._marks.put_back(batch)
+                self._dirty.put_back(batch)
                 raise
             except Exception as error:  # noqa: BLE001  any defect of one object in the batch
                 await self._write_apart(batch, error)
@@ -182,7 +177,7 @@ class Flusher:
                         waiting.append((half, failed))
         except BaseException:
             # Writing is idempotent, so marking again what was written does no harm.
-            self._marks.put_back(batch)
+            self._dirty.put_back(batch)
             raise
 
     async def _try(self, part: Sequence[tuple[DirtyKind, str]]) -> Exception | None:
@@ -202,12 +197,12 @@ class Flusher:
         """Report an object that cannot be written, and mark it again after a while."""
         metrics.UNWRITTEN.labels(kind.value).inc()
         if kind is DirtyKind.WORKLOAD:
-            self._quarantine(key, error)
+            self._isolate(key, error)
         else:
-            self._troubles.note(kind.value, key, error)
+            self._quarantine.note(kind.value, key, error)
         self._unwritten.add((kind, key))
         # Later, not at once: a permanent defect would otherwise fail every batch.
-        asyncio.get_running_loop().call_later(APART_S, self._marks.mark, kind, key)
+        asyncio.get_running_loop().call_later(APART_S, self._dirty.mark, kind, key)
 
     # --- what is written ---------------------------------------------------------------------
 
@@ -250,7 +245,7 @@ class Flusher:
         self.remember(seen, gone)
         self._foreign.remember(foreign, at_s=self._clock.monotonic_s())
         for one in amended:
-            self._wrapper.amend(one)
+            self._creator.amend(one)
         self._note_queues(*queues)
         await self._watches.queues.tell_faults(queues[0])
 
@@ -258,11 +253,11 @@ class Flusher:
         """Report queues with an unusable spec. Their former spec stays in force."""
         for one in seen:
             if one.fault is None:
-                self._troubles.clear(QUEUE, one.name)
+                self._quarantine.clear(QUEUE, one.name)
             else:
-                self._troubles.note(QUEUE, one.name, InvalidInput(one.fault))
+                self._quarantine.note(QUEUE, one.name, InvalidInput(one.fault))
         for name in gone:
-            self._troubles.clear(QUEUE, name)
+            self._quarantine.clear(QUEUE, name)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""
@@ -292,7 +287,7 @@ class Flusher:
                 if (kind, key) in self._unwritten:
                     self._unwritten.discard((kind, key))
                     if kind is not DirtyKind.WORKLOAD:
-                        self._troubles.clear(kind.value, key)
+                        self._quarantine.clear(kind.value, key)
 
     # --- what is seen, and what was written --------------------------------------------------
 
@@ -310,10 +305,10 @@ class Flusher:
         """Store what was written. ``gone`` holds the workloads that were written as gone."""
         self._written.update({one.uid: one for one in seen})
         for uid, one in gone.items():
-            self._troubles.clear(WORKLOAD, uid)
-            self._wrapper.unwrap(uid, self._written.pop(uid, None))
+            self._quarantine.clear(WORKLOAD, uid)
+            self._creator.unwrap(uid, self._written.pop(uid, None))
             self._reader.forget(uid)
-            self._wrapper.forget(uid)
+            self._creator.forget(uid)
             self._behind_since.pop(uid, None)
             # Forget it only if no pod was written: a pod that went meanwhile must still be written.
             if not one.pods:
@@ -325,11 +320,11 @@ class Flusher:
         if await self.recall():
             found, failed = self._look(uids)
         for uid, error in failed.items():
-            self._quarantine(uid, error)
+            self._isolate(uid, error)
         seen: list[WorkloadSeen] = []
         for one in found:
             if not one.faults or one.faults[0].reason != UNREADABLE:
-                self._troubles.clear(WORKLOAD, one.uid)
+                self._quarantine.clear(WORKLOAD, one.uid)
             if self._written.get(one.uid) != one:
                 version = self._workloads.take_version(one.uid)
                 seen.append(one if version is None else replace(one, flux_version=version))
@@ -347,7 +342,7 @@ class Flusher:
         # The wait has an end: pods that went before this process began are never seen.
         if now_s - self._behind_since.setdefault(uid, now_s) > PODS_BEHIND_S:
             return False
-        self._marks.mark(DirtyKind.WORKLOAD, uid, within_s=PODS_BEHIND_LOOK_S)
+        self._dirty.mark(DirtyKind.WORKLOAD, uid, within_s=PODS_BEHIND_LOOK_S)
         return True
 
     def _are_pods_behind(self, uid: str) -> bool:
@@ -403,13 +398,13 @@ class Flusher:
             one = replace(one, result=last_result(workload, pods, left))
         return one
 
-    def _quarantine(self, uid: str, error: Exception) -> None:
+    def _isolate(self, uid: str, error: Exception) -> None:
         """Report a workload that cannot be read or written. It is read again when it changes."""
         # Only the next written observation clears the note on its row, so it must not be skipped.
         self._written.pop(uid, None)
         workload = self._workloads.objects.get(uid)
         of = None if workload is None else type_of(workload)
-        self._troubles.note(WORKLOAD, uid, error, workload, type_of=of)
+        self._quarantine.note(WORKLOAD, uid, error, workload, type_of=of)
 
     def know_sizes(self, learned: Iterable[LearnedSize]) -> None:
         """Add what pods ask for beyond their templates, as it was learned before this process."""

@@ -1,6 +1,6 @@
-"""Wrapping: create exactly one FluxJob object for each managed workload, with its own UID.
+"""Create exactly one FluxJob object for each managed workload, with its own UID.
 
-Part of ``observer``, beside ``writing``. A workload that cannot be wrapped is retried by itself
+Part of ``observer``, beside ``flusher``. A workload that cannot be wrapped is retried by itself
 with growing pauses, and delays no other. Creation is idempotent. An existing FluxJob counts only if
 its owner has the same UID. A FluxJob of an older workload of the same name must be deleted first.
 Until then, the creation is retried.
@@ -140,8 +140,8 @@ class FluxJobCreator:
     def unwrap(self, uid: str, seen: WorkloadSeen | None) -> None:
         """Delete the FluxJob of a group without pods. It has no owner, so it is not collected.
 
-        ``seen`` is the observation that was written last, or None if the group was gone before
-        that.
+        ``read_workload`` is the observation that was written last, or None if the group was gone
+        before that.
         """
         made = self._made.pop(uid, None)
         # The written observation is newer than what was known at the start.

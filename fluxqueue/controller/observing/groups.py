@@ -1,9 +1,9 @@
 """Track groups of pods: which pods belong to which group, and since when.
 
-Part of ``marking``. A group has no object of its own. It begins with the first pod that admission
-marked as a member, and its UID is made from the UID of that pod. It ends with the last pod that may
-run. A name that is used again is another group. Rows and FluxJobs show which pods were members
-before this process began (``know``).
+Part of ``event_router``. A group has no object of its own. It begins with the first pod that
+admission marked as a member, and its UID is made from the UID of that pod. It ends with the last
+pod that may run. A name that is used again is another group. Rows and FluxJobs show which pods were
+members before this process began (``know``).
 
 A group belongs to its user. Pods of another user join it only if its own pods name that user
 (``labels.GROUP_USERS``). Otherwise they form a separate group of that name and gain nothing.

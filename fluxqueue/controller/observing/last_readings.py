@@ -1,7 +1,7 @@
-"""Recalling: find what an unreadable workload said before this process saw it.
+"""Find what an unreadable workload said before this process saw it.
 
-Part of ``observer``. ``writing`` and ``comparing`` ask for the few workloads that cannot be read as
-they are. The row has the answer. If the database was lost, the FluxJob has it.
+Part of ``observer``. ``flusher`` and ``resync_schedule`` ask for the few workloads that cannot be
+read as they are. The row has the answer. If the database was lost, the FluxJob has it.
 """
 
 from __future__ import annotations

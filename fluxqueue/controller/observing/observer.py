@@ -1,8 +1,8 @@
 """The observer: assembles, starts and stops all that follows the cluster for one term.
 
-``controller.main`` creates one for each term. Three parts run in parallel. ``marking`` turns
-informer events into marks. ``writing`` writes what is marked, one transaction per batch.
-``comparing`` is the resync.
+``controller.main`` creates one for each term. Three parts run in parallel. ``event_router`` turns
+informer events into marks. ``flusher`` writes what is marked, one transaction per batch.
+``resync_schedule`` is the resync.
 
 Their memory is only a cache: a new process reads the rows and the cluster and continues. None of
 them decides about placement. The worker's tasks act on the rows.
@@ -54,10 +54,10 @@ class Observer:
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
-        marks = DirtySet(clock)
+        dirty = DirtySet(clock)
         self.workloads = Workloads()
-        self.troubles = Quarantine(client, clock, term.begin_write)
-        self.wrapper = FluxJobCreator(
+        self.quarantine = Quarantine(client, clock, term.begin_write)
+        self.creator = FluxJobCreator(
             client,
             clock,
             site,
@@ -67,55 +67,55 @@ class Observer:
             on_made=self._on_made,
             recall=self._recall,
         )
-        self.marking = EventRouter(
+        self.router = EventRouter(
             client,
             clock,
             owner_kinds,
             window_s=settings.arrival_window_s,
-            marks=marks,
+            dirty=dirty,
             workloads=self.workloads,
-            wrapper=self.wrapper,
-            troubles=self.troubles,
+            creator=self.creator,
+            quarantine=self.quarantine,
         )
         self.watches = Watches(
             client,
             clock,
             owner_kinds,
-            self.marking,
-            troubles=self.troubles,
+            self.router,
+            quarantine=self.quarantine,
             policy=settings.queue_policy,
         )
-        self.writing = Flusher(
+        self.flusher = Flusher(
             term,
             clock,
             reader=WorkloadReader(site),
-            marks=marks,
+            dirty=dirty,
             workloads=self.workloads,
             watches=self.watches,
-            foreign=self.marking.foreign,
-            wrapper=self.wrapper,
-            troubles=self.troubles,
+            foreign=self.router.foreign,
+            creator=self.creator,
+            quarantine=self.quarantine,
             liveness=liveness,
             recall=self._recall,
             delay_s=lambda: client.answer_times.delay_s,
         )
-        self.comparing = ResyncSchedule(
+        self.resync = ResyncSchedule(
             term,
             client,
             settings,
             clock,
             workloads=self.workloads,
-            marking=self.marking,
+            router=self.router,
             watches=self.watches,
-            writing=self.writing,
-            wrapper=self.wrapper,
+            flusher=self.flusher,
+            creator=self.creator,
             liveness=liveness,
         )
 
     @property
     def is_synced(self) -> bool:
         """Return whether the cluster was read once and the rows were reconciled with it."""
-        return self.comparing.is_begun
+        return self.resync.is_begun
 
     def find(self, uid: str) -> Mapping[str, Any] | None:
         """Return the object of an existing workload, in the form that its kind reads."""
@@ -126,7 +126,7 @@ class Observer:
 
         Before the first resync that is not known, so the answer is True.
         """
-        return not self.comparing.is_begun or uid in self.workloads.objects
+        return not self.resync.is_begun or uid in self.workloads.objects
 
     def goes_on(self, uid: str) -> bool:
         """Return whether a workload exists and is not being deleted."""
@@ -140,7 +140,7 @@ class Observer:
         return self.watches.class_values()
 
     def _on_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
-        self.marking.on_fluxjob_made(uid, flux_uid, flux_version)
+        self.router.on_fluxjob_made(uid, flux_uid, flux_version)
 
     async def run(self) -> None:
         """Observe until cancelled or until the term is lost.
@@ -153,20 +153,20 @@ class Observer:
         beside: list[asyncio.Task[None]] = []
         try:
             # Already during ``begin``, which marks workloads and so requests FluxJobs.
-            beside.append(self._start(self.wrapper.run()))
-            beside.append(self._start(self.marking.run()))
-            await self.comparing.begin()
+            beside.append(self._start(self.creator.run()))
+            beside.append(self._start(self.router.run()))
+            await self.resync.begin()
             # After ``begin``, which must have reconciled rows and cluster once.
-            beside.append(self._start(self.troubles.run()))
+            beside.append(self._start(self.quarantine.run()))
             beside.append(self._start(self.watches.run()))
             beside.append(self._start(self.term.confirm_for_ever()))
-            beside.append(self._start(self.comparing.run()))
-            await self.writing.run()
+            beside.append(self._start(self.resync.run()))
+            await self.flusher.run()
         finally:
             for task in beside:
                 task.cancel()
             # Timers first: they must not act while the watches stop.
-            await self.marking.stop()
+            await self.router.stop()
             await self.watches.stop()
 
     def _start(self, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -177,4 +177,4 @@ class Observer:
 
     def _see_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            self.writing.lose(error)
+            self.flusher.lose(error)

@@ -1,6 +1,6 @@
 """Find what makes a pod: follow its controllers up to the topmost one.
 
-Part of ``marking``. Only pods that admission marked with an owner are looked up
+Part of ``event_router``. Only pods that admission marked with an owner are looked up
 (``workload.groups``), so that other pods cost no request. Each owner is looked up once. Its
 metadata is enough, unless a table says how many pods it is to have (``workload.owner_kinds``). Then
 the whole object is read. The chain ends where an owner is gone or may not be read.

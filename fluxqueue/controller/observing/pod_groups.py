@@ -1,8 +1,8 @@
 """PodGroup objects: the minimum size of a group and its placement constraints.
 
-Part of ``marking``. It reads the PodGroups of coscheduling, which users of our predecessors wrote.
-It also reads those of Kubernetes (``scheduling.k8s.io``): PodGroup since 1.36, and before that a
-part of a Workload. It never writes them.
+Part of ``event_router``. It reads the PodGroups of coscheduling, which users of our predecessors
+wrote. It also reads those of Kubernetes (``scheduling.k8s.io``): PodGroup since 1.36, and before
+that a part of a Workload. It never writes them.
 
 A definition may be installed, or a feature gate enabled, at any time. So discovery is repeated at
 intervals. The pods declare their membership (``groups``). An object to which no pod refers has no

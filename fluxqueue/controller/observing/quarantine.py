@@ -1,4 +1,4 @@
-"""Troubles: quarantine objects that cannot be read or written, and report them.
+"""Quarantine objects that cannot be read or written, and report them.
 
 Part of ``observer``. Every reader and the writer report here. An unusable object delays no other.
 An Event, a metric and the view ``quarantine`` report it, and a condition if it has a FluxJob. The

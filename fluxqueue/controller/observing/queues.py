@@ -1,6 +1,6 @@
 """FluxQueues as the controller sees them: complete present states with resolved namespaces.
 
-Part of ``watches``. ``writing`` owns the loop and the transaction. The matcher does not know the
+Part of ``watches``. ``flusher`` owns the loop and the transaction. The matcher does not know the
 labels of namespaces, so selectors are resolved here. This repeats whenever a namespace or a queue
 changes.
 """

@@ -1,6 +1,6 @@
 """Convert objects to observations: pure functions between the informers and the rows.
 
-``marking``, ``writing`` and ``resync`` call them. They use no client and no database.
+``event_router``, ``flusher`` and ``resync_diff`` call them. They use no client and no database.
 """
 
 from __future__ import annotations

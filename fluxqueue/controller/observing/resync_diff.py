@@ -1,8 +1,8 @@
-"""Resync: compare the whole cluster with all rows, in both directions.
+"""Resync, the difference: compare the whole cluster with all rows, in both directions.
 
-``comparing`` calls it when a term begins and once per resync interval. ``find`` compares everything
-page by page and takes no lock. In a healthy cluster it finds no difference. ``compare`` checks a
-page of the suspects again, in the transaction in which ``write`` stores the differences.
+``resync_schedule`` calls it when a term begins and once per resync interval. ``find`` compares
+everything page by page and takes no lock. In a healthy cluster it finds no difference. ``compare``
+checks a page of the suspects again, in the transaction in which ``write`` stores the differences.
 
 A resync also fills an empty database. It brings a database restored from a backup up to date.
 """

@@ -1,8 +1,8 @@
-"""Mending: write the differences of a resync page by page, isolating defective workloads.
+"""Resync, the repair: write the differences page by page, isolating defective workloads.
 
-``comparing`` calls it with the result of ``resync.find``. Each page is compared again and written
-in a transaction of its own. If that fails although the database is available, the page is halved
-until the defective workload is found.
+``resync_schedule`` calls it with the result of ``resync_diff.find``. Each page is compared again
+and written in a transaction of its own. If that fails although the database is available, the page
+is halved until the defective workload is found.
 
 That workload is taken over by what the cluster shows of it, without its record. If that fails too,
 it stays as it is until the next resync.

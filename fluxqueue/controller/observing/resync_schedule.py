@@ -1,8 +1,8 @@
-"""Comparing: reconcile rows and cluster at the start of a term and at regular intervals.
+"""Resync, the schedule: at the start of a term and at regular intervals.
 
-Part of ``observer``. It decides when a resync is due, and in which order it proceeds. ``resync``
-finds the differences. ``mending`` writes them page by page, and ``writing`` continues between two
-pages.
+Part of ``observer``. It decides when a resync is due, and in which order it proceeds.
+``resync_diff`` finds the differences. ``resync_repair`` writes them page by page, and ``flusher``
+continues between two pages.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ class ResyncSchedule:
         clock: Clock,
         *,
         workloads: Workloads,
-        marking: EventRouter,
+        router: EventRouter,
         watches: Watches,
-        writing: Flusher,
-        wrapper: FluxJobCreator,
+        flusher: Flusher,
+        creator: FluxJobCreator,
         liveness: Liveness,
     ) -> None:
         self._liveness = liveness
         self._term, self._client, self._settings, self._clock = term, client, settings, clock
-        self._workloads, self._marking, self._watches = workloads, marking, watches
-        self._foreign = marking.foreign
-        self._writing, self._wrapper = writing, wrapper
+        self._workloads, self._router, self._watches = workloads, router, watches
+        self._foreign = router.foreign
+        self._flusher, self._creator = flusher, creator
         self.is_begun = False
 
     async def begin(self) -> None:
@@ -83,12 +83,12 @@ class ResyncSchedule:
         told = await insist(self._clock, partial(list_groups, self._client), "FluxJobs")
         groups = [*known.groups, *told]
         # Before the watches start: the first pod event would otherwise found a new group.
-        self._marking.know_groups(groups)
+        self._router.know_groups(groups)
         self._foreign.know(known.foreign)
-        self._writing.know_sizes(known.learned)
+        self._flusher.know_sizes(known.learned)
         await self._watches.begin(known.suspended)
         # After the pods are listed: until then, every known group seems to be empty.
-        await self._marking.end_listing(groups)
+        await self._router.end_listing(groups)
         pause = RETRY_MIN_S
         while True:
             try:
@@ -152,9 +152,9 @@ class ResyncSchedule:
         await self._watches.queues.ensure_default()
         suspects = await find(sight, read_rows(self._term.database))
         for uid in self._workloads.take_listed(suspects.flux_uids):
-            self._marking.mark_workload(uid)
+            self._router.mark_workload(uid)
         # Only now: before, every workload seems to lack its FluxJob.
-        self._wrapper.is_known.set()
+        self._creator.is_known.set()
         # Before the workloads: a takeover is measured against nodes and unmanaged pods.
         await self._write_surroundings()
         mended = await self._mend(sight, suspects)
@@ -176,31 +176,31 @@ class ResyncSchedule:
         async with self._term.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
         self._foreign.know(known.foreign)
-        await self._writing.write_queues({*names, *self._watches.queues.names()})
+        await self._flusher.write_queues({*names, *self._watches.queues.names()})
         for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
-            await self._writing.write_nodes(page)
+            await self._flusher.write_nodes(page)
         for page in _pages([*{*known.foreign, *self._workloads.pods}]):
-            await self._writing.write_foreign(page)
+            await self._flusher.write_foreign(page)
 
     async def _mend(self, sight: Sight, suspects: Suspects) -> Repaired:
         """Check the suspects again, and write the differences."""
-        mending = ResyncRepair(
+        repair = ResyncRepair(
             self._term.begin_write,
-            self._writing.lock,
+            self._flusher.lock,
             sight,
             suspects,
-            self._writing.see,
-            self._writing.see_gone,
-            self._writing.remember,
-            self._writing.is_unsure,
-            self._writing.recall,
+            self._flusher.see,
+            self._flusher.see_gone,
+            self._flusher.remember,
+            self._flusher.is_unsure,
+            self._flusher.recall,
             self._term.database.begin,
         )
-        if mending.is_takeover_in_pages:
+        if repair.is_takeover_in_pages:
             await self._prepare(suspects)
-        mended = await mending.run()
+        mended = await repair.run()
         objects = self._workloads.objects
-        for uid, error in mending.refused.items():
+        for uid, error in repair.refused.items():
             if uid in objects:
                 await report_unwritten(self._client, objects[uid], error, self._clock.now_s())
         return mended

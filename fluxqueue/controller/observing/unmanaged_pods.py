@@ -1,8 +1,8 @@
 """Unmanaged pods: write what they use of their nodes, by difference.
 
-Part of ``marking`` and of ``writing``. A cluster may have many more unmanaged than managed pods.
-Only three facts of each pod matter: its node, what it uses there, and whether it has ended. Most
-events of such pods therefore change nothing here. The rest is written in batches.
+Part of ``event_router`` and of ``flusher``. A cluster may have many more unmanaged than managed
+pods. Only three facts of each pod matter: its node, what it uses there, and whether it has ended.
+Most events of such pods therefore change nothing here. The rest is written in batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Watches: start, resync and stop the informers for all followed objects of the cluster.
 
-Part of ``observer``. Each informer reports changes to ``marking``. Questions about nodes, queues
-and PriorityClasses are answered from the last seen state. Watches make no decisions.
+Part of ``observer``. Each informer reports changes to ``event_router``. Questions about nodes,
+queues and PriorityClasses are answered from the last seen state. Watches make no decisions.
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ class Watches:
         client: KubeClient,
         clock: Clock,
         owner_kinds: OwnerKinds,
-        marking: EventRouter,
+        router: EventRouter,
         *,
-        troubles: Quarantine,
+        quarantine: Quarantine,
         policy: str,
     ) -> None:
-        self._client, self._clock, self._troubles = client, clock, troubles
+        self._client, self._clock, self._quarantine = client, clock, quarantine
         self.queues = QueueWatch(
-            client, marking.mark_queue, clock, policy, on_trouble=self._on_trouble
+            client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
         )
-        self._zones = ZoneWatch(client, marking.mark_node)
+        self._zones = ZoneWatch(client, router.mark_node)
         self._jobs = BatchJobs(
             client,
             clock,
-            is_known=marking.is_awaited,
-            on_change=marking.on_job,
+            is_known=router.is_awaited,
+            on_change=router.on_job,
             on_trouble=self._on_trouble,
         )
         self._suspended = SuspendedOwners(
-            client, clock, owner_kinds, marking.on_suspended, on_trouble=self._on_trouble
+            client, clock, owner_kinds, router.on_suspended, on_trouble=self._on_trouble
         )
-        self._nodes = self._informer(NODES, marking.on_node)
+        self._nodes = self._informer(NODES, router.on_node)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
             self.queues.queues,
             self.queues.namespaces,
             self._jobs.informer,
-            self._informer(PODS, marking.on_pod, trim_pod),
+            self._informer(PODS, router.on_pod, trim_pod),
             self._nodes,
             self._classes,
         )
@@ -100,7 +100,7 @@ class Watches:
 
     def _on_trouble(self, resource: ApiResource, obj: Object, error: Exception | None) -> None:
         """Report that an object cannot be read, or that it can be read again."""
-        self._troubles.tell_of(resource, obj, error)
+        self._quarantine.tell_of(resource, obj, error)
 
     async def begin(self, suspended: Set[tuple[str, str]]) -> None:
         """Start all informers and wait until each has seen all of its objects.
@@ -155,14 +155,14 @@ class Watches:
             node = self._nodes.get("", name)
             if node is None:
                 gone.append(name)
-                self._troubles.clear(NODE, name)
+                self._quarantine.clear(NODE, name)
                 continue
             try:
                 present.append(node_fact(node, self._zones.of(name)))
             except Exception as error:  # noqa: BLE001  one node must not hide the others
-                self._troubles.note(NODE, name, error, node, type_of=("v1", "Node"))
+                self._quarantine.note(NODE, name, error, node, type_of=("v1", "Node"))
             else:
-                self._troubles.clear(NODE, name)
+                self._quarantine.clear(NODE, name)
         return present, gone
 
     def node_names(self) -> set[str]:
@@ -193,9 +193,9 @@ class Watches:
                     defaults.append(found[name])
             except Exception as error:  # noqa: BLE001  it counts as absent
                 at = (PRIORITY_CLASSES.api_version, PRIORITY_CLASSES.kind)
-                self._troubles.note(PRIORITY_CLASS, name, error, item, type_of=at)
+                self._quarantine.note(PRIORITY_CLASS, name, error, item, type_of=at)
             else:
-                self._troubles.clear(PRIORITY_CLASS, name)
+                self._quarantine.clear(PRIORITY_CLASS, name)
         return found | ({"": min(defaults)} if defaults else {})
 
 

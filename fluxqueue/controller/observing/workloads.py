@@ -1,8 +1,8 @@
 """The last seen state of all workloads: their objects, their pods and their FluxJobs.
 
-Part of ``observer``. ``marking`` updates it from informer events, ``comparing`` from lists of
-FluxJobs. ``writing`` drops what it has written as gone. It is only a cache of the cluster: it reads
-nothing by itself, and marks nothing.
+Part of ``observer``. ``event_router`` updates it from informer events, ``resync_schedule`` from
+lists of FluxJobs. ``flusher`` drops what it has written as gone. It is only a cache of the cluster:
+it reads nothing by itself, and marks nothing.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
 -- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
--- are observed. A replacement gets its slot after the pod before it is gone. A pod whose end is
--- observed first is about to go.
+-- are observed. A replacement gets its slot after the pod before it is gone. A pod with an end
+-- that is observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating

@@ -308,8 +308,8 @@ def _lack(row: Mapping[str, Any]) -> Lack:
 async def store_top_up(tx: Transaction, given: Given) -> None:
     """Add slots to live allocations.
 
-    Settling gives the slots to the pods that wait. Where a limit prevents further slots, the reason
-    of the FluxJob names that limit.
+    Reconciling gives the slots to the pods that wait. Where a limit prevents further slots, the
+    reason of the FluxJob names that limit.
     """
     if given.barred:
         await tx.execute(

@@ -370,7 +370,7 @@ _SEEN_AS_IS = tuple(
 
 
 def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
-    """Return whether settling may have work for slots and pods of an allocated workload.
+    """Return whether reconciling may have work for slots and pods of an allocated workload.
 
     An ungated or bound pod changes nothing, nor does a further running pod.
     """
@@ -541,7 +541,7 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
 
 async def _reconcile_lost(tx: Transaction, names: Sequence[str]) -> None:
-    """Have workloads settled that lose nodes.
+    """Have workloads reconciled that lose nodes.
 
     They need slots on nodes that no longer take pods, or have pods on nodes that are down or gone.
     """

@@ -1,7 +1,7 @@
 """Preemption in rows: candidates, pairs of victim and preemptor, and requests to leave.
 
 The worker that holds the matcher's role calls it. A cycle reads and decides (``read_candidates``,
-``read_under_way``, ``store``) without locking any FluxJob. Settling locks FluxJobs in another
+``read_under_way``, ``store``) without locking any FluxJob. Reconciling locks FluxJobs in another
 order, so locks of both kinds in one transaction could deadlock. ``carry_out`` follows the cycle in
 a separate transaction. The rows keep it pending until it has happened. After a crash in between,
 the next cycle finds it, and the sweep asks for that cycle.
@@ -133,7 +133,7 @@ class Carried:
 
 
 # Locks victims and preemptors together, in the order of their UIDs as everywhere. Another order
-# could deadlock with settling.
+# could deadlock with reconciling.
 _LOCK = """
 SELECT uid FROM fluxjobs WHERE uid IN (
     SELECT unnest(ARRAY[victim, preemptor]) FROM preemptions

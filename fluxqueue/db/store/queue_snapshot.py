@@ -183,8 +183,8 @@ class Locked:
 async def lock_queue(tx: Transaction, view: QueueHead) -> Locked:
     """Lock every FluxJob that the cycle may change, in the order of their UIDs.
 
-    All locks are taken at once and before the first change. Observations and settling lock in the
-    same order. The second transaction therefore waits for the first, and no circle of waits can
+    All locks are taken at once and before the first change. Observations and reconciling lock in
+    the same order. The second transaction therefore waits for the first, and no circle of waits can
     arise.
     """
     changed = (

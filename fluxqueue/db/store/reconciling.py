@@ -1,8 +1,8 @@
-"""Settling a workload: what its rows require, written back in one transaction.
+"""Reconciling a workload: what its rows require, written back in one transaction.
 
 The worker's ``reconcile`` task calls it. It reads the row, its pods and its slots under the row's
 lock, asks the pure ``fluxjob.follow``, and stores the answer (``reconciled``). The answer depends
-on the rows alone, so settling twice or late is harmless. The look of a row stays pending
+on the rows alone, so reconciling twice or late is harmless. The look of a row stays pending
 (``reconcile_at``) until its pods have been released (``finish``).
 """
 
@@ -228,7 +228,7 @@ def _fits(pod: PodFields, slot: SlotFields) -> bool:
 
 
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
-    """Mark these pods as sent, so that another settling of the same workloads leaves them out."""
+    """Mark these pods as sent, so that another look at the same workloads leaves them out."""
     if ungates:
         await tx.execute(
             "UPDATE pods SET sent_at = now() WHERE uid = ANY(CAST(:pods AS text[]))",

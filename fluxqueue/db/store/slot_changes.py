@@ -1,7 +1,7 @@
-"""What follows for workloads that were settled, written for all of them at once.
+"""What follows for workloads that were reconciled, written for all of them at once.
 
 ``reconciling`` calls it under the rows' locks. Each kind of change is one statement for all
-workloads of a settling. Nothing is written where nothing differs.
+workloads of a transaction. Nothing is written where nothing differs.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ReconciledRow:
 
 @dataclass(slots=True)
 class SlotChanges:
-    """The changes of one settling, kind by kind."""
+    """The changes of one transaction, kind by kind."""
 
     rows: list[ReconciledRow] = field(default_factory=list)
     _left: dict[tuple[int, int], bool] = field(default_factory=dict)

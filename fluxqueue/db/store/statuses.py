@@ -156,7 +156,7 @@ WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM put_off)
 """  # noqa: S608 constants
 
 
-async def read_owed_status(database: Database, uids: Collection[str]) -> list[StatusRow]:
+async def read_due_statuses(database: Database, uids: Collection[str]) -> list[StatusRow]:
     """Return FluxJobs with a pending status update, as far as it is time to write it.
 
     Many starts at once put the update to running off. This applies to FluxJobs with a reported

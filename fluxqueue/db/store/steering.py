@@ -381,7 +381,7 @@ async def apply_spec_changes(
         return None
     before = row["steered"] or {}
     outcomes = []
-    for field, verb in _HEEDED.items():
+    for field, verb in _SPEC_VERBS.items():
         if before.get(field) == values.get(field):
             continue
         actor = by.get(field) or "somebody"
@@ -424,11 +424,11 @@ async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> Row | None:
     )
 
 
-Heeded = Callable[[Transaction, Row, str, Any], Awaitable[str]]
+SpecVerb = Callable[[Transaction, Row, str, Any], Awaitable[str]]
 
 
 async def _apply_spec_change(
-    tx: Transaction, row: Row, actor: str, field: str, verb: Heeded, value: Any
+    tx: Transaction, row: Row, actor: str, field: str, verb: SpecVerb, value: Any
 ) -> SteeringOutcome:
     try:
         # A savepoint: a value that no row accepts must not undo the other fields.
@@ -477,7 +477,7 @@ async def _apply_requeue(tx: Transaction, row: Row, actor: str, value: Any) -> s
     return await _requeue(tx, row, actor) if value else "is not asked to be requeued"
 
 
-_HEEDED: Mapping[str, Heeded] = {
+_SPEC_VERBS: Mapping[str, SpecVerb] = {
     "hold": _apply_hold,
     "priority": _set_priority,
     "queue": _apply_queue,

@@ -229,11 +229,11 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
         KubeClient(ClusterConfig(api.url)) as client,
     ):
         observer = await make_observer(database, client, settings)
-        observer.wrapper.is_known.set()
-        loops = [observer.wrapper.run(), observer.writing.run()]
+        observer.creator.is_known.set()
+        loops = [observer.creator.run(), observer.flusher.run()]
         running = [asyncio.create_task(loop) for loop in loops]
-        observer.marking.on_pod(None, poison)
-        observer.marking.on_job(None, job("good"))
+        observer.router.on_pod(None, poison)
+        observer.router.on_job(None, job("good"))
 
         async def are_written(*names: str) -> None:
             expected = [{"uid": f"uid-{name}", "state": "Pending"} for name in names]
@@ -250,8 +250,8 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
 
         await are_written("good")
         await eventually(is_told, "the event")
-        observer.wrapper.want(poison["metadata"]["uid"])
-        observer.marking.on_job(None, job("next", second=1))
+        observer.creator.want(poison["metadata"]["uid"])
+        observer.router.on_job(None, job("next", second=1))
         await are_written("good", "next")
         for task in running:
             assert not task.done()

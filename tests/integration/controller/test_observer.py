@@ -44,9 +44,9 @@ async def observer(database: Database, database_url: str) -> AsyncIterator[Obser
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
         made = await make_observer(database, client, settings_for(database_url))
         made.workloads.know({UID: "flux-uid"})  # as after a restart: no FluxJob has to be made
-        made.marking.on_job(None, JOB)
-        made.marking.on_pod(None, POD)
-        await made.writing.flush()
+        made.router.on_job(None, JOB)
+        made.router.on_pod(None, POD)
+        await made.flusher.flush()
         yield made
 
 
@@ -80,17 +80,17 @@ async def test_a_pod_that_goes_while_its_batchjob_is_written_off(
 ) -> None:
     """Its slot would be held for ever if the observer forgot the workload with that write."""
     assert await _pods(database) == [POD["metadata"]["uid"]]
-    observer.marking.on_job(JOB, None)
+    observer.router.on_job(JOB, None)
 
     async def save_while_the_pod_goes(*given: Any, **named: Any) -> None:
         await save_workloads(*given, **named)
-        observer.marking.on_pod(POD, None)
+        observer.router.on_pod(POD, None)
 
     monkeypatch.setattr(flusher, "save_workloads", save_while_the_pod_goes)
-    await observer.writing.flush()
+    await observer.flusher.flush()
     assert await _pods(database) == [POD["metadata"]["uid"]], "written as it was before"
     monkeypatch.setattr(flusher, "save_workloads", save_workloads)
-    await observer.writing.flush()
+    await observer.flusher.flush()
     assert await _pods(database) == []
 
 
@@ -116,12 +116,12 @@ async def _result(database: Database) -> list[Any]:
 
 async def _delete_pair(observer: Observer) -> None:
     observer.workloads.know({"uid-pair": "flux-pair"})
-    observer.marking.on_job(None, PAIR)
-    await observer.writing.flush()
-    observer.marking.on_job(PAIR, COUNTED)
-    observer.marking.on_job(COUNTED, DELETED)
-    observer.marking.on_job(DELETED, None)
-    await observer.writing.flush()
+    observer.router.on_job(None, PAIR)
+    await observer.flusher.flush()
+    observer.router.on_job(PAIR, COUNTED)
+    observer.router.on_job(COUNTED, DELETED)
+    observer.router.on_job(DELETED, None)
+    await observer.flusher.flush()
 
 
 async def test_a_deletion_that_overtakes_its_pods_waits_for_them(
@@ -131,8 +131,8 @@ async def test_a_deletion_that_overtakes_its_pods_waits_for_them(
     await _delete_pair(observer)
     assert await _result(database) == [(False, None)]
     for number in range(2):
-        observer.marking.on_pod(None, _ended_pod(number))
-    await observer.writing.flush()
+        observer.router.on_pod(None, _ended_pod(number))
+    await observer.flusher.flush()
     assert await _result(database) == [(True, "Completed")]
 
 
@@ -143,7 +143,7 @@ async def test_a_deletion_waits_for_unseen_pods_only_for_a_while(
     await _delete_pair(observer)
     assert await _result(database) == [(False, None)]
     monkeypatch.setattr(flusher, "PODS_BEHIND_S", -1.0)
-    await observer.writing.flush()
+    await observer.flusher.flush()
     assert await _result(database) == [(True, None)]
 
 
@@ -153,8 +153,8 @@ async def test_a_pod_of_another_namespace_than_its_owners_is_nobodys(
     """Whoever knows the UID of a Job can write it; the API server checks no owner reference."""
     meta = {"ownerReferences": [owner("Job", "work")], "namespace": "elsewhere"}
     leech = {**bare_pod("leech", meta=meta, nodeName="node-1"), "status": {"phase": "Running"}}
-    observer.marking.on_pod(None, leech)
-    await observer.writing.flush()
+    observer.router.on_pod(None, leech)
+    await observer.flusher.flush()
     assert await _pods(database) == [POD["metadata"]["uid"]]
     assert await _foreign(database) == [leech["metadata"]["uid"]]
 
@@ -169,9 +169,9 @@ async def test_a_pod_that_is_seen_before_the_job_of_another_namespace(
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
         made = await make_observer(database, client, settings_for(database_url))
         made.workloads.know({UID: "flux-uid"}, {UID: "default"} if is_known else {})
-        made.marking.on_pod(None, leech)
-        made.marking.on_job(None, JOB)
-        await made.writing.flush()
+        made.router.on_pod(None, leech)
+        made.router.on_job(None, JOB)
+        await made.flusher.flush()
         assert await _pods(database) == []
         assert await _foreign(database) == [leech["metadata"]["uid"]]
 
@@ -180,15 +180,15 @@ async def test_a_pod_that_its_batchjob_left_behind_is_foreign(
     database: Database, observer: Observer
 ) -> None:
     """Deleted with propagation Orphan: the slot is free again, the node's resources are not."""
-    observer.marking.on_job(JOB, None)
-    await observer.writing.flush()
+    observer.router.on_job(JOB, None)
+    await observer.flusher.flush()
     assert await _foreign(database) == []
     orphan = _pod_of([])
-    observer.marking.on_pod(POD, orphan)
-    await observer.writing.flush()
+    observer.router.on_pod(POD, orphan)
+    await observer.flusher.flush()
     assert (await _pods(database), await _foreign(database)) == ([], [POD["metadata"]["uid"]])
-    observer.marking.on_pod(orphan, None)
-    await observer.writing.flush()
+    observer.router.on_pod(orphan, None)
+    await observer.flusher.flush()
     assert await _foreign(database) == []
 
 
@@ -196,8 +196,8 @@ async def test_a_restart_between_the_end_of_a_batchjob_and_of_its_pods(
     database: Database, observer: Observer
 ) -> None:
     """The next observer still knows the workload, and writes that its pod has gone."""
-    observer.marking.on_job(JOB, None)
-    await observer.writing.flush()
+    observer.router.on_job(JOB, None)
+    await observer.flusher.flush()
     known = await _known(database)
     assert known.flux_uids == {UID: "flux-uid"}
     async with database.begin() as tx:
@@ -254,7 +254,7 @@ async def test_the_row_knows_the_version_of_the_fluxjob_that_was_made(
                 first = await eventually(known, "the row knows it")
                 await client.delete(FLUXJOBS, "default", "work-job")
                 (workload,) = observer.workloads.flux_uids
-                observer.marking.on_fluxjob_deleted(workload)
+                observer.router.on_fluxjob_deleted(workload)
                 assert await eventually(known, "the row knows the next") != first
 
 

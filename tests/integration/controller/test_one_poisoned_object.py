@@ -144,7 +144,7 @@ async def test_all_others_go_on(
         for name in NAMES:
             await client.patch(JOBS, "default", name, {"metadata": {"annotations": {"x": "1"}}})
             await client.patch(NODES, None, name, {"metadata": {"annotations": {"x": "1"}}})
-        await observer.comparing.resync()
+        await observer.resync.resync()
         await client.create(JOBS, "default", job("later"))
 
         async def is_later_written() -> bool:
@@ -165,7 +165,7 @@ async def test_all_others_go_on(
             await client.patch(NODES, None, name, {"metadata": {"annotations": {"x": "2"}}})
             await client.patch(PODS, "default", name, {"metadata": {"annotations": {"x": "2"}}})
             await client.patch(FLUXQUEUES, None, name, {"spec": {"priority": 2}})
-        await observer.comparing.resync()
+        await observer.resync.resync()
 
         async def is_whole() -> bool:
             everything = {*GOOD, *NAMES}

@@ -92,7 +92,7 @@ async def test_an_empty_database_is_filled_page_by_page(
                 assert await is_observed(tx)
             seen_early.clear()
             await _publish(other, client)
-            await watching.comparing.compare()
+            await watching.resync.compare()
             assert seen_early == [], "in health nothing is written"
     postgres.drop(other_url)
 
@@ -129,7 +129,7 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
                 return sorted(await _rows(database)) == sorted(others)
 
             await eventually(are_written, "all other rows")
-            await watching.comparing.compare()
+            await watching.resync.compare()
             (told,) = (await client.list(EVENTS, "default", field_selector=NOT_WRITTEN)).items
             assert told["involvedObject"]["name"] == "d"
             assert "DataError" in told["message"]

@@ -133,7 +133,7 @@ async def test_a_job_that_has_ended_stays_ended(database_url: str) -> None:
                 JOBS, "default", "over", patch, kind=PatchKind.JSON, subresource="status"
             )
             await database.execute(_END.format(state="Failed", is_gone=False, name="over"))
-            await observer.comparing.resync()
+            await observer.resync.resync()
             assert (await _rows(database))["over"]["state"] == "Failed"
         assert not [
             one

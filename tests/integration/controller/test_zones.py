@@ -84,7 +84,7 @@ async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str
 
             await eventually(is_served, "the definition served")
             await client.create(served, None, topology(served, 32))
-            await observer.comparing.resync()
+            await observer.resync.resync()
             await until_zones(database, [{"cpu": 32000}] * 2)
             made = await client.get(served, None, "n1")
             await client.replace(
@@ -101,5 +101,5 @@ async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str
                 return await find_served(client, ZONES) == []
 
             await eventually(is_gone, "the definition gone")
-            await observer.comparing.resync()
+            await observer.resync.resync()
             await until_zones(database, [])

@@ -13,7 +13,7 @@ import pytest
 
 from fluxqueue.db.reader import DatabaseReading, statement
 from fluxqueue.db.store.desired_state import read_pending_releases
-from fluxqueue.db.store.statuses import read_owed_status
+from fluxqueue.db.store.statuses import read_due_statuses
 from tests.support.rows import Rows, cpu_node, workload
 
 pytestmark = pytest.mark.own_database
@@ -94,7 +94,7 @@ async def test_starts_and_what_is_told_of_them(rows: Rows, touched: Mapping[str,
         " allocated_at = now() - interval '3 s', status_written_at = now() - interval '2.5 s',"
         " started_at = now(), status_due_at = now() WHERE state = 'Allocated'"
     )
-    assert await read_owed_status(rows.database, uids) == [], "it is put off to tell of so many"
+    assert await read_due_statuses(rows.database, uids) == [], "it is put off to tell of so many"
     await rows.execute(_LOOK_AGAIN)
     await rows.match()
     assert len(touched) > 5

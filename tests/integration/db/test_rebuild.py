@@ -184,7 +184,7 @@ async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
 
 
 async def test_states_are_set_at_once_and_history_says_so(rows: Rows) -> None:
-    """A row that waits becomes one that runs, without the states between; others may not."""
+    """A waiting row becomes a running one, without the states between. Other writers may not."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.execute("DELETE FROM history")

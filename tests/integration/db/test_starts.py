@@ -44,7 +44,7 @@ async def look(rows: Rows, uid: str, rules: StartRules = RULES) -> Reconciled:
 
 
 async def start(rows: Rows, uid: str = "a", count: int = 2, **more: Any) -> dict[str, str]:
-    """Allocate and release a BatchJob with gated pods; the node of each pod."""
+    """Allocate and release a BatchJob with gated pods, and return the node of each pod."""
     gated = tuple(pod(f"{uid}{n}") for n in range(count))
     await rows.see(released(uid, count, is_suspended=True, generation=1, **more))
     await rows.match()

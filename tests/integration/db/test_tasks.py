@@ -23,7 +23,7 @@ from fluxqueue.db.engine import libpq_url
 from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
 from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.pending_actions import sweep
-from fluxqueue.db.store.statuses import read_owed_status
+from fluxqueue.db.store.statuses import read_due_statuses
 from fluxqueue.db.task_queue import TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -162,13 +162,13 @@ async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[st
 
 async def test_that_few_run_is_told_when_it_is_due(rows: Rows) -> None:
     uids = await _start(rows, STATUS_CALM)
-    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+    assert {one.uid for one in await read_due_statuses(rows.database, uids)} == set(uids)
 
 
 async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
     """Ten seconds after they were told to have started; who has ended by then is told of that."""
     uids = await _start(rows, STATUS_CALM + 1)
-    assert await read_owed_status(rows.database, uids) == []
+    assert await read_due_statuses(rows.database, uids) == []
     assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
     assert sorted(await rows.asked(TaskName.STATUS)) == uids
 
@@ -179,7 +179,7 @@ async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
 
     await rows.execute(_TEN_SECONDS_LATER)
     await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
-    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+    assert {one.uid for one in await read_due_statuses(rows.database, uids)} == set(uids)
 
 
 async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> None:
@@ -187,7 +187,7 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
     uids = await _start(rows, STATUS_CALM + 1, _START_PUT_OFF)
     for is_last in (False, False, True):
         before = await rows.value("SELECT now()")
-        assert await read_owed_status(rows.database, uids) == []
+        assert await read_due_statuses(rows.database, uids) == []
         after = await rows.value("SELECT now()")
         for row in await rows.fetch("SELECT status_due_at, status_written_at FROM fluxjobs"):
             first, last = (row["status_written_at"],) * 2 if is_last else (before, after)
@@ -196,14 +196,14 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
             assert row["status_due_at"] <= last + timedelta(seconds=wait_s + 0.5)
         await rows.execute(_TEN_SECONDS_LATER)
         await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
-    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+    assert {one.uid for one in await read_due_statuses(rows.database, uids)} == set(uids)
 
 
 async def test_a_start_that_was_put_off_is_told_with_the_next_look_once_it_runs(rows: Rows) -> None:
     uids = await _start(rows, STATUS_CALM + 1, _START_PUT_OFF)
     await rows.execute(_TEN_SECONDS_LATER)
     await rows.execute(_COME_TO_RUN)
-    assert {one.uid for one in await read_owed_status(rows.database, uids)} == set(uids)
+    assert {one.uid for one in await read_due_statuses(rows.database, uids)} == set(uids)
 
 
 async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows) -> None:
@@ -232,7 +232,7 @@ async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
         await tx.execute(
             "UPDATE fluxjobs SET state = 'Completed', ended_at = now() WHERE uid = 'j0'"
         )
-        reading = asyncio.create_task(read_owed_status(rows.database, uids))
+        reading = asyncio.create_task(read_due_statuses(rows.database, uids))
         await eventually(lambda: rows.fetch(waits), "it waits for who ends him")
     assert [one.uid for one in await reading] == ["j0"]
 
@@ -241,7 +241,7 @@ async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
     """What runs and has to leave says so."""
     uids = await _start(rows, STATUS_CALM + 2)
     await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7' WHERE uid = 'j1'")
-    assert [one.uid for one in await read_owed_status(rows.database, uids)] == ["j1"]
+    assert [one.uid for one in await read_due_statuses(rows.database, uids)] == ["j1"]
 
 
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:

@@ -110,19 +110,21 @@ async def test_a_priority_class_without_a_number() -> None:
     async with KubeClient(NOWHERE) as client:
         clock = ManualClock()
         begin: Any = None
-        troubles = Quarantine(client, clock, begin)
+        quarantine = Quarantine(client, clock, begin)
         marking: Any = _Marking(DirtySet(clock))
-        watches = Watches(client, clock, OwnerKinds(), marking, troubles=troubles, policy="fcfs")
+        watches = Watches(
+            client, clock, OwnerKinds(), marking, quarantine=quarantine, policy="fcfs"
+        )
         for name, value in (("high", 9), ("odd", "nine"), ("none", None), ("low", 1)):
             one = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "value": value}
             watches._classes._upsert(("", name), one)
         assert watches.class_values() == {"high": 9, "low": 1}
-        assert ("priority class", "odd") in troubles
+        assert ("priority class", "odd") in quarantine
         watches._classes._upsert(
             ("", "odd"), {"metadata": {"name": "odd", "uid": "odd"}, "value": 5}
         )
         assert watches.class_values()["odd"] == 5
-        assert ("priority class", "odd") not in troubles
+        assert ("priority class", "odd") not in quarantine
 
 
 class _Marking:

@@ -28,7 +28,7 @@ def in_base64(text: str | bytes) -> str:
 
 
 def write(path: Path, user: dict[str, Any], **cluster: Any) -> str:
-    """One context ``site`` with these entries; gives the path."""
+    """One context ``site`` with these entries. Returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {
         "current-context": "site",

@@ -31,7 +31,7 @@ SIZE_MAX_MB = 110
 
 
 def make_plugin(wheel: Path, folder: Path) -> dict[str, Any]:
-    """Run the script as ``make krew`` does; gives the manifest."""
+    """Run the script as ``make krew`` does. Returns the manifest."""
     folder.mkdir(exist_ok=True)
     shutil.copy(wheel, folder)
     assert krew["main"]([__version__, str(folder)]) == 0
