@@ -116,7 +116,7 @@ BUDGET = (
         "creation of the FluxJob",
         0,
         "one request",
-        "200 at once",
+        "64 at once",
         "`controller/observing/fluxjob_creator.py`: `AT_ONCE`",
     ),
     BudgetStep(

@@ -102,8 +102,8 @@ A node fits billions of slots of one byte.
 """
 SIZE_STEPS = 60_000
 """Work for finding the counts of a moldable jobspec: about 0.1 s."""
-MATCH_STEPS = 400_000
-"""Work for deciding about one request in one cycle: about 0.8 s.
+MATCH_STEPS = 200_000
+"""Work for deciding about one request in one cycle: about 0.4 s.
 
 A request that needs more is quarantined with the reason TooComplex.
 """

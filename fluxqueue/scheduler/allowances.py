@@ -17,7 +17,7 @@ from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 
 FREE_STEPS = 4_000
 """Steps of a decision that are not charged. Plain requests on 4,000 nodes need a tenth of it."""
-USER_STEPS = 150_000
+USER_STEPS = 100_000
 """Charged steps of one user in one cycle: some 0.2 s. What costs more after that waits for a later
 cycle. As much again may be spent on finding out which requests do."""
 

@@ -290,7 +290,9 @@ class CycleRunner:
                 matcher, queue, self._policy, now, queues, promised, preemptions, allowances
             )
         queue = _without(queue, decisions.quarantined)
-        self._pace.is_awaited = bool(lacks) or len(queue) > len(decisions.allocated)
+        # Jobs that were put off count as waiting: a long pause would put them off further.
+        is_cut_short = bool(deferred) or is_more_hidden or new.looked_at == EXAMINED_MAX
+        self._pace.is_awaited = is_cut_short or bool(lacks) or len(queue) > len(decisions.allocated)
         self._pace.size = len(decisions.allocated)
         self._last = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         with _part("store"):
@@ -307,9 +309,7 @@ class CycleRunner:
         }
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
-        is_cut_short = len(decisions.preempted) >= PER_CYCLE_MAX
-        is_cut_short |= bool(deferred) or is_more_hidden
-        return is_more_behind or is_cut_short or new.looked_at == EXAMINED_MAX
+        return is_more_behind or is_cut_short or len(decisions.preempted) >= PER_CYCLE_MAX
 
     def _is_more_hidden(self, head: list[PendingJob], new: Taken) -> bool:
         """Return whether jobs of other users are behind the depth of a full queue."""

@@ -2,17 +2,20 @@
 
 Part of ``observer``. ``event_router`` adds marks, ``flusher`` takes them. Marking a key twice costs
 nothing, so any number of events of one object lead to one write. Changes that are not urgent may be
-marked for later. They are written with the next batch of their kind.
+marked for later. They are written with the next batch of their kind. Namespaces take turns
+(``turns``), so a tenant with thousands of changes does not delay the next change of another one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import StrEnum
 
 from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.turns import Turns
 from fluxqueue.pacing import GATHER_S
 
 NEVER_S = float("inf")
@@ -31,17 +34,24 @@ Batch = Mapping[DirtyKind, list[str]]
 
 
 class DirtySet:
-    """Marked keys, used within one event loop."""
+    """Marked keys, used within one event loop.
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._keys: dict[DirtyKind, dict[str, None]] = {kind: {} for kind in DirtyKind}
+    Parameters
+    ----------
+    lane_of : returns the namespace of the object with a key, empty where it is not known.
+    """
+
+    def __init__(self, clock: Clock, lane_of: Callable[[str], str] = lambda _: "") -> None:
+        self._clock, self._lane_of = clock, lane_of
+        self._keys: dict[DirtyKind, Turns[int]] = {kind: Turns() for kind in DirtyKind}
+        self._marks = itertools.count()
         self._due: dict[DirtyKind, float] = dict.fromkeys(DirtyKind, NEVER_S)
         self._sooner = asyncio.Event()
 
     def mark(self, kind: DirtyKind, key: str, *, within_s: float = GATHER_S) -> None:
         """Mark ``key`` to be written within ``within_s`` seconds, with all marks of its kind."""
-        self._keys[kind][key] = None
+        if key not in self._keys[kind]:
+            self._keys[kind].put(key, self._lane_of(key), next(self._marks))
         due = self._clock.monotonic_s() + within_s
         if due < self._due[kind]:
             self._due[kind] = due
@@ -54,9 +64,7 @@ class DirtySet:
 
     def _take(self, kind: DirtyKind, limit: int) -> list[str]:
         marked = self._keys[kind]
-        keys = list(marked)[:limit]
-        for key in keys:
-            del marked[key]
+        keys = marked.take(limit)
         # Keys beyond the limit stay due, so the next turn takes them at once.
         if not marked:
             self._due[kind] = NEVER_S

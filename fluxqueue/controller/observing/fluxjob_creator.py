@@ -9,7 +9,6 @@ Until then, the creation is retried.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,6 +17,7 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.read_workload import age
+from fluxqueue.controller.observing.turns import Turns
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import (
     ApiError,
@@ -51,7 +51,8 @@ logger = logging.getLogger(__name__)
 
 
 RETRY_MIN_S, RETRY_MAX_S = 0.2, 60.0
-AT_ONCE = 200
+AT_ONCE = 64
+"""How many FluxJobs are created at once. The next ones wait for the first try of all these."""
 PATIENCE_S = 0.25
 """How long (seconds) later workloads wait for the first try of earlier ones.
 
@@ -91,9 +92,7 @@ class FluxJobCreator:
         self._amends: dict[str, WorkloadSeen] = {}
         self._made: dict[str, tuple[str, str, str]] = {}
         self._beside: set[asyncio.Task[None]] = set()
-        self._wanted: set[str] = set()
-        self._oldest: list[tuple[tuple[str, int], str]] = []
-        """A heap, because very many workloads may come at once."""
+        self._wanted: Turns[tuple[str, int]] = Turns()
         self._more = asyncio.Event()
         self.is_known = asyncio.Event()
         """Set as soon as the existing FluxJobs are known.
@@ -105,10 +104,8 @@ class FluxJobCreator:
     def want(self, uid: str) -> None:
         """Request a FluxJob for a workload. Harmless while that is being tried."""
         workload = self._find(uid)
-        if uid not in self._trying and uid not in self._wanted and workload is not None:
-            # The set prevents a second entry in the heap, and so a second try at the same time.
-            self._wanted.add(uid)
-            heapq.heappush(self._oldest, (age(workload), uid))
+        if uid not in self._trying and workload is not None:
+            self._wanted.put(uid, str(workload["metadata"]["namespace"]), age(workload))
             self._more.set()
 
     @property
@@ -216,15 +213,9 @@ class FluxJobCreator:
                 task.cancel()
 
     def _take(self, limit: int) -> list[str]:
-        """Remove and return the oldest workloads that still have to be wrapped."""
-        taken: list[str] = []
-        while self._oldest and len(taken) < limit:
-            _, uid = heapq.heappop(self._oldest)
-            self._wanted.discard(uid)
-            # The workload may be gone, or wrapped by now.
-            if self._find(uid) is not None:
-                taken.append(uid)
-        return taken
+        """Remove and return the oldest workloads of each namespace, up to ``limit``."""
+        # A workload may be gone, or wrapped by now.
+        return [uid for uid in self._wanted.take(limit) if self._find(uid) is not None]
 
     async def _start(self, uids: Sequence[str]) -> None:
         """Start a try for each workload, and wait until the first tries are processed."""

@@ -54,8 +54,9 @@ class Observer:
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
-        dirty = DirtySet(clock)
         self.workloads = Workloads()
+        # Nodes and queues belong to no namespace: their names are no UIDs, so they share one lane.
+        dirty = DirtySet(clock, self.workloads.namespace_of)
         self.quarantine = Quarantine(client, clock, term.begin_write)
         self.creator = FluxJobCreator(
             client,

@@ -70,6 +70,11 @@ class Workloads:
         its = str(pod["metadata"]["namespace"])
         return self._namespaces.get(uid, its) == its
 
+    def namespace_of(self, uid: str) -> str:
+        """Return the namespace of a workload or a pod, empty if it is not known."""
+        pod = self._pods.get(uid)
+        return self._namespaces.get(uid) or (str(pod["metadata"]["namespace"]) if pod else "")
+
     def strangers(self, uid: str) -> list[Object]:
         """Return pods kept with a workload before its namespace turned out to differ."""
         return [pod for pod in self._pods_of.get(uid, {}).values() if not self.may_own(uid, pod)]
