@@ -75,7 +75,7 @@ class InvalidInput(FluxQueueError):
         shown = self._shown_value()
         value = f" = {shown}" if shown and self.where else ""
         place = f"{self.where}{value}: " if self.where else ""
-        hint = f" ({self.hint})" if self.hint else ""
+        hint = f". Fix: {self.hint}" if self.hint else ""
         return f"{place}{self.message}{hint}"
 
     def _shown_value(self) -> str:

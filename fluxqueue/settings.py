@@ -88,7 +88,7 @@ class _Variable:
     def _refused(self, text: str, allowed: str) -> InvalidSettings:
         shown = "***" if self.is_secret else text
         return InvalidSettings(
-            f"{shown!r} is not valid", where=self.name, value=shown, hint=f"allowed: {allowed}"
+            f"{shown!r} is not valid", where=self.name, value=shown, hint=f"give {allowed}"
         )
 
 

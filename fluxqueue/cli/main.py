@@ -75,6 +75,7 @@ VERBS = {
     "explain": CommandVerb("user.explain:explain", USERS),
     "history": CommandVerb("user.books:history", USERS),
     "acct": CommandVerb("user.books:acct", USERS),
+    "web": CommandVerb("user.web:web", USERS),
     "hold": CommandVerb("user.steer:hold", USERS),
     "release": CommandVerb("user.steer:release", USERS),
     "requeue": CommandVerb("user.steer:requeue", USERS),

@@ -171,17 +171,19 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
     from fluxqueue.db.cluster_identity import check_reader
     from fluxqueue.db.reader import DatabaseReader
     from fluxqueue.endpoint import Endpoint
+    from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.kube.config import load_config
     from fluxqueue.view.server import ViewServer
 
     stop, kube_config = asyncio.Event(), load_config(settings.kubeconfig or None)
+    levels = parse_levels(settings.levels)
     async with Endpoint(settings.http_port) as endpoint:
         _make_certificate(config.cert_dir, names)
         await _wait_for_schema(settings, endpoint)
         async with (
             DatabaseReader(settings, role="view") as reader,
             _client(kube_config, settings) as client,
-            ViewServer(config, reader, client, SystemClock()) as server,
+            ViewServer(config, reader, client, SystemClock(), levels) as server,
         ):
             await reader.check()
             await check_reader(reader, await _cluster_uid(client, endpoint))

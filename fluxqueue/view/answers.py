@@ -227,4 +227,103 @@ CALLER = Item(
         _f("seesNodes", {"type": "boolean"}, "Whether they may list nodes", "sees_nodes"),
     ),
 )
-ITEMS = (JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER)
+_PAIRS: Schema = {
+    "type": "object",
+    "additionalProperties": {"type": "array", "items": AMOUNT, "minItems": 2, "maxItems": 2},
+}
+MAP_NODE = Item(
+    "MapNode",
+    "A node on the map",
+    (
+        _f("name", TEXT, "Its name"),
+        _f("path", {"type": "array", "items": TEXT}, "Its place in each level, empty if unknown"),
+        _f("isUp", {"type": "boolean"}, "Whether it is ready", "is_up"),
+        _f("isOpen", {"type": "boolean"}, "Whether it takes new work", "is_open"),
+        _f("taints", COUNT, "Number of its taints"),
+        _f("resources", _PAIRS, "By resource: capacity, and use by unmanaged pods, in base units"),
+    ),
+)
+MAP = Item(
+    "Map",
+    "All nodes with their places in the levels",
+    (
+        _f("levels", {"type": "array", "items": TEXT}, "Names of the levels, from the top"),
+        _f(
+            "nodes",
+            {"type": "array", "items": {"$ref": "#/components/schemas/MapNode"}},
+            "The nodes in the order of their names",
+        ),
+    ),
+)
+FOUND = Item(
+    "Found",
+    "What the API server answers",
+    (_f("item", {}, "The object, a list in short, or the text of a log. Null after a change"),),
+)
+_OF_NODES: Schema = {
+    "type": "object",
+    "additionalProperties": {"type": "object", "additionalProperties": AMOUNT},
+}
+PLACE = Item(
+    "Place",
+    "Nodes that a job has, had, or was promised. Jobs that you may not see have no name",
+    (
+        _f("id", COUNT, "Number in the order of allocation"),
+        _f("kind", {"type": "string", "enum": ["running", "ended", "promised"]}, "Which of these"),
+        _f("jobid", COUNT_OR_NULL, "Number of the job"),
+        _f("namespace", TEXT_OR_NULL, "Namespace of the workload"),
+        _f("name", TEXT_OR_NULL, "Name of the workload"),
+        _f("user", TEXT_OR_NULL, "User that submitted it"),
+        _f("queue", TEXT_OR_NULL, "Queue of the job"),
+        _f("state", TEXT_OR_NULL, "State of the job"),
+        _f("startsAt", TIME, "Begin of the allocation or of the promise", "starts_at"),
+        _f("until", TIME_OR_NULL, "Planned end, null without a limit", "until"),
+        _f("endedAt", TIME_OR_NULL, "Time of the end", "ended_at"),
+        _f("isExclusive", {"type": "boolean"}, "Whether it holds its nodes whole", "is_exclusive"),
+        _f("held", {"type": "array", "items": TEXT}, "Further nodes that it holds whole"),
+        _f("nodes", _OF_NODES, "By node the amounts in base units, empty for a promise"),
+    ),
+)
+QUEUE_USE = Item(
+    "QueueUse",
+    "What a user has in a queue",
+    (
+        _f("queue", TEXT, "Queue"),
+        _f("user", TEXT, "User"),
+        _f("running", COUNT, "Jobs with nodes"),
+        _f("waiting", COUNT, "Jobs that wait for nodes"),
+        _f("held", COUNT, "Jobs that wait for something else"),
+        _f("cpu", AMOUNT, "Millicores of running slots", "cpu_m"),
+        _f("nodes", COUNT, "Nodes with running slots"),
+        _f("factor", AMOUNT_OR_NULL, "Fair share: 1 is nothing used, 0.5 exactly the share"),
+        _f("points", COUNT_OR_NULL, "Points of the fair share in the priority"),
+        _f("usedHours", AMOUNT_OR_NULL, "Core-hours of the fair share, decayed", "used_h"),
+    ),
+)
+QUEUE_RULES = Item(
+    "QueueRules",
+    "A queue",
+    (
+        _f("name", TEXT, "Its name"),
+        _f("spec", ANYTHING, "The spec in force"),
+        _f("priority", COUNT, "Added to the priority of its jobs"),
+        _f("fault", TEXT_OR_NULL, "Why a newer spec is not in force"),
+    ),
+)
+WAIT = Item(
+    "Wait",
+    "A sum of ended runs of one size within one step of time",
+    (
+        _f("at", TIME, "Begin of the step"),
+        _f("sizeClass", TEXT, "Number of nodes, in classes", "size_class"),
+        _f("runs", COUNT, "Number of runs"),
+        _f("cpuHours", AMOUNT, "Core-hours allocated", "cpu_h"),
+        _f("gpuHours", AMOUNT, "GPU-hours allocated", "gpu_h"),
+        _f("waitSeconds", AMOUNT_OR_NULL, "Median wait", "wait_s"),
+        _f("waitP95Seconds", AMOUNT_OR_NULL, "95th percentile of the wait", "wait_p95_s"),
+    ),
+)
+ITEMS = (
+    *(JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER),
+    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT),
+)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.reading import accounting, fluxjobs
+from fluxqueue.db.reading import accounting, fluxjobs, occupancy, queue_use
 from fluxqueue.db.reading.nodes import node_page
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.view import answers
 from fluxqueue.view.answers import Item
@@ -39,6 +40,7 @@ class Needs(StrEnum):
     FLUXJOBS = "list fluxjobs in the requested namespaces (default: all that you may see)"
     ONE_NAMESPACE = "list fluxjobs in that namespace"
     NODES = "list nodes"
+    PLACES = "list nodes. Jobs of namespaces whose fluxjobs you may not list have no name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,10 @@ BY = words(
 SINCE = moment("since", "Only runs that ended since this time or age")
 UNTIL = moment("until", "Only runs that ended before this time or age")
 OF_JOB = word("job", "Name of a workload or FluxJob, or a jobid", is_required=True)
+ENDED_SINCE = moment("since", "Also allocations that ended since this time or age")
+STEP = word("step", f"Length of time: {' or '.join(queue_use.STEPS)} (default: hour)")
 PAGED = (LIMITED, CONTINUED)
+FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def _narrow(asked: ViewQuery) -> fluxjobs.Narrow:
@@ -134,6 +139,36 @@ async def _accounting(reader: DatabaseReader, asked: ViewQuery, limit: int) -> S
     (offset,) = key_of(asked, int) or (0,)
     by = asked.get("by")
     found = await accounting.use(reader, _period(asked), by=by, limit=limit, offset=max(0, offset))
+    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+
+
+async def _places(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    (after,) = key_of(asked, int) or (0,)
+    since = asked.get("since") or FAR_FUTURE
+    return await occupancy.places(reader, asked.namespaces, since=since, limit=limit, after=after)
+
+
+async def _queue_use(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    (offset,) = key_of(asked, int) or (0,)
+    seen = None if asked.namespaces is None else list(asked.namespaces)
+    found = await queue_use.use_by_user(reader, seen, limit=limit, offset=max(0, offset))
+    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+
+
+async def _rules(reader: DatabaseReader, _: ViewQuery, limit: int) -> Sequence[Row]:
+    return (await queue_use.rules(reader))[:limit]
+
+
+async def _waits(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    (offset,) = key_of(asked, int) or (0,)
+    step = asked.get("step") or "hour"
+    if step not in queue_use.STEPS:
+        raise InvalidInput(
+            "is not known", where="step", value=step, hint=f"one of {', '.join(queue_use.STEPS)}"
+        )
+    found = await queue_use.waits(
+        reader, _period(asked), step=step, limit=limit, offset=max(0, offset)
+    )
     return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
 
 
@@ -204,6 +239,39 @@ ENDPOINTS = (
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "Only this result"), *PAGED),
         _runs,
         lambda _, row: (row["ended_at"].isoformat(), row["id"]),
+    ),
+    ViewEndpoint(
+        "/places",
+        "Nodes that jobs have, were promised, or had since a time",
+        answers.PLACE,
+        (NAMESPACES, ENDED_SINCE, *PAGED),
+        _places,
+        lambda _, row: (row["id"],),
+        Needs.PLACES,
+    ),
+    ViewEndpoint(
+        "/queues",
+        "The queues with their rules",
+        answers.QUEUE_RULES,
+        (LIMITED,),
+        _rules,
+        lambda _, row: (row["name"],),
+    ),
+    ViewEndpoint(
+        "/queues/use",
+        "What each user has in each queue, and the fair shares",
+        answers.QUEUE_USE,
+        (NAMESPACES, *PAGED),
+        _queue_use,
+        lambda _, row: (row["_offset"],),
+    ),
+    ViewEndpoint(
+        "/accounting/waits",
+        "Waits and use by time and number of nodes",
+        answers.WAIT,
+        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
+        _waits,
+        lambda _, row: (row["_offset"],),
     ),
 )
 

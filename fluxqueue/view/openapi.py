@@ -8,8 +8,9 @@ from typing import Any
 from fluxqueue import __version__
 from fluxqueue.view import answers
 from fluxqueue.view.answers import ITEMS, Item
+from fluxqueue.view.as_user import VERBS
 from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Needs, ViewEndpoint
-from fluxqueue.view.parameters import Parameter
+from fluxqueue.view.parameters import Parameter, word
 
 ABOUT = """\
 The content of the queue, for users with the right to see it. Every request needs a bearer token
@@ -43,6 +44,8 @@ def document() -> dict[str, Any]:
     """Return the whole document as JSON."""
     paths = {ROOT + one.path: {"get": _list(one)} for one in ENDPOINTS}
     paths[f"{ROOT}/jobs/{{jobid}}"] = {"get": _job()}
+    paths |= {f"{ROOT}/jobs/{{jobid}}{path}": told for path, told in _of_one_job().items()}
+    paths[f"{ROOT}/map"] = {"get": _map()}
     paths[f"{ROOT}/whoami"] = {"get": _whoami()}
     paths[f"{ROOT}/changes"] = {"get": _changes()}
     return {
@@ -85,22 +88,59 @@ def _list(one: ViewEndpoint) -> dict[str, Any]:
     )
 
 
+_JOBID = {
+    "name": "jobid",
+    "in": "path",
+    "required": True,
+    "description": "Its number",
+    "schema": {"type": "integer", "minimum": 1},
+}
+
+
 def _job() -> dict[str, Any]:
-    jobid = {
-        "name": "jobid",
-        "in": "path",
-        "required": True,
-        "description": "Its number",
-        "schema": {"type": "integer", "minimum": 1},
-    }
     text = f"One FluxJob. Needs the right to {Needs.ONE_NAMESPACE}, otherwise 404"
-    found = _operation("job", text, [jobid], _json(answers.JOB.name))
+    found = _operation("job", text, [_JOBID], _json(answers.JOB.name))
     found["responses"]["404"] = _problem("No FluxJob with this number that you may see", ())
     return found
 
 
 def _whoami() -> dict[str, Any]:
     return _operation("whoami", answers.CALLER.text, [], _json(answers.CALLER.name))
+
+
+def _map() -> dict[str, Any]:
+    return _operation("map", f"{answers.MAP.text}. Needs the right to {Needs.NODES}", [],
+                      _json(answers.MAP.name))  # fmt: skip
+
+
+def _asked_as_user(name: str, text: str, parameters: Sequence[Parameter] = ()) -> dict[str, Any]:
+    """Return what is asked of the API server with the token of the caller."""
+    found = _operation(name, f"{text}. With your own rights", [], _json(answers.FOUND.name))
+    found["parameters"] = [_JOBID, *_parameters(parameters)]
+    found["responses"]["404"] = _problem("No FluxJob with this number that you may see", ())
+    return found
+
+
+def _of_one_job() -> dict[str, Any]:
+    pod = word("pod", "Name of the pod", is_required=True)
+    container = word("container", "Name of the container (default: the only one)")
+    told = {
+        "/object": {"get": _asked_as_user("object", "The FluxJob with its jobspec and R")},
+        "/pods": {"get": _asked_as_user("pods", "Pods of the present run")},
+        "/events": {"get": _asked_as_user("events", "Events of the FluxJob, the latest first")},
+        "/log": {"get": _asked_as_user("log", "The end of a pod's log", (pod, container))},
+        "/explain": {"post": _steered("explain", "Ask when it starts, as a PlacementReview")},
+    }
+    return told | {f"/{verb}": {"post": _steered(verb, f"{verb}: one change")} for verb in VERBS}
+
+
+def _steered(name: str, text: str) -> dict[str, Any]:
+    """Return a change that the API server makes with the token of the caller."""
+    found = _asked_as_user(name, text)
+    body = {"type": "object", "properties": {"value": {}, "changes": {"type": "object"}}}
+    found["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    del found["responses"]["304"]
+    return found
 
 
 def _changes() -> dict[str, Any]:

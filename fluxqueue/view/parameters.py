@@ -85,7 +85,7 @@ def number(name: str, text: str, *, least: int, most: int, default: int) -> Para
         is_number = value.isascii() and value.isdigit() and len(value) < 10
         if not is_number or not least <= int(value) <= most:
             raise InvalidInput(
-                "is not allowed", where=where, value=value, hint=f"{least} to {most}"
+                "is not allowed", where=where, value=value, hint=f"give {least} to {most}"
             )
         return int(value)
 

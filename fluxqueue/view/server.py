@@ -1,57 +1,63 @@
-"""The HTTPS server of the view: authentication, rights, pages, and a stream of changes.
+"""The HTTPS server of the view: authentication, rights, lists, and a stream of changes.
 
 ``cli.processes`` starts it (``fluxqueue view``). Everything below ``/api`` needs a token. The
-OpenAPI document is public, because it tells nothing of the cluster. Each request is answered from
-the database. Only rights are cached, for a moment.
+OpenAPI document and the files of the page (``window``) are public, because they tell nothing of the
+cluster. Lists are answered from the database. Only rights are cached, for a moment.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self
 
-import orjson
-from aiohttp import ETag, web
+from aiohttp import web
 from aiohttp_sse import EventSourceResponse, sse_response
 
 from fluxqueue import metrics
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.clock import Clock
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.reading import fluxjobs
+from fluxqueue.db.reading import fluxjobs, occupancy
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
     DatabaseUnavailable,
     InvalidInput,
 )
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.view import answers, endpoints
+from fluxqueue.view.as_user import UserCluster
 from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.openapi import document
 from fluxqueue.view.parameters import ViewQuery, parse, write_token
+from fluxqueue.view.replies import (
+    PRIVATE,
+    cached,
+    later,
+    problem,
+    to_json,
+    unauthorized,
+)
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
+from fluxqueue.view.sessions import token_of, why_not_ours
+from fluxqueue.view.window import WindowRoutes
 
 logger = logging.getLogger(__name__)
 
-AUTHORIZATION = ("Authorization", "X-Fluxqueue-Authorization")
-"""The first header that is present counts. The API server's proxy removes the first one."""
-
 AT_ONCE_MAX = 64
-RETRY_S = 5
+NODES_MAX = 20_000
+"""Nodes of a map."""
 NAMESPACES_MAX = 500
 """With more namespaces than this, the user must name some: checking all costs too much."""
-TOKEN_MAX = 16 * 1024
 STALE_S = 10.0
 """Seconds after which a follower's rights are checked again, at the latest."""
 
@@ -77,15 +83,23 @@ class ViewServer:
     """
 
     def __init__(
-        self, config: ViewConfig, reader: DatabaseReader, client: KubeClient, clock: Clock
+        self,
+        config: ViewConfig,
+        reader: DatabaseReader,
+        client: KubeClient,
+        clock: Clock,
+        levels: Levels = DEFAULT_LEVELS,
     ) -> None:
         self._config, self._reader, self._clock = config, reader, clock
+        self._levels = levels
+        self._cluster = UserCluster(client.config)
+        self._window = WindowRoutes(self._cluster, self._row_of)
         self._listener = Listener(
             ServingCertificate(config.cert_dir), reload_interval_s=config.reload_interval_s
         )
         self._keeper = Doorkeeper(client, clock)
         self._feed = Feed(reader, clock)
-        self._document = _to_json(document())
+        self._document = to_json(document())
         self._at_once = 0
         self.port = config.port
 
@@ -112,6 +126,7 @@ class ViewServer:
     async def __aexit__(self, *_: object) -> None:
         self._feed.end()
         await self._listener.close()
+        await self._cluster.__aexit__()
 
     def _build_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=64 * 1024)
@@ -119,8 +134,10 @@ class ViewServer:
         for one in ENDPOINTS:
             app.router.add_get(ROOT + one.path, self._lister(one))
         app.router.add_get(f"{ROOT}/jobs/{{jobid:[0-9]{{1,18}}}}", self._job)
+        app.router.add_get(f"{ROOT}/map", self._map)
         app.router.add_get(f"{ROOT}/whoami", self._whoami)
         app.router.add_get(f"{ROOT}/changes", self._changes)
+        self._window.add_to(app, ROOT)
         return app
 
     # --- every request ----------------------------------------------------------------------------
@@ -139,32 +156,32 @@ class ViewServer:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._at_once >= AT_ONCE_MAX:
-            return _problem(503, "too many requests at once: try again", {"Retry-After": "1"})
+            return problem(503, "too many requests at once: try again", {"Retry-After": "1"})
         self._at_once += 1
         try:
             return await self._admitted(request, handler)
         except InvalidInput as error:
-            return _problem(400, str(error))
+            return problem(400, str(error))
         except NotAllowed as error:
-            return _problem(403, str(error))
+            return problem(403, str(error))
         except DatabaseUnavailable as error:
             logger.warning("database away", extra={"action": "view", "error": str(error)})
-            return _later(f"the database does not answer now: {_first_line(error)}", None)
+            return later(f"the database does not answer now: {_first_line(error)}", None)
         except ApiUnavailable as error:
-            return _later("the API server cannot check your token now", error.retry_after_s)
+            return later("the API server cannot check your token now", error.retry_after_s)
         except ApiError as error:
             logger.error("token reviews are refused", extra={"action": "view", "error": str(error)})
-            return _later("the API server does not let the view server check your token", None)
+            return later("the API server does not let the view server check your token", None)
         except TooManyFollowers as error:
-            return _later(str(error), None)
+            return later(str(error), None)
         except web.HTTPException as error:
             hint = f"see /openapi.json for all paths below {ROOT}"
-            return _problem(error.status, f"{request.method} {request.path}: {hint}")
+            return problem(error.status, f"{request.method} {request.path}: {hint}")
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception:
             logger.exception("a request failed", extra={"action": "view", "path": request.path})
-            return _problem(500, "this server has a defect: see its log")
+            return problem(500, "this server has a defect: see its log")
         finally:
             self._at_once -= 1
 
@@ -172,19 +189,21 @@ class ViewServer:
         is_known = request.match_info.http_exception is None
         if is_known and not request.path.startswith("/api/"):
             return await handler(request)
-        token = _token_of(request)
+        token = token_of(request)
         if token is None:
-            return _unauthorized("no token")
+            return unauthorized("no token")
+        if why := why_not_ours(request):
+            return problem(403, f"this request does not come from the page: {why}")
         caller = await self._keeper.admit(token)
         if caller is None:
-            return _unauthorized("the token is unknown or has expired")
+            return unauthorized("the token is unknown or has expired")
         request[_CALLER] = caller
         return await handler(request)
 
     # --- answers ----------------------------------------------------------------------------------
 
     async def _openapi(self, request: web.Request) -> web.Response:
-        return _cached(request, self._document, "public, max-age=300")
+        return cached(request, self._document, "public, max-age=300")
 
     def _lister(self, one: ViewEndpoint) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -194,7 +213,7 @@ class ViewServer:
             body: dict[str, Any] = {"items": [one.item.render(row) for row in shown]}
             if len(rows) > len(shown):
                 body["continue"] = write_token(one.key(asked, shown[-1]))
-            return _cached(request, _to_json(body))
+            return cached(request, to_json(body))
 
         return answer
 
@@ -206,8 +225,9 @@ class ViewServer:
 
     async def _narrowed(self, caller: Caller, needs: Needs, asked: ViewQuery) -> ViewQuery:
         """Return the request with the namespaces that its caller may see."""
-        if needs is Needs.NODES:
+        if needs in {Needs.NODES, Needs.PLACES}:
             await caller.require_nodes()
+        if needs is Needs.NODES:
             return asked
         named = asked.get("namespace")
         if named:
@@ -225,11 +245,31 @@ class ViewServer:
 
     async def _job(self, request: web.Request) -> web.StreamResponse:
         parse(request.query, (), self._now())
+        row = await self._row_of(request)
+        if row is None:
+            jobid = request.match_info["jobid"]
+            return problem(404, f"jobid = {jobid}: no FluxJob with this number that you may see")
+        return cached(request, to_json(answers.JOB.render(row)))
+
+    async def _row_of(self, request: web.Request) -> dict[str, Any] | None:
+        """Return the job that the path names, or None if the caller may not see it."""
         jobid = int(request.match_info["jobid"])
         row = await _again(lambda: fluxjobs.by_jobid(self._reader, jobid))
-        if row is None or not await request[_CALLER].sees(row["namespace"]):
-            return _problem(404, f"jobid = {jobid}: no FluxJob with this number that you may see")
-        return _cached(request, _to_json(answers.JOB.render(row)))
+        is_seen = row is not None and await request[_CALLER].sees(row["namespace"])
+        return row if is_seen else None
+
+    async def _map(self, request: web.Request) -> web.StreamResponse:
+        """All nodes at once, with their places in the levels."""
+        parse(request.query, (), self._now())
+        await request[_CALLER].require_nodes()
+        rows = await _again(lambda: occupancy.all_nodes(self._reader, limit=NODES_MAX))
+        for row in rows:
+            row["path"] = [level.place(row["labels"] or {}) or "" for level in self._levels]
+        body = {
+            "levels": [level.name for level in self._levels],
+            "nodes": [answers.MAP_NODE.render(row) for row in rows],
+        }
+        return cached(request, to_json(body))
 
     async def _whoami(self, request: web.Request) -> web.StreamResponse:
         caller = request[_CALLER]
@@ -239,7 +279,7 @@ class ViewServer:
             "sees_all": await caller.sees_all(),
             "sees_nodes": await caller.sees_nodes(),
         }
-        return _cached(request, _to_json(answers.CALLER.render(found)))
+        return cached(request, to_json(answers.CALLER.render(found)))
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -254,7 +294,7 @@ class ViewServer:
         last = _last_event(request)
         async with self._feed.follow(caller.asker.username) as queue:
             behind, is_whole = await self._feed.since(last) if last is not None else ([], True)
-            async with sse_response(request, headers=_PRIVATE) as response:
+            async with sse_response(request, headers=PRIVATE) as response:
                 self._at_once -= 1  # from now on it counts as a follower
                 metrics.VIEW_FOLLOWERS.inc()
                 try:
@@ -283,7 +323,7 @@ class ViewServer:
                 async with asyncio.timeout(STALE_S):
                     lines = await queue.get()
             # The token may have expired or lost its rights since the last batch.
-            caller = await self._keeper.admit(_token_of(request) or "")
+            caller = await self._keeper.admit(token_of(request) or "")
             if lines is None or caller is None:
                 return
             request[_CALLER] = caller
@@ -300,14 +340,8 @@ class ViewServer:
         for row in lines:
             is_of = all(asked.get(key) in (None, row[key]) for key in ("queue", "user"))
             if is_of and row["namespace"] in seen:
-                data = _to_json(answers.CHANGE.render(row)).decode()
+                data = to_json(answers.CHANGE.render(row)).decode()
                 await response.send(data, id=str(row["id"]), event="change")
-
-
-# --- forms of answers ----------------------------------------------------------------------------
-
-_PRIVATE = {"Cache-Control": "private, no-cache", "Vary": ", ".join(AUTHORIZATION)}
-_SAFE = {"X-Content-Type-Options": "nosniff"}
 
 
 async def _again(read: Callable[[], Awaitable[Any]]) -> Any:
@@ -320,14 +354,6 @@ async def _again(read: Callable[[], Awaitable[Any]]) -> Any:
     return await read()
 
 
-def _token_of(request: web.Request) -> str | None:
-    for name in AUTHORIZATION:
-        scheme, _, token = request.headers.get(name, "").partition(" ")
-        if scheme.lower() == "bearer" and 0 < len(token.strip()) <= TOKEN_MAX:
-            return token.strip()
-    return None
-
-
 def _last_event(request: web.Request) -> int | None:
     text = request.headers.get("Last-Event-ID", "")
     if not text:
@@ -335,47 +361,6 @@ def _last_event(request: web.Request) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidInput("is not a number", where="Last-Event-ID", value=text)
     return int(text)
-
-
-def _to_json(found: Mapping[str, Any]) -> bytes:
-    return orjson.dumps(found, default=float, option=orjson.OPT_UTC_Z | orjson.OPT_NAIVE_UTC)
-
-
-def _cached(
-    request: web.Request, body: bytes, control: str = _PRIVATE["Cache-Control"]
-) -> web.Response:
-    """Return the answer, or 304 if the caller has it already."""
-    tag = ETag(hashlib.blake2b(body, digest_size=12).hexdigest())
-    known = request.if_none_match or ()
-    headers = {**_SAFE, "Cache-Control": control, "Vary": _PRIVATE["Vary"]}
-    if any(one.value in (tag.value, "*") for one in known):
-        response = web.Response(status=304, headers=headers)
-    else:
-        response = web.Response(body=body, content_type="application/json", headers=headers)
-    response.etag = tag
-    return response
-
-
-def _problem(code: int, detail: str, headers: Mapping[str, str] | None = None) -> web.Response:
-    body = {"title": HTTPStatus(code).phrase, "status": code, "detail": detail}
-    return web.Response(
-        status=code,
-        body=_to_json(body),
-        content_type="application/problem+json",
-        headers={**_SAFE, "Cache-Control": "no-store", **(headers or {})},
-    )
-
-
-def _later(detail: str, after_s: float | None) -> web.Response:
-    return _problem(503, detail, {"Retry-After": str(int(after_s or RETRY_S))})
-
-
-def _unauthorized(why: str) -> web.Response:
-    way_out = (
-        "send `Authorization: Bearer TOKEN` with a token that the API server knows "
-        "(`kubectl create token NAME` makes one for a service account)"
-    )
-    return _problem(401, f"{why}: {way_out}", {"WWW-Authenticate": 'Bearer realm="fluxqueue"'})
 
 
 def _first_line(error: Exception) -> str:

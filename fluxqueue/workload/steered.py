@@ -80,7 +80,7 @@ def _not_his(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
         f"says what {which} asks for, and is changed there",
         where=f"spec.{name}",
         value="(removed)" if value is None else _as_json(value),
-        hint=f"here may be changed {', '.join(STEERABLE)}",
+        hint=f"change only {', '.join(STEERABLE)}",
     )
 
 
@@ -96,7 +96,7 @@ def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
     elif name in _ONLY_WAITING and value and not state.is_waiting:
         why = _ONLY_WAITING[name]
     if why is not None:
-        raise InvalidInput(f"is {state}", where=f"spec.{name}", value=_as_json(value), hint=why)
+        raise InvalidInput(f"is {state}: {why}", where=f"spec.{name}", value=_as_json(value))
 
 
 def _as_json(value: Any) -> Any:

@@ -71,9 +71,9 @@ async def test_export_and_pictures(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("-o", "g.gif"), "g.gif: invalid output format .gif (one of .json, .svg, .png"),
+        (("-o", "g.gif"), "g.gif: invalid output format .gif. Fix: one of .json, .svg, .png"),
         (("-o", "nowhere/g.svg"), "nowhere/g.svg: cannot be written"),
-        (("--level", "row"), "'row' is not a known level (write NAME=LABEL"),
+        (("--level", "row"), "'row' is not a known level. Fix: write NAME=LABEL"),
     ],
 )
 async def test_refusals(folder: Path, words: tuple[str, ...], complaint: str) -> None:

@@ -326,7 +326,7 @@ async def test_a_queue_that_is_not_there_is_refused_at_once(shell: Typist) -> No
     await shell.queue("batch")
     told = await shell.type("move", "post", "bathc")
     assert told.code == 1
-    assert "there is no queue 'bathc' (known: batch)" in told.err
+    assert "there is no queue 'bathc'. Fix: choose batch" in told.err
     assert (await shell.type("move", "post", "batch")).code == 0
 
 

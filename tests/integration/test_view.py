@@ -143,8 +143,8 @@ async def test_sums_by_what_is_asked_for(view: Viewing) -> None:
     ("path", "said"),
     [
         ("/queue?colour=red", "colour = 'red': no such parameter"),
-        ("/queue?user=a&user=b", "user: is given twice (give it once)"),
-        ("/queue?limit=0", "limit = '0': is not allowed (1 to 500)"),
+        ("/queue?user=a&user=b", "user: is given twice. Fix: give it once"),
+        ("/queue?limit=0", "limit = '0': is not allowed. Fix: give 1 to 500"),
         ("/queue?limit=501", "limit"),
         ("/queue?state=Sleeping", "state = 'Sleeping': is not known"),
         ("/queue?continue=x", "continue: was not given by this server"),

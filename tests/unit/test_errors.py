@@ -13,7 +13,7 @@ from fluxqueue.errors import InvalidInput, InvalidJobspec, InvalidSettings
         (InvalidJobspec("must be 1 or more", where="count", value=-2),
          "count = -2: must be 1 or more"),
         (InvalidInput("is no day", where="begin", value="soon", hint="2030-01-31"),
-         "begin = 'soon': is no day (2030-01-31)"),
+         "begin = 'soon': is no day. Fix: 2030-01-31"),
         (InvalidInput("'soon' is no day", where="begin", value="soon"), "begin: 'soon' is no day"),
         (InvalidInput("is empty", where="/tmp/x", value="/tmp/x"), "/tmp/x: is empty"),
         (InvalidInput("has no 0", where="with[0].count", value=0), "with[0].count: has no 0"),

@@ -60,7 +60,7 @@ def test_a_bad_value_is_refused_in_full_words(variable: str, text: str, allowed:
     """Variable, value and allowed values stand in one line."""
     with pytest.raises(InvalidSettings) as caught:
         Settings.from_env({variable: text})
-    assert str(caught.value) == f"{variable}: {text!r} is not valid (allowed: {allowed})"
+    assert str(caught.value) == f"{variable}: {text!r} is not valid. Fix: give {allowed}"
 
 
 def test_a_misspelt_variable_is_refused_with_the_right_name() -> None:

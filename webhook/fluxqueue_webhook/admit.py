@@ -542,7 +542,7 @@ def _describe(workload: Mapping[str, Any]) -> dict[str, str]:
 
 def _refuse(uid: str, described: Mapping[str, str], error: InvalidInput) -> dict[str, Any]:
     review = _respond(uid, allowed=False)
-    message = error.message + (f" ({error.hint})" if error.hint else "")
+    message = error.message + (f". Fix: {error.hint}" if error.hint else "")
     cause = {"reason": "FieldValueInvalid", "field": error.where, "message": message}
     review["response"]["status"] = {
         "status": "Failure",

@@ -6,12 +6,9 @@ the matcher's own. The exit code tells which one it is.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,7 +25,7 @@ from fluxqueue.cli.user.access import (
     with_access,
 )
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
-from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput
+from fluxqueue.errors import InvalidInput
 from fluxqueue.objects import Object
 
 EXIT_CODES = {"Now": DONE, "Later": NOT_YET, "Never": NEVER}
@@ -36,7 +33,6 @@ UNANSWERED = {"Invalid": BAD_INPUT, "NotFound": BAD_INPUT}
 """Exit codes by reason if there is no verdict. For all other reasons it is REFUSED."""
 
 TIMEOUT = "30s"
-_LOOK_S = 0.1
 _INDENT = "  "
 
 
@@ -193,43 +189,10 @@ def _name_in(asked: Object) -> str:
 
 
 async def ask(cluster: ClusterAccess, spec: Object, limit_s: float) -> Object:
-    """Create a review, wait for its answer, and delete it.
+    """Ask the queue, as ``kube.placement_reviews.ask`` does."""
+    from fluxqueue.kube import placement_reviews
 
-    Raises
-    ------
-    ApiError
-        The API server refuses the review.
-    ApiUnavailable
-        The answer did not come in time.
-    """
-    from fluxqueue.kube.resources import PLACEMENT_REVIEWS
-
-    # Users cannot list reviews: a random name keeps the answer private to this user.
-    name = f"explain-{secrets.token_hex(8)}"
-    at = (PLACEMENT_REVIEWS, cluster.one_namespace, name)
-    body = {
-        "apiVersion": PLACEMENT_REVIEWS.api_version,
-        "kind": PLACEMENT_REVIEWS.kind,
-        "metadata": {"name": name},
-        "spec": dict(spec),
-    }
-    review = await cluster.client.create(
-        PLACEMENT_REVIEWS, cluster.one_namespace, body, field_manager="kubectl-fluxqueue"
-    )
-    try:
-        async with asyncio.timeout(limit_s):
-            while not (review.get("status") or {}).get("answeredAt"):
-                await asyncio.sleep(_LOOK_S)
-                review = await cluster.client.get(*at)
-    except TimeoutError:
-        raise ApiUnavailable(
-            f"no answer within {limit_s:g} s: do controller and workers run, and does a worker hold"
-            " the matcher's role (fluxqueue check)?"
-        ) from None
-    finally:
-        with suppress(ApiError, ApiUnavailable):
-            await cluster.client.delete(*at)
-    return review
+    return await placement_reviews.ask(cluster.client, cluster.one_namespace, spec, limit_s)
 
 
 def exit_code(review: Object) -> int:

@@ -9,10 +9,8 @@ the FluxJob.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -40,18 +38,18 @@ Write = Callable[[ClusterAccess, Mapping[str, Any], bool], Awaitable[Any]]
 
 def _patching(spec: Mapping[str, Any]) -> Write:
     async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
-        from fluxqueue.kube.resources import FLUXJOBS
+        from fluxqueue.kube import steer
 
-        meta = fluxjob["metadata"]
-        await cluster.client.patch(
-            FLUXJOBS,
-            meta["namespace"],
-            meta["name"],
-            # The UID limits the patch to this FluxJob: a later one of the same name gives 409.
-            {"metadata": {"uid": meta["uid"]}, "spec": dict(spec)},
-            field_manager=FIELD_MANAGER,
-            dry_run=dry_run,
-        )
+        await steer.change_spec(cluster.client, fluxjob, spec, dry_run=dry_run)
+
+    return write
+
+
+def _by_name(verb: str) -> Write:
+    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
+        from fluxqueue.kube import steer
+
+        await getattr(steer, verb)(cluster.client, fluxjob, dry_run=dry_run)
 
     return write
 
@@ -60,13 +58,7 @@ def _patching(spec: Mapping[str, Any]) -> Write:
 def hold(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
     """Keep waiting jobs from starting until they are released."""
 
-    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
-        if fluxjob["spec"].get("hold") and not _is_held(fluxjob):
-            # It was released elsewhere since: only a change of the field has an effect.
-            await _patching({"hold": None})(cluster, fluxjob, dry_run)
-        await _patching({"hold": True})(cluster, fluxjob, dry_run)
-
-    _steer(access, names, write, "hold", dry_run, output)
+    _steer(access, names, _by_name("hold"), "hold", dry_run, output)
 
 
 @with_access()
@@ -75,39 +67,7 @@ def release(
 ) -> None:
     """Return held jobs to their places in the queue."""
 
-    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
-        status = fluxjob.get("status") or {}
-        holder = (status.get("operator") or {}).get("heldBy")
-        if _is_held(fluxjob) and status.get("reason") != f"held by {holder}":
-            raise InvalidInput(
-                f"is not held by hand: {status.get('reason')}", hint=_way_out(fluxjob)
-            )
-        # If it was held elsewhere, the field is empty: only a change of the field has an effect.
-        is_said = fluxjob["spec"].get("hold") is not None
-        await _patching({"hold": None if is_said else False})(cluster, fluxjob, dry_run)
-
-    _steer(access, names, write, "release", dry_run, output)
-
-
-def _way_out(fluxjob: Mapping[str, Any]) -> str:
-    """Return the command with which its author releases it, empty for other holders."""
-    from fluxqueue.fluxjob.holders import ANNOTATION
-    from fluxqueue.workload.kinds import kind_of_fluxjob
-    from fluxqueue.workload.labels import HOLD
-
-    how = (fluxjob.get("status") or {}).get("authorHold")
-    workload = fluxjob["spec"]["workload"]
-    name = f"{str(workload['kind']).lower()} {workload['name']}"
-    if how == ANNOTATION:
-        return f"kubectl annotate {name} {HOLD}-"
-    kind = kind_of_fluxjob(fluxjob)
-    if how is not None and kind.can_be_suspended and kind.is_built_in:
-        return f'kubectl patch {name} -p \'{{"spec":{{"suspend":false}}}}\''
-    return ""
-
-
-def _is_held(fluxjob: Mapping[str, Any]) -> bool:
-    return bool((fluxjob.get("status") or {}).get("state") == "Held")
+    _steer(access, names, _by_name("release"), "release", dry_run, output)
 
 
 @with_access()
@@ -115,9 +75,7 @@ def requeue(
     access: Access, names: Names, dry_run: DryRun = False, output: Output = "table"
 ) -> None:
     """End the pods of running jobs and return these to their old place in the queue."""
-    # Each request has a name, so that the same one is not carried out twice.
-    name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
-    _steer(access, names, _patching({"requeue": name}), "requeue", dry_run, output)
+    _steer(access, names, _by_name("requeue"), "requeue", dry_run, output)
 
 
 @with_access()
@@ -184,22 +142,14 @@ async def _check_queue(cluster: ClusterAccess, name: str) -> None:
             raise
         return
     if known and name not in known:
-        raise InvalidInput(f"there is no queue {name!r}", hint=f"known: {', '.join(sorted(known))}")
+        raise InvalidInput(f"there is no queue {name!r}", hint=f"choose {', '.join(sorted(known))}")
 
 
 @with_access()
 def cancel(access: Access, names: Names, dry_run: DryRun = False, output: Output = "table") -> None:
     """Delete jobs, waiting or running."""
 
-    async def write(cluster: ClusterAccess, fluxjob: Mapping[str, Any], dry_run: bool) -> None:
-        from fluxqueue.kube.resources import FLUXJOBS
-
-        meta = fluxjob["metadata"]
-        await cluster.client.delete(
-            FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"], dry_run=dry_run
-        )
-
-    _steer(access, names, write, "cancellation", dry_run, output)
+    _steer(access, names, _by_name("cancel"), "cancellation", dry_run, output)
 
 
 def _number(text: str) -> int:
@@ -255,7 +205,7 @@ async def _one(
     except ApiError as error:
         return {**outcome, "isDone": False, "message": sentence(error)}
     except InvalidInput as error:
-        way_out = f" ({error.hint})" if error.hint else ""
+        way_out = f". Fix: {error.hint}" if error.hint else ""
         return {**outcome, "isDone": False, "message": f"{error.message}{way_out}"}
     return {
         **outcome,

@@ -7,7 +7,8 @@ kubeconfig identifies the user. Other credentials identify them to the API serve
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 if TYPE_CHECKING:
     from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import ClusterConfig
 
 ROOT = "/api/v1"
 PROXIED = "X-Fluxqueue-Authorization"
@@ -131,8 +133,41 @@ async def open_view(cluster: ClusterAccess, url: str, token: str) -> AsyncIterat
         There is no token, another user is impersonated without one, or ``url`` is not valid.
     """
     from fluxqueue.kube.client import KubeClient
-    from fluxqueue.kube.config import ClusterConfig
 
+    bearer, place = await _bearer_and_place(cluster, url, token)
+    if "url" in place:
+        async with KubeClient(_config_of(place, lambda: bearer)) as client:
+            yield ViewClient(client, ROOT)
+        return
+    yield ViewClient(cluster.client.sending({PROXIED: bearer}), _proxy_path(place) + ROOT)
+
+
+async def view_address(
+    cluster: ClusterAccess, url: str, token: str
+) -> tuple[str, Callable[[], dict[str, str]], ssl.SSLContext | None]:
+    """Return the address of the view server, the headers of a request to it, and its TLS.
+
+    The headers are made anew for each request, because tokens expire. Raises as ``open_view``.
+    """
+    bearer, place = await _bearer_and_place(cluster, url, token)
+    own = cluster.client.config
+
+    def present() -> str:
+        return bearer if token else own.authorization_header() or bearer
+
+    if "url" in place:
+        config = _config_of(place, present)
+        return config.server, lambda: {"Authorization": present()}, config.ssl_context()
+
+    def both() -> dict[str, str]:
+        return {"Authorization": own.authorization_header() or present(), PROXIED: present()}
+
+    return own.server.rstrip("/") + _proxy_path(place), both, own.ssl_context()
+
+
+async def _bearer_and_place(
+    cluster: ClusterAccess, url: str, token: str
+) -> tuple[str, dict[str, str]]:
     if cluster.impersonated and not token:
         raise InvalidInput(
             "the view server identifies users by their own token",
@@ -143,15 +178,18 @@ async def open_view(cluster: ClusterAccess, url: str, token: str) -> AsyncIterat
     if url:
         _check_url(url)
     bearer = f"Bearer {token}" if token else await _own_token(cluster.client)
-    place = {"url": url} if url else await _find(cluster.client)
-    if own := place.get("url"):
-        is_told = place.get("ca.crt") or None
-        config = ClusterConfig(server=own.rstrip("/"), ca_pem=is_told, authorization=lambda: bearer)
-        async with KubeClient(config) as client:
-            yield ViewClient(client, ROOT)
-        return
-    where = f"/api/v1/namespaces/{place['namespace']}/services/{place['service']}/proxy"
-    yield ViewClient(cluster.client.sending({PROXIED: bearer}), where + ROOT)
+    return bearer, {"url": url} if url else await _find(cluster.client)
+
+
+def _config_of(place: Mapping[str, str], bearer: Callable[[], str]) -> ClusterConfig:
+    from fluxqueue.kube.config import ClusterConfig
+
+    is_told = place.get("ca.crt") or None
+    return ClusterConfig(server=place["url"].rstrip("/"), ca_pem=is_told, authorization=bearer)
+
+
+def _proxy_path(place: Mapping[str, str]) -> str:
+    return f"/api/v1/namespaces/{place['namespace']}/services/{place['service']}/proxy"
 
 
 async def _own_token(client: KubeClient) -> str:

@@ -87,7 +87,10 @@ def test_short_commands_and_formats(folder: Path) -> None:
         ("info", "malformed command info (show one job: info jobid)"),
         ("info \N{SUPERSCRIPT TWO}", "nonexistent job \N{SUPERSCRIPT TWO}"),
         ("cat @missing.yaml", "can't open"),
-        ("find status=ill", "expression = 'status=ill': is no predicate (status= one of down, up)"),
+        (
+            "find status=ill",
+            "expression = 'status=ill': is no predicate. Fix: status= one of down, up",
+        ),
         ("cancel 7", "nonexistent job 7"),
         ("info 7", "nonexistent job 7"),
         ("find colour=blue", "no predicate"),

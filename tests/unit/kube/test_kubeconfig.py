@@ -204,7 +204,7 @@ def test_a_damaged_file_is_one_line(text: str, tmp_path: Path) -> None:
 def test_an_install_hint_is_shown(tmp_path: Path) -> None:
     """For a plugin that is not there."""
     command = {"apiVersion": V1, "command": "absent-login", "installHint": "see\nthe wiki"}
-    with pytest.raises(InvalidSettings, match=r"absent-login cannot run.*\(see the wiki\)"):
+    with pytest.raises(InvalidSettings, match=r"absent-login cannot run.*Fix: see the wiki"):
         load(tmp_path / "config", {"exec": command})
 
 

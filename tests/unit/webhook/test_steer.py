@@ -58,7 +58,7 @@ def test_what_is_ours_is_refused_as_kubectl_shows_it() -> None:
     (cause,) = status["details"]["causes"]
     assert (status["code"], cause["field"]) == (422, "spec.size")
     assert status["details"]["kind"] == "FluxJob"
-    assert "here may be changed hold, priority" in cause["message"]
+    assert "change only hold, priority" in cause["message"]
 
 
 def test_our_own_parts_write_all_of_it() -> None:

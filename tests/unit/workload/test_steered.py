@@ -37,19 +37,19 @@ def test_what_was_changed_is_read_and_nothing_else() -> None:
     [
         ("Pending", "Job", {"size": 5}, r"spec\.size = 5: says what Job train asks for"),
         ("Pending", "Job", {"user": "eve"}, r"spec\.user = 'eve': says what Job train asks for"),
-        ("Running", "Job", {"hold": True}, r"is Running \(only what waits can be held"),
-        ("Allocated", "Job", {"queue": "gold"}, r"is Allocated \(only what waits can be moved"),
-        ("Running", "Job", {"beginTime": "x"}, r"is Running \(it has begun; requeue it first\)"),
-        ("Held", "Job", {"requeue": "1"}, r"is Held \(it waits already\)"),
-        ("Running", "Pod", {"requeue": "1"}, r"is Running \(it cannot be suspended; delete it"),
+        ("Running", "Job", {"hold": True}, r"is Running: only what waits can be held"),
+        ("Allocated", "Job", {"queue": "gold"}, r"is Allocated: only what waits can be moved"),
+        ("Running", "Job", {"beginTime": "x"}, r"is Running: it has begun; requeue it first"),
+        ("Held", "Job", {"requeue": "1"}, r"is Held: it waits already"),
+        ("Running", "Pod", {"requeue": "1"}, r"is Running: it cannot be suspended; delete it"),
         (
             "Pending",
             "Job",
             {"queue": "Go ld"},
-            r"spec\.queue: 'Go ld' is no queue name \(lower-case",
+            r"spec\.queue: 'Go ld' is no queue name. Fix: lower-case",
         ),
-        ("Completed", "Job", {"priority": 1}, r"is Completed \(it is over\)"),
-        ("Failed", "Job", {"requeue": "1"}, r"is Failed \(submit it again\)"),
+        ("Completed", "Job", {"priority": 1}, r"is Completed: it is over"),
+        ("Failed", "Job", {"requeue": "1"}, r"is Failed: submit it again"),
     ],
 )
 def test_what_is_not_his_or_can_do_nothing_is_refused(

@@ -1,0 +1,99 @@
+"""Queues as people look at them: rules, what waits and runs, fair shares, and waits over time.
+
+The view server calls it. Reads only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.db.reader import DatabaseReader
+from fluxqueue.db.reading.accounting import Period
+from fluxqueue.db.tables import LIVING
+
+Row = dict[str, Any]
+
+STEPS = {"hour": "1 hour", "day": "1 day"}
+"""Lengths of time that runs are summed by."""
+
+_QUEUES = f"""
+WITH living AS (
+    SELECT queue, user_name,
+           count(*) FILTER (WHERE state IN ('Allocated', 'Running')) AS running,
+           count(*) FILTER (WHERE state IN ('Pending', 'Reserved')) AS waiting,
+           count(*) FILTER (WHERE state NOT IN ('Allocated', 'Running', 'Pending', 'Reserved'))
+               AS held
+    FROM fluxjobs
+    WHERE {LIVING}
+      AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
+    GROUP BY queue, user_name
+), used AS (
+    SELECT f.queue, f.user_name,
+           coalesce(sum(CAST(s.resources ->> 'cpu' AS numeric)), 0) AS cpu_m,
+           count(DISTINCT s.node) AS nodes
+    FROM allocations a JOIN fluxjobs f USING (uid)
+    JOIN allocation_slots s ON s.allocation_id = a.id AND s.state <> 'returned'
+    WHERE a.is_live
+      AND (CAST(:namespaces AS text[]) IS NULL OR f.namespace = ANY(CAST(:namespaces AS text[])))
+    GROUP BY f.queue, f.user_name
+), whole AS (
+    SELECT queue, user_name FROM living UNION SELECT queue, user_name FROM fair_shares
+    WHERE CAST(:namespaces AS text[]) IS NULL
+)
+SELECT w.queue, w.user_name AS user, coalesce(l.running, 0) AS running,
+       coalesce(l.waiting, 0) AS waiting, coalesce(l.held, 0) AS held,
+       coalesce(u.cpu_m, 0) AS cpu_m, coalesce(u.nodes, 0) AS nodes,
+       s.factor, s.points, s.used / 3600 AS used_h
+FROM whole w
+LEFT JOIN living l USING (queue, user_name) LEFT JOIN used u USING (queue, user_name)
+LEFT JOIN fair_shares s USING (queue, user_name)
+ORDER BY w.queue, w.user_name LIMIT :limit OFFSET :offset
+"""  # noqa: S608 constants
+
+_WAITS = """
+SELECT date_bin(CAST(CAST(:step AS text) AS interval), ended_at, TIMESTAMPTZ '2000-01-01') AS at,
+       CASE WHEN nodes > 16 THEN 'over 16 nodes' WHEN nodes > 4 THEN '5 to 16 nodes'
+            WHEN nodes > 1 THEN '2 to 4 nodes' ELSE '1 node' END AS size_class,
+       count(*) AS runs, coalesce(sum(cpu_s), 0) / 3600 AS cpu_h,
+       coalesce(sum(gpu_s), 0) / 3600 AS gpu_h,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY waited_s) AS wait_s,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY waited_s) AS wait_p95_s
+FROM (
+    SELECT *, CAST(extract(epoch FROM allocated_at - queued_at) AS float8) AS waited_s
+    FROM accounting
+    WHERE allocated_at IS NOT NULL
+      AND (CAST(:since AS timestamptz) IS NULL OR ended_at >= :since)
+      AND (CAST(:until AS timestamptz) IS NULL OR ended_at < :until)
+      AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
+      AND (CAST(:user AS text) IS NULL OR user_name = :user)
+      AND (CAST(:queue AS text) IS NULL OR queue = :queue)
+) AS runs GROUP BY 1, 2 ORDER BY 1, 2 LIMIT :limit OFFSET :offset
+"""
+
+
+async def rules(reader: DatabaseReader) -> list[Row]:
+    """Return the queues with the spec that is in force, and why a newer one is not."""
+    return await reader.fetch("SELECT name, spec, priority, fault FROM fluxqueues ORDER BY name")
+
+
+async def use_by_user(
+    reader: DatabaseReader, namespaces: list[str] | None, *, limit: int, offset: int
+) -> list[Row]:
+    """Return for each user of each queue what waits and runs, and the fair share.
+
+    ``cpu_m``: millicores of running slots. ``used_h``: core-hours as the fair share counts them,
+    decayed. Users without work are shown to callers that see all namespaces only.
+    """
+    return await reader.fetch(_QUEUES, namespaces=namespaces, limit=limit, offset=offset)
+
+
+async def waits(
+    reader: DatabaseReader, period: Period, *, step: str, limit: int, offset: int
+) -> list[Row]:
+    """Return sums of ended runs by time and size: number, core-hours, median and p95 wait (s).
+
+    ``step`` is a key of ``STEPS``. ``at`` is the begin of the time that it sums.
+    """
+    return await reader.fetch(
+        _WAITS, **period.values(), step=STEPS[step], limit=limit, offset=offset
+    )

@@ -1,0 +1,104 @@
+"""What a user can do with a FluxJob: hold, release, requeue, cancel, priority and queue.
+
+Each is one change of the FluxJob's spec, or its deletion. Admission checks it in the user's own
+name, and the controller carries it out. The command line and the view server call it, each with
+the credentials of the user.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.holders import ANNOTATION
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.labels import HOLD
+
+FIELD_MANAGER = "kubectl-fluxqueue"
+FluxJobObject = Mapping[str, Any]
+
+
+async def change_spec(
+    client: KubeClient, fluxjob: FluxJobObject, spec: Mapping[str, Any], *, dry_run: bool = False
+) -> None:
+    """Change fields of the spec of exactly this FluxJob.
+
+    Raises
+    ------
+    ApiError
+        The API server refuses it, or the FluxJob has been replaced.
+    """
+    meta = fluxjob["metadata"]
+    await client.patch(
+        FLUXJOBS,
+        meta["namespace"],
+        meta["name"],
+        # The UID limits the patch to this FluxJob: a later one of the same name gives 409.
+        {"metadata": {"uid": meta["uid"]}, "spec": dict(spec)},
+        field_manager=FIELD_MANAGER,
+        dry_run=dry_run,
+    )
+
+
+async def hold(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
+    """Keep a waiting job from starting until it is released."""
+    if fluxjob["spec"].get("hold") and not is_held(fluxjob):
+        # It was released elsewhere since: only a change of the field has an effect.
+        await change_spec(client, fluxjob, {"hold": None}, dry_run=dry_run)
+    await change_spec(client, fluxjob, {"hold": True}, dry_run=dry_run)
+
+
+async def release(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
+    """Return a held job to its place in the queue.
+
+    Raises
+    ------
+    InvalidInput
+        Something else holds it. The hint is the way to release it.
+    """
+    status = fluxjob.get("status") or {}
+    holder = (status.get("operator") or {}).get("heldBy")
+    if is_held(fluxjob) and status.get("reason") != f"held by {holder}":
+        raise InvalidInput(f"is not held by hand: {status.get('reason')}", hint=_way_out(fluxjob))
+    # If it was held elsewhere, the field is empty: only a change of the field has an effect.
+    is_said = fluxjob["spec"].get("hold") is not None
+    await change_spec(client, fluxjob, {"hold": None if is_said else False}, dry_run=dry_run)
+
+
+async def requeue(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
+    """End the pods of a running job and return it to its old place in the queue."""
+    await change_spec(client, fluxjob, {"requeue": new_requeue()}, dry_run=dry_run)
+
+
+def new_requeue() -> str:
+    """Return a name for a request. The same one is not carried out twice."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+
+
+async def cancel(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
+    """Delete a job, waiting or running."""
+    meta = fluxjob["metadata"]
+    await client.delete(FLUXJOBS, meta["namespace"], meta["name"], uid=meta["uid"], dry_run=dry_run)
+
+
+def is_held(fluxjob: FluxJobObject) -> bool:
+    """Return whether it waits to be released."""
+    return bool((fluxjob.get("status") or {}).get("state") == "Held")
+
+
+def _way_out(fluxjob: FluxJobObject) -> str:
+    """Return the command with which its author releases it, empty for other holders."""
+    how = (fluxjob.get("status") or {}).get("authorHold")
+    workload = fluxjob["spec"]["workload"]
+    name = f"{str(workload['kind']).lower()} {workload['name']}"
+    if how == ANNOTATION:
+        return f"kubectl annotate {name} {HOLD}-"
+    kind = kind_of_fluxjob(fluxjob)
+    if how is not None and kind.can_be_suspended and kind.is_built_in:
+        return f'kubectl patch {name} -p \'{{"spec":{{"suspend":false}}}}\''
+    return ""

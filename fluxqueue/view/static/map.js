@@ -1,0 +1,202 @@
+// The map: the tree of levels down to nodes, and in each node what runs there.
+
+import {html, useMemo, useRef, useState} from "./vendor/preact-htm.js";
+import {Canvas, theme} from "./canvas.js";
+import {state} from "./state.js";
+import {byNode, tree} from "./tree.js";
+import {address, remember} from "./address.js";
+import {amount, clock, colour, isGpu, plain, since, span} from "./words.js";
+
+const CELL = {width: 44, height: 30, gap: 4}, PAD = 8, TITLE = 14;
+const BACK_MS = 6 * 3600_000, AHEAD_MS = 6 * 3600_000;
+
+/** Boxes for a tree, in units of its own: leaves in a grid, groups in shelves. */
+export function layout(root) {
+  const boxes = [];
+  const size = (group) => {
+    if (group.node) return {group, width: CELL.width + CELL.gap, height: CELL.height + CELL.gap};
+    const parts = group.children.map(size);
+    const area = parts.reduce((sum, one) => sum + one.width * one.height, 0);
+    const most = Math.max(Math.sqrt(area * 1.9), ...parts.map((one) => one.width));
+    let x = 0, y = 0, shelf = 0, width = 0;
+    for (const one of parts) {
+      if (x && x + one.width > most) { x = 0; y += shelf; shelf = 0; }
+      one.x = x; one.y = y;
+      x += one.width;
+      shelf = Math.max(shelf, one.height);
+      width = Math.max(width, x);
+    }
+    return {group, parts, width: width + 2 * PAD, height: y + shelf + PAD + TITLE + PAD};
+  };
+  const place = (box, x, y, depth) => {
+    boxes.push({group: box.group, x, y, width: box.width, height: box.height, depth});
+    for (const one of box.parts || []) place(one, x + PAD + one.x, y + PAD + TITLE + one.y, depth + 1);
+  };
+  const whole = size(root);
+  place(whole, 0, 0, 0);
+  return {boxes, width: whole.width, height: whole.height};
+}
+
+/** What a node's cell shows: shares of its cpu and its GPUs, by job. */
+export function fillOf(node, inside) {
+  const cpu = node.resources.cpu?.[0] || 0;
+  const parts = [], gpus = [];
+  let from = 0;
+  const [gpu, pair] = Object.entries(node.resources).find(([name, [total]]) => isGpu(name) && total) || [];
+  for (const [place, amounts] of inside) {
+    const share = amounts === null || place.isExclusive ? 1
+      : place.kind === "promised" && !amounts.cpu ? 0.25 : (amounts.cpu || 0) / (cpu || 1);
+    parts.push({place, from, to: Math.min(1, from + share)});
+    from = Math.min(1, from + share);
+    if (gpu) for (let n = 0; n < (amounts?.[gpu] || 0); n++) gpus.push(place);
+  }
+  const foreign = Math.min(1 - from, (node.resources.cpu?.[1] || 0) / (cpu || 1));
+  if (foreign > 0) parts.push({place: null, from, to: from + foreign});
+  return {parts, gpus, gpuTotal: pair?.[0] || 0, gpuForeign: pair?.[1] || 0, used: from};
+}
+
+let hatch = null;
+function hatched(context, colours) {
+  if (!hatch || hatch.ink !== colours.quiet) {
+    const tile = document.createElement("canvas");
+    tile.width = tile.height = 6;
+    const pen = tile.getContext("2d");
+    pen.strokeStyle = colours.quiet; pen.lineWidth = 1.4;
+    pen.beginPath(); pen.moveTo(-1, 7); pen.lineTo(7, -1); pen.stroke();
+    hatch = {ink: colours.quiet, pattern: context.createPattern(tile, "repeat")};
+  }
+  return hatch.pattern;
+}
+
+function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
+  const withGpus = fill.gpuTotal > 0 && h >= 10, bar = withGpus ? h * 0.68 : h;
+  context.fillStyle = colours.free;
+  context.fillRect(x, y, w, bar);
+  for (const {place, from, to} of fill.parts) {
+    const dimmed = chosen && (!place || place.jobid !== chosen);
+    context.fillStyle = place === null ? hatched(context, colours)
+      : colour(place.jobid, place.kind === "promised" ? 0.4 : dimmed ? 0.22 : 1);
+    context.fillRect(x + from * w, y, Math.max(1, (to - from) * w), bar);
+  }
+  if (withGpus) {
+    const each = w / fill.gpuTotal;
+    for (let n = 0; n < fill.gpuTotal; n++) {
+      const place = fill.gpus[n];
+      context.fillStyle = place ? colour(place.jobid)
+        : n >= fill.gpuTotal - fill.gpuForeign ? hatched(context, colours) : colours.free;
+      context.fillRect(x + n * each + 0.5, y + bar + 1, Math.max(1, each - 1), h - bar - 1);
+    }
+  }
+  if (!node.isUp || !node.isOpen) {
+    context.fillStyle = node.isUp ? "transparent" : "rgb(190 40 40 / .55)";
+    context.fillRect(x, y, w, h);
+    context.strokeStyle = node.isUp ? colours.warn : "#b02828";
+    context.lineWidth = 2;
+    context.strokeRect(x + 1, y + 1, w - 2, h - 2);
+  } else if (node.taints && w > 14) {
+    context.fillStyle = colours.warn;
+    context.beginPath(); context.moveTo(x + w, y); context.lineTo(x + w - 6, y); context.lineTo(x + w, y + 6); context.fill();
+  }
+  if (w > 74) {
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "top";
+    const text = plain(node.name), long = Math.min(w - 6, context.measureText(text).width + 6);
+    context.globalAlpha = 0.85;
+    context.fillStyle = colours.paper;
+    context.fillRect(x + 2, y + 2, long, 14);
+    context.globalAlpha = 1;
+    context.fillStyle = colours.ink;
+    context.fillText(text, x + 5, y + 4, long - 6);
+  }
+}
+
+const stateOf = (node) => !node.isUp ? "down" : !node.isOpen ? "takes no new work" : node.taints ? "tainted" : "open";
+
+function Tip({tip, at}) {
+  if (!tip) return null;
+  const {node, fill} = tip;
+  return html`<div class="tip" style=${{left: `${tip.x + 14}px`, top: `${tip.y + 14}px`}}>
+    <b>${plain(node.name)}</b> <small>${stateOf(node)}${node.path.filter(Boolean).map((one) => ` · ${plain(one)}`)}</small>
+    <div>${Object.entries(node.resources).filter(([name]) => name !== "pods" && name !== "ephemeral-storage")
+      .map(([name, [total]]) => amount(name, total)).join(" · ")}</div>
+    ${fill.parts.map(({place, from, to}) => html`<div>
+      <i class="chip" style=${{background: place ? colour(place.jobid) : "var(--quiet)"}}></i>
+      ${place === null ? "unmanaged pods" : place.name ? plain(`${place.namespace}/${place.name}`) : "a job of another namespace"}
+      <small> ${Math.round((to - from) * 100)} % cpu${place?.until
+        ? `, until ${clock(place.until)}${Date.parse(place.until) > at ? ` (${span((Date.parse(place.until) - at) / 1000)})` : ""}`
+        : place ? `, since ${since(place.startsAt, at)}, no limit` : ""}</small></div>`)}
+    ${!fill.parts.length && html`<div>free</div>`}
+  </div>`;
+}
+
+export function ClusterMap() {
+  const [tip, setTip] = useState(null);
+  const [offset, setOffset] = useState(Number(address().parameters.get("at")) || 0);
+  const chosen = Number(address().parameters.get("job")) || null;
+  const view = useRef({x: 0, y: 0, k: 1, isMoved: false}).current;
+  const plan = useMemo(() => layout(tree(state.levels, state.nodes)), [state.nodes]);
+  const now = Date.now(), at = now + offset * 60_000;
+  const inside = useMemo(() => byNode(state.places, at, now), [state.places, offset]);
+  const fills = useMemo(() => new Map(state.nodes.map((node) => [node.name, fillOf(node, inside.get(node.name) || [])])),
+    [state.nodes, inside]);
+  if (!state.me.seesNodes)
+    return html`<p class="quiet">You may not list nodes, so there is no map. The right to list nodes shows it.</p>`;
+  if (!state.nodes.length) return html`<p class="quiet">The queue knows no nodes yet.</p>`;
+
+  const draw = (context, view, size) => {
+    const colours = theme();
+    if (!view.isMoved) {
+      view.k = Math.min(size.width / plan.width, size.height / plan.height, 4);
+      view.x = (size.width - plan.width * view.k) / 2; view.y = (size.height - plan.height * view.k) / 2;
+    }
+    for (const box of plan.boxes) {
+      const x = view.x + box.x * view.k, y = view.y + box.y * view.k;
+      const w = box.width * view.k, h = box.height * view.k;
+      if (x > size.width || y > size.height || x + w < 0 || y + h < 0) continue;
+      if (box.group.node) {
+        const gap = CELL.gap * view.k;
+        drawNode(context, box.group.node, fills.get(box.group.node.name), x, y, w - gap, h - gap, colours, chosen);
+        continue;
+      }
+      if (h < 12) continue;
+      context.strokeStyle = colours.line;
+      context.lineWidth = 1;
+      context.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
+      if (TITLE * view.k > 7) {
+        context.fillStyle = colours.quiet;
+        context.font = `${Math.min(14, 11 * view.k)}px system-ui, sans-serif`;
+        context.textBaseline = "top";
+        const kind = box.group.kind === "cluster" ? "" : `${box.group.kind} `;
+        context.fillText(`${kind}${plain(box.group.name)} · ${box.group.nodes.length}`, x + 8 * view.k, y + 5 * view.k, w - 10);
+      }
+    }
+  };
+  const hit = (x, y, view) => {
+    const wx = (x - view.x) / view.k, wy = (y - view.y) / view.k;
+    const box = plan.boxes.find((one) => one.group.node && wx >= one.x && wx < one.x + CELL.width
+      && wy >= one.y && wy < one.y + CELL.height);
+    if (!box) return null;
+    const fill = fills.get(box.group.node.name);
+    const share = (wx - box.x) / CELL.width;
+    return {node: box.group.node, fill, part: fill.parts.find(({from, to}) => share >= from && share < to)};
+  };
+  const onHover = (what, event) => setTip(what ? {...what, x: event.offsetX, y: event.offsetY} : null);
+  const onClick = (what) => { if (what?.part?.place?.jobid) location.hash = `#/job/${what.part.place.jobid}`; };
+  const busy = [...fills.values()].filter((fill) => fill.used > 0).length;
+  const move = (minutes) => { setOffset(minutes); remember({at: minutes || ""}); };
+  return html`
+    <div class="bar">
+      <span>${state.nodes.length} nodes, ${busy} with our work,
+        ${" "}${state.nodes.filter((one) => !one.isUp).length} down, ${state.nodes.filter((one) => one.isUp && !one.isOpen).length} closed</span>
+      <label>at <input type="range" min=${-BACK_MS / 60_000} max=${AHEAD_MS / 60_000} step="1" value=${offset}
+        aria-label="time of the map" onInput=${(event) => move(Number(event.target.value))} />
+        <output>${offset === 0 ? "now" : `${clock(at)} (${offset > 0 ? "in " : ""}${span(Math.abs(offset) * 60)}${offset < 0 ? " ago" : ""})`}</output></label>
+      ${offset !== 0 && html`<button onClick=${() => move(0)}>now</button>`}
+      ${chosen && html`<button onClick=${() => { remember({job: ""}); setTip(null); setOffset(offset); dispatchEvent(new HashChangeEvent("hashchange")); }}>all jobs</button>`}
+      <span class="legend"><i class="chip free"></i>free <i class="chip job"></i>job
+        <i class="chip hatch"></i>unmanaged <i class="chip closed"></i>closed <i class="chip down"></i>down</span>
+    </div>
+    <div class="canvas"><${Canvas} ...${{draw, hit, onHover, onClick, view}}
+      label=${`Map of ${state.nodes.length} nodes. The queue lists the same jobs as text.`} />
+      <${Tip} tip=${tip} at=${at} /></div>`;
+}

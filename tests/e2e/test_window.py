@@ -1,0 +1,204 @@
+"""The window in a real browser: every view with data, changes as they come, and what it may do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeVar
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.cli.user.access import ClusterAccess
+from fluxqueue.cli.user.door import Door, Upstream
+from fluxqueue.cli.user.view import view_address
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.resources import FLUXJOBS, SERVICE_ACCOUNTS
+from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.space import Space
+from tests.support.browser import Page, browsing, missing_browser
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long("a browser is started for each test"),
+    pytest.mark.skipif(missing_browser() is not None, reason=str(missing_browser())),
+]
+T = TypeVar("T")
+WAITING = ("Pending", "Reserved", "Unsatisfiable")
+
+SEEN_S = 5.0
+"""A change is shown within a second on an idle machine. Tests share theirs with others."""
+
+
+async def _in_thread(act: Callable[[], T]) -> T:
+    return await asyncio.to_thread(act)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def page(space: Space) -> AsyncIterator[Page]:
+    """A browser that has opened the window through the local door, as the administrator."""
+    await space.world.has_view()
+    config = load_kubeconfig(str(space.world.kubeconfig))
+    async with KubeClient(config) as client:
+        root, headers, tls = await view_address(ClusterAccess(client, None), "", "")
+        async with Door(Upstream(root, headers, tls)) as door:
+            with browsing() as made:
+                await _in_thread(lambda: made.open(door.address()))
+                await _in_thread(lambda: made.says("live", "header"))
+                yield made
+                complaints = made.complaints()
+                await _in_thread(lambda: made.open("about:blank"))
+    assert not complaints
+
+
+def _go(page: Page, view: str) -> None:
+    page.run("location.hash = arguments[0]", f"#/{view}")
+
+
+async def test_every_view_shows_what_is_there(space: Space, page: Page) -> None:
+    """The map, the queue, time, queues and people, and the job."""
+    await space.create(job("shown", pods=2, cpu="8", run=FOR_EVER, wishes={"duration": "1h"}))
+    await space.until_state("shown", "Running")
+    await space.create(job("behind", pods=9, cpu="16", wishes={"duration": "1h"}))
+    await space.until_state("behind", *WAITING)
+    number = (await space.fluxjob("shown"))["status"]["jobid"]  # type: ignore[index]
+
+    def look() -> None:
+        page.says("7 nodes", ".bar")
+        page.until(lambda one: one.run("return document.querySelector('canvas').dataset.frameMs"),
+                   "the map is not drawn")  # fmt: skip
+        _go(page, f"queue?find={space.name}")
+        _go(page, "queue")
+        page.says("shown", "tbody")
+        page.says("behind", "tbody")
+        _go(page, "time")
+        page.until(lambda one: one.run("return document.querySelector('canvas').dataset.frameMs"),
+                   "the chart is not drawn")  # fmt: skip
+        _go(page, "people")
+        page.says("default", ".cards")
+        _go(page, f"job/{number}")
+        page.says("Running", ".timeline")
+        page.says("shown-", "table")
+        page.click("table button", "log")
+        page.until(lambda one: "reads" not in one.text("pre.log"), "the log is not read")
+        page.click("summary", "Jobspec")
+        page.says("resources", "details pre")
+
+    await _in_thread(look)
+    await space.delete("behind")
+    await space.delete("shown")
+
+
+async def test_a_change_is_seen_at_once(space: Space, page: Page) -> None:
+    """Without a reload."""
+    await _in_thread(lambda: _go(page, "queue"))
+    await _in_thread(lambda: page.says("Priority", "thead"))
+    await space.create(job("soon", cpu="1", run=FOR_EVER))
+    began = time.monotonic()
+    await _in_thread(lambda: page.says("soon", "tbody"))
+    assert time.monotonic() - began < SEEN_S
+    await space.delete("soon")
+    await _in_thread(
+        lambda: page.until(lambda one: "soon" not in one.text("tbody"), "it is still shown")
+    )
+
+
+async def test_actions_do_what_they_say(space: Space, page: Page) -> None:
+    """After a confirmation, and not without one."""
+    await space.create(job("steered", cpu="1", wishes={"begin-time": "2099-01-01T00:00:00Z"}))
+    await space.until_state("steered", *WAITING)
+    number = (await space.fluxjob("steered"))["status"]["jobid"]  # type: ignore[index]
+
+    def back_out() -> None:
+        _go(page, f"job/{number}")
+        page.click(".actions button", "Hold")
+        page.click("dialog button", "Back")
+        page.click(".actions button", "Hold")
+        page.click("dialog button", "Hold")
+        page.says("hold requested", ".actions")
+
+    await _in_thread(back_out)
+    await space.until_state("steered", "Held")
+
+    def change() -> None:
+        page.click(".actions button", "Release")
+        page.click("dialog button", "Release")
+        page.says("release requested", ".actions")
+
+    await _in_thread(change)
+    await space.until_state("steered", *WAITING)
+
+    def cancel() -> None:
+        page.click(".actions button", "Cancel")
+        page.click("dialog button", "Cancel")
+        page.says("cancel requested", ".actions")
+
+    await _in_thread(cancel)
+    await space.until_gone(FLUXJOBS, "steered-job")
+
+
+HOSTILE: dict[str, str] = {
+    "script": "<script>document.title='taken'</script>",
+    "image": "<img src=x onerror=\"document.title='taken'\">",
+    "turned": "\u202egpj.exe",
+    "emoji": "🦀 crab",
+    "long": "x" * 253,
+}
+
+
+async def test_hostile_texts_are_shown_as_text(space: Space, page: Page) -> None:
+    """Texts of users in a reason, a history and an Event."""
+    for name, text in HOSTILE.items():
+        body: dict[str, Any] = job(name, pods=9, cpu="16")
+        body["metadata"]["annotations"]["fluxqueue/comment"] = text
+        body["spec"]["template"]["spec"]["containers"][0]["command"] = [text]
+        await space.create(body)
+        await space.until_state(name, *WAITING)
+    numbers = [(await space.fluxjob(name))["status"]["jobid"] for name in HOSTILE]  # type: ignore[index]
+
+    def look() -> None:
+        _go(page, "queue")
+        for name in HOSTILE:
+            page.says(name, "tbody")
+        for number in numbers:
+            _go(page, f"job/{number}")
+            page.says("History")
+            assert page.run("return document.title") == "fluxqueue"
+        # The page's own filter is an address that anybody can send to a user.
+        _go(page, "queue?find=" + "%3Cimg%20src%3Dx%20onerror%3D%22document.title%3D1%22%3E")
+        page.says("No job matches", ".table")
+        assert page.run("return document.title") == "fluxqueue"
+
+    await _in_thread(look)
+    for name in HOSTILE:
+        await space.delete(name)
+
+
+async def test_a_login_with_a_token(space: Space) -> None:
+    """A wrong one is refused in words; a right one shows the page, and is in no address."""
+    await space.world.has_view()
+    told = await space.client.create(SERVICE_ACCOUNTS, space.name, {"metadata": {"name": "vera"}})
+    assert told
+    token = (
+        await space.client.create(
+            SERVICE_ACCOUNTS, space.name, {"spec": {}}, name="vera", subresource="token"
+        )
+    )["status"]["token"]
+
+    def log_in() -> None:
+        with browsing() as page:
+            page.open(space.world.stack.view_url)
+            page.type("#token", "wrong")
+            page.click(".login button")
+            page.says("does not know this token")
+            page.run("document.querySelector('#token').value = ''")
+            page.type("#token", token)
+            page.click(".login button")
+            page.says("vera", "header")
+            assert token not in page.driver.current_url
+            assert page.run("return document.cookie") == ""
+            assert not page.complaints()
+
+    await _in_thread(log_in)
