@@ -34,10 +34,10 @@ $(STAMP): $(DEMO) requirements.lock
 	@touch $@
 
 demo: $(DEMO) ## The whole system at work: database, cluster, webhook, controller, workers
-	$(BIN)/fluxqueue demo
+	@$(BIN)/fluxqueue demo
 
 up: $(DEMO) ## The same parts in the foreground, for kubectl and psql by hand
-	$(BIN)/fluxqueue up
+	@$(BIN)/fluxqueue up
 
 SEED ?= 1
 JOBS ?= 200

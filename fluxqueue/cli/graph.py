@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluxqueue.cli.user.printing import cut, terminal_width
 from fluxqueue.errors import InvalidSettings
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def graph(
     levels = parse_levels(",".join(level), "--level") if level else configured_levels()
     view = asyncio.run(read_cluster(kubeconfig))
     if shows_levels:
-        typer.echo(render_levels(levels, view.nodes))
+        typer.echo(render_levels(levels, view.nodes, terminal_width()))
         return
     if output is not None and output.suffix in PICTURES:
         from fluxqueue.cli.drawing import draw
@@ -83,10 +84,10 @@ def configured_levels() -> Levels:
     return parse_levels(Settings.from_env(os.environ).levels)
 
 
-def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
+def render_levels(levels: Levels, nodes: Sequence[NodeFact], width: int = 0) -> str:
     """Return a table of the levels, top first.
 
-    ``fluxqueue/within`` takes a name or a label from it.
+    ``fluxqueue/within`` takes a name or a label from it. ``width`` cuts the lines, 0 does not.
     """
     from fluxqueue.fluxjob.tree import count_levels
 
@@ -98,10 +99,11 @@ def render_levels(levels: Levels, nodes: Sequence[NodeFact]) -> str:
     ready = sum(node.is_up and node.is_schedulable for node in nodes)
     rows.append(("node", str(len(nodes)), str(ready), "0", "kubernetes.io/hostname"))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
+    lines = (
         "   ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[4]])
         for row in rows
     )
+    return "\n".join(cut(line, width) if width else line for line in lines)
 
 
 def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:

@@ -23,6 +23,7 @@ import typer
 import typer.core
 
 from fluxqueue import __version__
+from fluxqueue.cli.messages import complain
 from fluxqueue.distribution import install_command
 from fluxqueue.errors import FluxQueueError, InvalidInput
 
@@ -184,20 +185,20 @@ def main() -> None:
     try:
         app(prog_name="kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue")
     except InvalidInput as error:
-        print(f"fluxqueue: {error}", file=sys.stderr)
+        complain(f"fluxqueue: {error}")
         sys.exit(2)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", "fluxqueue", "fluxqueue_webhook"):
             raise  # a fault of ours: it needs its traceback
         message = f"this command needs the package {package}, which is not installed"
-        print(f"fluxqueue: {message} ({install_command('server')})", file=sys.stderr)
+        complain(f"fluxqueue: {message} ({install_command('server')})")
         sys.exit(1)
     except FluxQueueError as error:
-        print(f"fluxqueue: {error}", file=sys.stderr)
+        complain(f"fluxqueue: {error}")
         sys.exit(1)
     except OSError as error:  # a full disk under standard output, or an unreadable file
-        print(f"fluxqueue: {error}", file=sys.stderr)
+        complain(f"fluxqueue: {error}")
         sys.exit(1)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from fluxqueue.cli.shell import write_programs, write_psql
 from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.db.database import Database
@@ -80,12 +81,13 @@ class Stack:
         assert self.postgres is not None, "the database has been started"
         return self.postgres.url
 
-    @property
-    def psql_command(self) -> str:
-        """A shell command that opens psql on the queue."""
+    def write_programs(self) -> Path:
+        """Return a folder with the command line, and with a psql for the database if it is ours."""
+        folder = self.options.data_dir.absolute() / "bin"
+        write_programs(folder)
         if self.postgres is not None:
-            return self.postgres.psql_command()
-        return f"psql '{self.options.database_url}'"
+            write_psql(folder, self.postgres.binaries.psql, self.postgres.psql_environ)
+        return folder
 
     async def __aenter__(self) -> Self:
         self._logs.mkdir(parents=True, exist_ok=True)

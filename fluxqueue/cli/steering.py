@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.check import database_settings
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.books import what_happened
 from fluxqueue.errors import InvalidInput
 
@@ -233,7 +234,7 @@ def accounting(
 def _must_be_known(rows: Sequence[Row], name: str, namespace: str) -> None:
     """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not rows:
-        typer.echo(f"{name}: not found in namespace {namespace}", err=True)
+        complain(f"{name}: not found in namespace {namespace}")
         raise typer.Exit(1)
 
 

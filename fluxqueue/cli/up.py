@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluxqueue.cli.shell import export_lines
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions, default_data_dir
+
+if TYPE_CHECKING:
+    from fluxqueue.cli.stack import Stack
+
+TRY = (
+    "fluxqueue submit --name hello --image busybox --cpus 4 -- sleep 60",
+    "fluxqueue jobs",
+    "fluxqueue explain hello",
+)
+"""The commands that ``up`` proposes. They need no file and no kubectl."""
 
 
 def up(
-    nodes: Annotated[int, typer.Option(min=1, help="nodes of the embedded cluster")] = 4,
-    cpu: Annotated[str, typer.Option(help="cores of each node")] = "16",
-    memory: Annotated[str, typer.Option(help="memory of each node")] = "64Gi",
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each node")] = 0,
+    nodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="so many equal nodes, instead of the cluster of the pages"),
+    ] = None,
+    cpu: Annotated[str, typer.Option(help="cores of each of these nodes")] = "16",
+    memory: Annotated[str, typer.Option(help="memory of each of these nodes")] = "64Gi",
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each of these nodes")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 1,
     kubeconfig: Annotated[
         Path | None, typer.Option(help="use this cluster instead of the embedded one")
@@ -39,7 +52,8 @@ def up(
     """Run all parts here: database, cluster, webhook, controller, workers, view server."""
     options = StackOptions(
         data_dir=(data_dir or default_data_dir()).absolute(),
-        shape=ClusterShape(nodes=nodes, cpu=cpu, memory=memory, gpus=gpus),
+        shape=ClusterShape(nodes=nodes or 0, cpu=cpu, memory=memory, gpus=gpus),
+        cluster_arguments=_cluster_arguments(nodes),
         kubeconfig=kubeconfig,
         database_url=database_url or os.environ.get("DATABASE_URL", ""),
         workers=workers,
@@ -47,6 +61,12 @@ def up(
         has_view=view,
     )
     asyncio.run(_run(options))
+
+
+def _cluster_arguments(nodes: int | None) -> tuple[str, ...]:
+    from fluxqueue.cli.tutorial import node_arguments
+
+    return ("--jobsets", *(node_arguments() if nodes is None else ()))
 
 
 async def _run(options: StackOptions) -> None:
@@ -69,14 +89,34 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
 
     typer.echo(f"starting in {options.data_dir}")
     async with Stack(options) as stack:
+        if options.kubeconfig is None:
+            await _prepare(stack)
         ready.set()
-        typer.echo(f"kubeconfig  export KUBECONFIG={stack.kubeconfig.absolute()}")
-        typer.echo(f"psql        {stack.psql_command}")
-        if stack.view_url:
-            typer.echo(f"view        {stack.view_url}/openapi.json")
-        typer.echo(f"logs        {options.data_dir / 'logs'}")
-        if shutil.which("kubectl"):
-            typer.echo("try         kubectl get fluxjobs -A -w")
+        for line in _report(stack):
+            typer.echo(line)
         typer.echo("ready (Ctrl-C stops it)")
         await stop.wait()
         typer.echo("stopping")
+
+
+async def _prepare(stack: Stack) -> None:
+    from fluxqueue.cli.tutorial import prepare
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_kubeconfig
+
+    async with KubeClient(load_kubeconfig(str(stack.kubeconfig))) as client:
+        await prepare(client)
+
+
+def _report(stack: Stack) -> list[str]:
+    """Return what a user copies into another shell, and where the parts are."""
+    exports = export_lines(stack.kubeconfig.absolute(), stack.write_programs())
+    view = [f"view  {stack.view_url}/openapi.json"] if stack.view_url else []
+    return [
+        "copy into another shell:",
+        *(f"  {line}" for line in exports),
+        "then try there:",
+        *(f"  {line}" for line in TRY),
+        *view,
+        f"logs  {stack.options.data_dir / 'logs'}",
+    ]

@@ -268,6 +268,16 @@ class LocalPostgres:
         folder = quote(str(self.socket_dir), safe="")
         return f"postgresql://{SUPERUSER}@/{DATABASE}?host={folder}&port={self._port}"
 
+    @property
+    def psql_environ(self) -> dict[str, str]:
+        """Return the environment in which psql opens our database without a password."""
+        return {
+            "PGHOST": str(self.socket_dir),
+            "PGPORT": str(self._port),
+            "PGUSER": SUPERUSER,
+            "PGDATABASE": DATABASE,
+        }
+
     def psql_command(self) -> str:
         """Return a shell command that opens psql on our database."""
         args = ["-h", str(self.socket_dir), "-p", str(self._port), "-U", SUPERUSER, DATABASE]

@@ -105,10 +105,11 @@ def figures(policy: str, records: Sequence[RunRecord], nodes: Sequence[NodeFact]
 
 
 _HEAD = (
-    f"{'policy':<13}{'makespan':>11}{'util':>7}"
-    f"{'wait mean':>12}{'median':>11}{'p95':>11}"
-    f"{'slowdown mean':>15}{'p95':>8}{'backfilled':>12}  promises kept"
+    f"{'policy':<12}{'makespan':>9}{'util':>7}"
+    f"{'wait':>9}{'median':>8}{'p95':>9}"
+    f"{'slow':>6}{'p95':>6}{'filled':>7}  kept"
 )
+"""At most 80 columns. docs/admin/simulator.md describes them."""
 
 
 def render_table(results: Sequence[Figures]) -> str:
@@ -118,13 +119,13 @@ def render_table(results: Sequence[Figures]) -> str:
 
 def _render(one: Figures) -> str:
     line = (
-        f"{one.policy:<13}{clock(one.makespan_s):>11}{one.utilisation:>7.1%}"
-        f"{clock(one.mean_wait_s):>12}{clock(one.median_wait_s):>11}{clock(one.p95_wait_s):>11}"
-        f"{one.mean_slowdown:>15.1f}{one.p95_slowdown:>8.1f}{one.backfilled:>12}  "
+        f"{one.policy:<12}{clock(one.makespan_s):>9}{one.utilisation:>7.1%}"
+        f"{clock(one.mean_wait_s):>9}{clock(one.median_wait_s):>8}{clock(one.p95_wait_s):>9}"
+        f"{one.mean_slowdown:>6.1f}{one.p95_slowdown:>6.1f}{one.backfilled:>7}  "
     )
     if not one.promised:
-        return line + "none given"
-    parts = [f"{one.promises_kept} of {one.promised}"]
+        return line + "-"
+    parts = [f"{one.promises_kept}/{one.promised}"]
     if one.promises_excused:
         parts.append(f"{one.promises_excused} excused")
     if one.promises_broken:

@@ -15,6 +15,7 @@ from fluxqueue import metrics
 from fluxqueue.cli.main import app
 from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
+from fluxqueue.kube.roles import AGGREGATE, build_roles
 from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
@@ -191,6 +192,19 @@ def test_up_and_the_chart_install_the_same_policies(namespaces: str) -> None:
     for one in build_policies(users, is_opt_in=namespaces == "optIn"):
         its = next(d for d in documents if id_of(d) == id_of(one))
         assert its["spec"] == one["spec"], id_of(one)
+
+
+def test_up_and_the_chart_give_users_the_same_roles() -> None:
+    ours = build_roles()
+    assert {one["metadata"]["name"] for one in ours} == {
+        f"fluxqueue-{role}" for role in ("viewer", "user", "operator")
+    }
+    for one in ours:
+        its = find("ClusterRole", one["metadata"]["name"], {})
+        assert its["rules"] == one["rules"]
+        aggregate = {k: v for k, v in one["metadata"]["labels"].items() if k.startswith(AGGREGATE)}
+        assert len(aggregate) == 1
+        assert aggregate.items() <= its["metadata"]["labels"].items()
 
 
 def test_what_no_policy_is_about_costs_no_selector() -> None:

@@ -5,13 +5,10 @@ Every command of every ``console`` block is run, but for those of ``CANNOT_RUN``
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import shutil
-import signal
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +20,6 @@ from fluxqueue.localpg.binaries import find_binaries
 from tests.e2e.space import Space
 from tests.e2e.test_groups import define
 from tests.e2e.test_owners import JOB_SET
-from tests.e2e.test_up import READY, running_up
 from tests.support.console import BLOCK, Command, Console, commands
 from tests.support.waiting import eventually
 
@@ -54,6 +50,7 @@ WITHOUT_KUBELETS = re.compile(r".*--attach|kubectl logs")
 NEEDS_VIEW = ("user/cli", "reference/view")
 NEEDS_JOBSETS = ("user/groups",)
 OF_ITS_OWN = "user/try"
+"""Begins with ``make up``: ``test_walks`` plays it."""
 
 
 def _why_not(command: str) -> str:
@@ -103,7 +100,6 @@ def _shell(folder: Path, kubeconfig: Path, database_url: str) -> dict[str, str]:
         "PATH": ":".join(map(str, path)),
         "HOME": str(folder),
         "KUBECONFIG": str(kubeconfig),
-        "COLUMNS": "160",
         "TZ": "UTC",
         "LANG": "C.UTF-8",
         "FLUXQUEUE_DATABASE_URL": database_url,
@@ -151,7 +147,7 @@ async def _play(name: str, space: Space, folder: Path) -> None:
         environ |= {"URL": space.world.stack.view_url, "CA": str(authority)}
     if name in NEEDS_JOBSETS:
         await define(space, JOB_SET)
-    console = Console(folder, environ, space.name, _skipping(space.world.kind))
+    console = Console(folder, environ, space.name, skipping(space.world.kind))
     # Where something lies depends on what is still ending there.
     await eventually(lambda: _is_quiet(space), "nothing of others holds a node")
     try:
@@ -163,32 +159,11 @@ async def _play(name: str, space: Space, folder: Path) -> None:
                 await space.client.patch(NODES, None, node["metadata"]["name"], undrained)
 
 
-def _skipping(kind: str) -> Callable[[str], bool]:
+def skipping(kind: str) -> Callable[[str], bool]:
+    """A test of commands that cannot run on this kind of cluster."""
+
     def is_skipped(command: str) -> bool:
         is_without = kind == "real" and WITHOUT_KUBELETS.match(command) is not None
         return is_without or bool(_why_not(command))
 
     return is_skipped
-
-
-@pytest.mark.long("a `fluxqueue up` of its own")
-async def test_the_first_steps_are_those_of_up(tmp_path: Path) -> None:
-    """The page that begins with ``make up``, in the shell beside it."""
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not on PATH")
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-try-") as name:
-        data = Path(name)
-        (tmp_path / ".fluxqueue").symlink_to(data)
-        data.chmod(0o755)  # where the server runs as nobody it must reach its data
-        async with running_up("--data-dir", data) as up:
-            await up.until_printed(READY)
-            psql = next(line for line in up.lines if line.startswith("psql ")).split(maxsplit=1)[1]
-            environ = _shell(tmp_path, data / "kubeconfig", "")
-            for unset in ("DATABASE_URL", "FLUXQUEUE_DATABASE_URL"):
-                del environ[unset]
-            alias = tmp_path / "bin" / "psql"
-            alias.write_text(f'#!/bin/sh\nexec {psql} "$@"\n')
-            alias.chmod(0o755)
-            console = Console(tmp_path, environ, "default", _skipping("embedded"))
-            await asyncio.wait_for(console.play(DOCS / f"{OF_ITS_OWN}.md"), 300)
-            assert await up.end(signal.SIGINT) == 0

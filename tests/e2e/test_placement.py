@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fluxqueue.cli.tutorial import ZONE
 from fluxqueue.kube.resources import NODES, PODS
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
-from tests.e2e.world import ZONE, World, late_node
+from tests.e2e.world import World, late_node
 from tests.support.waiting import eventually
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fluxqueue.cli import tutorial
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
@@ -23,24 +24,18 @@ from fluxqueue.settings import Settings
 from localcluster import ControllerOptions, NodeShape, SimulatedNodes
 from tests.support.embedded_plane import Plane
 
-ZONE = "topology.kubernetes.io/zone"
 WORKERS = 2
 READ_ATTEMPTS = 5
 SOONER = {"FLUXQUEUE_STATUS_INTERVAL_S": "0.2", "FLUXQUEUE_WORKER_POLLING_S": "0.2"}
 """Else they would wait most of their time until a state is told, at most every two seconds: of
 ``test_queueing`` 60 s in 90."""
 
-NODES = (
-    NodeShape("node-1", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
-    NodeShape("node-2", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "east"}),
-    NodeShape("node-3", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "west"}),
-    NodeShape("node-4", cpu="16", memory="64Gi", labels={"pool": "main", ZONE: "west"}),
-    NodeShape("single", cpu="16", memory="64Gi", labels={"pool": "single"}),
-    NodeShape("gpu-1", cpu="8", memory="32Gi", gpus=4, labels={"pool": "gpu"}),
-    NodeShape("gpu-2", cpu="8", memory="32Gi", gpus=4, labels={"pool": "gpu"}),
+NODES = tuple(
+    NodeShape(one.name, one.cpu, one.memory, gpus=one.gpus, labels=one.labels)
+    for one in tutorial.NODES
 )
-"""Pools of nodes that tests choose by nodeSelector: ``main`` 4x16 cores in two zones, ``single``
-1x16, ``gpu`` 2x8 with four GPUs each."""
+"""The nodes of ``fluxqueue up``, which the pages use. Tests choose a pool by nodeSelector: ``main``
+has 4x16 cores in two zones and racks, ``single`` 1x16, ``gpu`` 2x8 with four GPUs each."""
 
 
 def late_node(number: int, cpu: str) -> NodeShape:
@@ -93,9 +88,7 @@ async def embedded_world(folder: Path, **more: Any) -> AsyncIterator[World]:
 
     ``more`` are further options of the stack.
     """
-    arguments = ["--quick"]
-    for shape in NODES:
-        arguments += ["--node", _node_argument(shape)]
+    arguments = ["--quick", *tutorial.node_arguments()]
     options = StackOptions(
         data_dir=folder,
         shape=ClusterShape(nodes=0),
@@ -142,13 +135,3 @@ async def _doors(kind: str, stack: Stack, late_nodes: SimulatedNodes) -> AsyncIt
         Database(settings, role="test") as database,
     ):
         yield World(kind, stack, client, database, late_nodes)
-
-
-def _node_argument(shape: NodeShape) -> str:
-    sizes: Mapping[str, str] = {
-        "cpu": shape.cpu,
-        "memory": shape.memory,
-        "gpus": str(shape.gpus),
-        **shape.labels,
-    }
-    return ",".join([shape.name, *(f"{key}={value}" for key, value in sizes.items())])

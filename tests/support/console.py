@@ -1,11 +1,13 @@
 """The ``console`` blocks of a page: run as they stand, and held against what the page shows.
 
 A block has commands after ``$ `` (continued by a backslash at the end of a line, or up to the end
-of a here-document), each followed by what it prints. Times, spans of time, random endings of names,
-addresses and jobids are not compared, nor how much blank stands between words; a line ``...`` is
-any lines. What only reads is read again until it answers as the page says: a state is told a
-moment later. What ends with a line ``^C`` is interrupted when it has printed the lines before it.
-Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed.
+of a here-document), each followed by what it prints on a terminal of 80 columns (``terminal``).
+Times, spans of time, random endings of names, addresses and jobids are not compared, nor how much
+blank stands between words; a line ``...`` is any lines, and a line that ends with an ellipsis may
+be cut at another word. What only reads is read again until it answers as the page says: a state is
+told a moment later. What ends with a line ``^C`` is interrupted when it has printed the lines
+before it. Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what
+was printed where that differs, ``all`` also where only times, widths and the like do.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ import os
 import re
 import signal
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.terminal import COLUMNS, Terminal
 from tests.support.waiting import WAIT_S
 
 WRITE_ENV = "FLUXQUEUE_WRITE_PAGES"
@@ -27,8 +29,11 @@ READING = re.compile(
     r"^(kubectl (get|describe|explain|logs)|psql|curl"
     r"|fluxqueue (jobs|explain|nodes|tree|queues|check|history|acct|db list|db history))\b"
 )
+OURS = re.compile(r"^(fluxqueue|kubectl fluxqueue)\b")
+"""Commands whose lines fit the terminal."""
 INTERRUPTED = "^C\n"
-SETTLED_S = 2.5
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+SETTLED_S = 5.0
 """What is written into a page has not changed for so long."""
 
 STATE = ".environment"
@@ -46,6 +51,8 @@ _VARIABLE = [
     (re.compile(r"\bjob \d+"), "job <number>"),
     (re.compile(r"(?<= )\d+(?= default )"), "<number>"),
     (re.compile(r"^(\S+-(?:job|pod|group|deployment|jobset)) \d+(?= [A-Z])"), r"\1 <number>"),
+    (re.compile(r"(?<= default )\d+ \d+\.\d\d \d+\.\d\d"), "<use>"),
+    (re.compile(r"127\.0\.0\.1:\d+|<address>:\d+"), "<endpoint>"),
     (re.compile(r"^\d+(?= )|(?<=^<time> )\d+(?= )"), "<number>"),
 ]
 
@@ -94,10 +101,17 @@ def as_compared(text: str) -> list[str]:
     return lines
 
 
+def _pattern(line: str) -> str:
+    if line == "...":
+        return r"(.*\n)*?"
+    if line.endswith(ELLIPSIS):  # where it is cut depends on numbers before it
+        return re.escape(line.rsplit(" ", 1)[0]) + ".*\n"
+    return re.escape(line) + "\n"
+
+
 def agree(shown: str, printed: str) -> bool:
     """Whether a page shows what was printed."""
-    wanted = [re.escape(line) + "\n" for line in as_compared(shown)]
-    pattern = "".join(r"(.*\n)*?" if line == re.escape("...") + "\n" else line for line in wanted)
+    pattern = "".join(_pattern(line) for line in as_compared(shown))
     return re.fullmatch(pattern, "".join(f"{line}\n" for line in as_compared(printed))) is not None
 
 
@@ -126,8 +140,11 @@ class Console:
                     written += f"$ {command.text}\n{command.shown}"
                     continue
                 printed = await self._answer(command)
+                too_wide = [line for line in printed.splitlines() if len(line) > COLUMNS]
+                if OURS.match(command.text):
+                    assert not too_wide, f"{page.name}: $ {command.text}\n" + "\n".join(too_wide)
                 if os.environ.get(WRITE_ENV):
-                    shown = command.shown if agree(command.shown, printed) else printed
+                    shown = command.shown if self._is_kept(command.shown, printed) else printed
                     ended = "\n" if shown and not shown.endswith("\n") else ""
                     written += f"$ {command.text}\n{shown}{ended}"
                     continue
@@ -137,6 +154,11 @@ class Console:
             if os.environ.get(WRITE_ENV):
                 text = text.replace(block, written)
                 page.write_text(text, encoding="utf-8")
+
+    @staticmethod
+    def _is_kept(shown: str, printed: str) -> bool:
+        is_pattern = "...\n" in shown or os.environ[WRITE_ENV] != "all"
+        return is_pattern and agree(shown, printed)
 
     async def _answer(self, command: Command) -> str:
         if command.is_interrupted:
@@ -158,41 +180,28 @@ class Console:
 
     async def _interrupt(self, command: Command) -> str:
         """Let it run until it has printed what the page shows, then press Ctrl-C."""
-        process = await self._start(command.text)
-        assert process.stdout is not None
         wanted = command.shown.removesuffix(INTERRUPTED)
-        output, printed, quiet_s = b"", "", WAIT_S
-        with suppress(TimeoutError):  # then it is compared, or written, as it is
-            while os.environ.get(WRITE_ENV) or not agree(wanted, printed):
-                async with asyncio.timeout(quiet_s):
-                    some = await process.stdout.read(4096)
-                if not some:
-                    break
-                output += some
-                printed = self._as_in_pages(output)
-                quiet_s = SETTLED_S if os.environ.get(WRITE_ENV) else WAIT_S
-        os.killpg(process.pid, signal.SIGINT)
-        await process.communicate()
+        is_writing = bool(os.environ.get(WRITE_ENV))
+        quiet_s = WAIT_S
+        async with self._terminal(command.text) as terminal:
+            while is_writing or not agree(wanted, self._as_in_pages(terminal.printed)):
+                if not await terminal.more(quiet_s):
+                    break  # then it is compared, or written, as it is
+                quiet_s = SETTLED_S if is_writing else WAIT_S
+            printed = self._as_in_pages(terminal.printed)
+            os.killpg(terminal.process.pid, signal.SIGINT)
+            await terminal.end()
         return printed + INTERRUPTED
 
     async def _run(self, text: str) -> str:
-        process = await self._start(text)
-        output, _ = await process.communicate()
-        return self._as_in_pages(output)
+        async with self._terminal(text) as terminal:
+            return self._as_in_pages(await terminal.end())
 
-    def _as_in_pages(self, output: bytes) -> str:
-        return output.decode(errors="replace").replace(self.namespace, "default")
+    def _as_in_pages(self, output: str) -> str:
+        return output.replace(self.namespace, "default")
 
-    async def _start(self, text: str) -> asyncio.subprocess.Process:
+    def _terminal(self, text: str) -> Terminal:
         text = text.replace("-n default", f"-n {self.namespace}")
         kept = f"{self.environ['HOME']}/{STATE}"
         shell = f"[ ! -f {kept} ] || . {kept}; trap 'export -p >{kept}' EXIT; set -a\n{text}"
-        return await asyncio.create_subprocess_exec(
-            *("bash", "-c", shell),
-            cwd=self.folder,
-            env={**self.environ},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,
-        )
+        return Terminal(shell, folder=self.folder, environ=self.environ)

@@ -51,6 +51,16 @@ def test_commands_go_on_over_lines() -> None:
         ("4 slots\n", "4 slots\n", True),
         ("on node-1\n", "on node-2\n", False),
         ("size 4\n", "size 5\n", False),
+        (
+            "a waits for node-1 and\N{HORIZONTAL ELLIPSIS}\n",
+            "a waits for node-1\N{HORIZONTAL ELLIPSIS}\n",
+            True,
+        ),
+        (
+            "a waits for node-1 and\N{HORIZONTAL ELLIPSIS}\n",
+            "a waits for node-2\N{HORIZONTAL ELLIPSIS}\n",
+            False,
+        ),
     ],
 )
 def test_times_and_random_names_are_not_compared(shown: str, printed: str, is_same: bool) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.complete import complete_namespaces
 from fluxqueue.errors import ApiError
 
@@ -82,7 +83,7 @@ class Access:
 
 def refuse(error: ApiError) -> NoReturn:
     """Print what the API server answered, and exit with 1."""
-    typer.echo(f"fluxqueue: {sentence(error)}", err=True)
+    complain(f"fluxqueue: {sentence(error)}")
     raise typer.Exit(REFUSED)
 
 

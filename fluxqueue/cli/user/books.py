@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
@@ -218,13 +219,13 @@ def acct(
         _must_be_known(found, name)
     elif not found:
         where = "" if access.is_everywhere else " in this namespace (-A: in all that you may see)"
-        typer.echo(f"no runs found{where}", err=True)
+        complain(f"no runs found{where}")
 
 
 def _must_be_known(count: int, name: str) -> None:
     """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not count:
-        typer.echo(f"fluxqueue: {name}: not found in this namespace", err=True)
+        complain(f"fluxqueue: {name}: not found in this namespace")
         raise typer.Exit(REFUSED)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.access import (
     BAD_INPUT,
     DONE,
@@ -215,7 +216,7 @@ def tell(review: Object, output: str, name: str) -> None:
 
         typer.echo(yaml.safe_dump(review, sort_keys=False), nl=False)
     elif not status.get("verdict"):
-        typer.echo(f"fluxqueue: {status['message']}", err=True)
+        complain(f"fluxqueue: {status['message']}")
     else:
         for line in prose(status, name):
             typer.echo(line)

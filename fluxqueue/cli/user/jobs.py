@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
@@ -125,11 +126,11 @@ def jobs(
         )
         if missing and not limit:
             for name in sorted(missing):
-                typer.echo(f"{name}: no such job{where}", err=True)
+                complain(f"{name}: no such job{where}")
             raise typer.Exit(REFUSED)
         if not view.count:
             ended = "" if states else "; --state all: also those that have ended"
-            typer.echo(f"no jobs found{where}{ended}", err=True)
+            complain(f"no jobs found{where}{ended}")
 
     access.run(work)
 

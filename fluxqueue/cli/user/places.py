@@ -199,8 +199,8 @@ def _print_nodes(lines: Sequence[NodeLine], levels: Levels, wide: bool) -> None:
     used = [n for n, level in enumerate(levels) if any(line.path[n] for line in lines)]
     extended = sorted({name for line in lines for name in line.use.has if _is_device(name)})
     headers = ["NODE", "STATE", *(levels[n].name.upper() for n in used)]
-    headers += ["CPU", "OURS", "OTHERS", "FREE", "MEMORY-FREE", *(f"FREE:{n}" for n in extended)]
-    headers += ["MEMORY", "PODS-FREE", "REASON"] if wide else []
+    headers += ["CPU", "OURS", "OTHERS", "FREE", "MEM-FREE", *(f"FREE:{n}" for n in extended)]
+    headers += ["MEMORY", "PODS", "REASON"] if wide else []
     rows = []
     for line in lines:
         use = line.use
@@ -272,7 +272,7 @@ def _print_sums(sums: Mapping[str, NodeUse], by: str, output: str) -> None:
     table.write([(name, *_sum_cells(use)) for name, use in sums.items()])
 
 
-SUMS = ("NODES", "UP", "CPU", "OURS", "OTHERS", "FREE", "MEMORY-FREE")
+SUMS = ("NODES", "UP", "CPU", "OURS", "OTHERS", "FREE", "MEM-FREE")
 
 
 def _sum_cells(use: NodeUse) -> list[str]:

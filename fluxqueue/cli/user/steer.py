@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, sentence, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_nodes, complete_queues
 from fluxqueue.errors import ApiError, InvalidInput
@@ -178,7 +179,7 @@ def _steer(
         typer.echo(json.dumps(outcomes, indent=2))
     for one in outcomes:
         if not one["isDone"] and output != "json":
-            typer.echo(f"{one['reference']}: {one['message']}", err=True)
+            complain(f"{one['reference']}: {one['message']}")
         elif output == "name":
             typer.echo(f"fluxjob.jobs.converged-computing.org/{one['fluxjob']}")
         elif output == "table":

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
 from fluxqueue.cli.user.job_manifest import (
@@ -119,7 +120,7 @@ def submit(
     request = replace(request, environment=(*request.environment, *pairs))
     manifest = job_manifest(request)
     if request.ignored:
-        typer.echo(f"ignored: {', '.join(request.ignored)}", err=True)
+        complain(f"ignored: {', '.join(request.ignored)}")
 
     async def work(cluster: ClusterAccess) -> int:
         return await _submit(
@@ -162,7 +163,7 @@ async def _submit(
         async with asyncio.timeout(limit):
             return await _until_ended(cluster, made, attaches)
     except TimeoutError:
-        typer.echo(f"fluxqueue: not ended within {timeout}, but it continues", err=True)
+        complain(f"fluxqueue: not ended within {timeout}, but it continues")
         return NOT_YET
 
 
@@ -175,9 +176,9 @@ async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
     try:
         review = await ask(cluster, {"manifest": as_asked(manifest)}, EXPLAINED_WITHIN_S)
     except ApiError as error:
-        typer.echo(f"fluxqueue: not explained: {sentence(error)}", err=True)
+        complain(f"fluxqueue: not explained: {sentence(error)}")
     except ApiUnavailable as error:
-        typer.echo(f"fluxqueue: not explained: {error}", err=True)
+        complain(f"fluxqueue: not explained: {error}")
     else:
         tell(review, "table", manifest["metadata"]["name"])
 
@@ -210,7 +211,7 @@ async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bo
     from fluxqueue.fluxjob.states import FluxJobState
 
     def tell(text: str) -> None:
-        typer.echo(text, err=True)
+        complain(text)
 
     fluxjob = await _appears(cluster, job)
     if fluxjob is None:
@@ -296,4 +297,4 @@ async def _print_logs(cluster: ClusterAccess, pod: dict[str, Any], is_many: bool
             async for line in lines:
                 typer.echo(f"{prefix}{line.decode('utf-8', 'replace')}")
     except (ApiError, ApiUnavailable) as error:
-        typer.echo(f"{meta['name']}: no logs: {error}", err=True)
+        complain(f"{meta['name']}: no logs: {error}")

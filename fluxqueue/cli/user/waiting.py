@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.access import (
     DONE,
     NEVER,
@@ -65,7 +66,7 @@ def wait(
             async with asyncio.timeout(limit):
                 return max(await asyncio.gather(*(one(cluster, name) for name in names)))
         except TimeoutError:
-            typer.echo(f"fluxqueue: not {until} within {timeout}", err=True)
+            complain(f"fluxqueue: not {until} within {timeout}")
             return NOT_YET
 
     if code := access.run(work):

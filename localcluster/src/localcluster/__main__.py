@@ -69,6 +69,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="SECONDS",
         help="silence after which a node counts as lost (default 40, with --quick 8)",
     )
+    parser.add_argument(
+        "--jobsets", action="store_true", help="add the JobSet kind and a simple controller for it"
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--api-only", action="store_true", help="the API server: no controllers, no nodes"
@@ -166,6 +169,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         run_nodes=is_whole,
         audit_log=arguments.audit_log,
         has_rbac=arguments.authorization == "rbac",
+        has_jobsets=arguments.jobsets,
         options=_options(arguments),
     )
     async with LocalCluster(config) as cluster:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from localcluster.client.calls import Client
+from localcluster.controllers import jobset_controller
 from localcluster.controllers.daemonset_controller import DaemonSetController
 from localcluster.controllers.deployment_controller import DeploymentController
 from localcluster.controllers.disruption_controller import DisruptionController
@@ -43,7 +44,7 @@ class LocalClusterConfig:
     ``data_dir`` None keeps nothing after the process. ``port`` 0 takes any free one. ``has_rbac``
     False turns access control off: every known user has all rights. ``audit_log`` is a file that
     gets a line for each request. ``host`` is the address to listen on, or a name for it that
-    clients use.
+    clients use. ``has_jobsets`` adds the definition of JobSets and a simple controller for them.
     """
 
     data_dir: Path | None = None
@@ -54,6 +55,7 @@ class LocalClusterConfig:
     run_scheduler: bool = True
     run_nodes: bool = True
     has_rbac: bool = True
+    has_jobsets: bool = False
     audit_log: Path | None = None
     options: ControllerOptions = field(default_factory=ControllerOptions)
 
@@ -125,6 +127,9 @@ class LocalCluster:
                 NodeLifecycle(context),
                 RoleAggregation(context),
             ]
+        if config.has_jobsets:
+            await jobset_controller.install(self._client)
+            self._controllers.append(jobset_controller.JobSetController(context))
         if config.run_scheduler:
             self._controllers.append(Scheduler(context))
         if config.run_nodes:

@@ -27,6 +27,7 @@ from localcluster.client.resources import (
     STATEFULSETS,
     Resource,
 )
+from localcluster.controllers.jobsets import JOBSETS
 from localcluster.errors import NotFound
 from localcluster.obj import Obj
 from tests.support.waiting import eventually
@@ -533,3 +534,35 @@ async def test_stop_is_clean() -> None:
         assert len(asyncio.all_tasks()) > len(before)
     left = {task for task in asyncio.all_tasks() - before if not task.done()}
     assert not left
+
+
+async def test_a_jobset_runs_its_jobs() -> None:
+    """On request: suspended Jobs while it is suspended, then all run, and it is completed."""
+    container = {"name": "main", "image": "i", "command": ["sleep", "0.1"]}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"parallelism": 2, "completions": 2, "template": template}
+    part = {"name": "workers", "replicas": 2, "template": {"spec": spec}}
+    body = {
+        "apiVersion": JOBSETS.api_version,
+        "kind": JOBSETS.kind,
+        "metadata": {"name": "train"},
+        "spec": {"suspend": True, "replicatedJobs": [part]},
+    }
+    async with LocalCluster(_config(has_jobsets=True)) as cluster, client_of(cluster) as client:
+        await client.create(JOBSETS, "default", body)
+
+        async def suspended() -> bool:
+            jobs = (await client.list(JOBS, "default")).items
+            return len(jobs) == 2 and all(one["spec"]["suspend"] for one in jobs)
+
+        await eventually(suspended, "two suspended Jobs")
+        assert not (await client.list(PODS, "default")).items
+        await client.patch(JOBSETS, "default", "train", {"spec": {"suspend": False}})
+
+        async def completed() -> bool:
+            found = await client.get(JOBSETS, "default", "train")
+            return bool((found.get("status") or {}).get("terminalState") == "Completed")
+
+        await eventually(completed, "the JobSet is completed")
+        names = {one["metadata"]["name"] for one in (await client.list(JOBS, "default")).items}
+        assert names == {"train-workers-0", "train-workers-1"}

@@ -30,7 +30,7 @@ except SystemExit:
 """
 OURS = {
     *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing"),
-    *(".cli", ".cli.main", ".cli.user", ".fluxjob", ".fluxjob.states"),
+    *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".workload", ".workload.fluxjob_name"),
 }
 """Beside ``kube/`` and the user's commands themselves."""

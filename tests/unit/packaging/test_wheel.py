@@ -27,7 +27,7 @@ def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    wanted.add("fluxqueue/files/policies.yaml")
+    wanted |= {"fluxqueue/files/policies.yaml", "fluxqueue/files/roles.yaml"}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name for name in names if ".dist-info/" not in name} == wanted

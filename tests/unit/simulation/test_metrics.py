@@ -39,7 +39,7 @@ def test_easy_by_hand() -> None:
     assert result.p95_wait_s == 90
     assert result.mean_slowdown == pytest.approx((1 + 140 / 50 + 1) / 3)
     assert (result.promised, result.promises_kept, result.promises_broken) == (1, 1, 0)
-    assert "1 of 1" in render_table([result])
+    assert "1/1" in render_table([result])
 
 
 def test_fcfs_by_hand() -> None:
@@ -47,7 +47,7 @@ def test_fcfs_by_hand() -> None:
     nodes = uniform_cluster(2, 4)
     records = simulate(nodes, WORK, POLICIES["fcfs"])
     assert [one.started_s for one in records] == [0, 100, 150]
-    assert "none given" in render_table([figures("fcfs", records, nodes)])
+    assert render_table([figures("fcfs", records, nodes)]).endswith("  -")
 
 
 def test_lost_nodes_by_hand() -> None:

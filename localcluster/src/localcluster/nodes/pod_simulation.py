@@ -1,8 +1,9 @@
 """How a simulated pod runs: its annotations, its next step, its status. Pure.
 
-A pod does no work and only takes time. These annotations control it:
+A pod does no work and only takes time. Its command says how long, if it is ``sleep``. These
+annotations control it:
 
-- ``localcluster/duration`` (default 1s, without end for restartPolicy Always)
+- ``localcluster/duration`` (wins over ``sleep``. Default 1s, no end with restartPolicy Always)
 - ``localcluster/exit-code``
 - ``localcluster/fail-times`` (the first n runs of its Job or completion index fail)
 - ``localcluster/never-ends``
@@ -17,6 +18,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any
 
 from localcluster.loops.objects import (
@@ -28,6 +30,7 @@ from localcluster.loops.objects import (
     uid_of,
     write_time,
 )
+from localcluster.nodes.pod_command import command_duration_s
 from localcluster.obj import Obj
 
 PREFIX = "localcluster/"
@@ -66,9 +69,8 @@ class Script:
 def script_of(pod: Obj) -> Script:
     """Read the annotations. Values that cannot be parsed count as missing."""
     notes: dict[str, str] = pod["metadata"].get("annotations") or {}
-    default = None if pod["spec"].get("restartPolicy", "Always") == "Always" else DEFAULT_DURATION_S
     given = parse_duration_s(notes.get(f"{PREFIX}duration", ""))
-    duration_s = given if given is not None else default
+    duration_s = given if given is not None else _unannotated_s(pod)
     if notes.get(f"{PREFIX}never-ends") == "true":
         duration_s = None
     return Script(
@@ -77,6 +79,14 @@ def script_of(pod: Obj) -> Script:
         _integer(notes.get(f"{PREFIX}fail-times", "")),
         parse_duration_s(notes.get(f"{PREFIX}termination", "")) or 0.0,
     )
+
+
+def _unannotated_s(pod: Obj) -> float | None:
+    """Return the run time of a pod without an annotation. None means without end."""
+    asleep_s = command_duration_s(pod)
+    if asleep_s is not None:
+        return None if asleep_s == inf else asleep_s
+    return None if pod["spec"].get("restartPolicy", "Always") == "Always" else DEFAULT_DURATION_S
 
 
 def _integer(text: str) -> int:

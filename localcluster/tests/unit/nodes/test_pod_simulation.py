@@ -50,6 +50,31 @@ def test_scripts() -> None:
     assert script_of(_pod(notes={"never-ends": "true", "duration": "1s"})).duration_s is None
 
 
+@pytest.mark.parametrize(
+    ("container", "seconds"),
+    [
+        ({"command": ["sleep", "60"]}, 60),
+        ({"command": ["/bin/sleep"], "args": ["1.5m", "3"]}, 93),
+        ({"args": ["sleep", "2h"]}, 7200),
+        ({"command": ["sleep", "infinity"]}, None),
+        ({"command": ["sh", "-c", "echo a; sleep 4 && sleep 2s # sleep well"]}, 6),
+        ({"command": ["bash", "-ec", "for i in 1 2; do\n  sleep 5\ndone"]}, 5),
+        ({"command": ["sh", "-c", "nosleep 9; ./sleep_well 8"]}, 1),
+        ({"command": ["sleep", "soon"]}, 1),
+        ({"command": ["sleep"]}, 1),
+        ({"command": ["python", "-c", "sleep 9"]}, 1),
+        ({"command": ["sh", "-c", "sleep 1e9999 .; sleep " + "9" * 4000]}, 1),
+    ],
+)
+def test_a_command_says_how_long(container: Obj, seconds: float | None) -> None:
+    """``sleep`` by itself and in a shell. An annotation wins."""
+    pod = _pod()
+    pod["spec"]["containers"] = [{"name": "other", "image": "i"}, {"name": "main", **container}]
+    assert script_of(pod).duration_s == seconds
+    pod["metadata"]["annotations"][f"{PREFIX}duration"] = "7s"
+    assert script_of(pod).duration_s == 7
+
+
 def test_exit_codes() -> None:
     """The first fail-times runs fail, the next succeeds, whatever exit-code says."""
     script = Script(1, 9, 2)
