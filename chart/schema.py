@@ -33,6 +33,8 @@ SET_BY_THE_CHART = {
     "FLUXQUEUE_PG_BIN": "belongs to `fluxqueue up`",
     "FLUXQUEUE_NAMESPACE": "is the release's namespace",
     "FLUXQUEUE_OWNER_KINDS": "from ownerKinds",
+    "FLUXQUEUE_ALIASES": "from aliases",
+    "FLUXQUEUE_QUEUE_NAMES": "from queueNames",
     "FLUXQUEUE_CONTROLLERS": "from gatePolicy.controllers",
     "FLUXQUEUE_SUBMITTER_ACCOUNTS": "from submitter.accounts",
     "FLUXQUEUE_SUBMITTER_ANNOTATION": "from submitter.annotation",

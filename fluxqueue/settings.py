@@ -274,6 +274,17 @@ class Settings:
         "FLUXQUEUE_OWNER_KINDS",
         "further kinds that create pods, as a JSON list (docs/user/groups.md)",
     )
+    aliases: str = _setting(
+        "kueue",
+        "FLUXQUEUE_ALIASES",
+        "labels and annotations that stand for those of fluxqueue: kueue, ALIAS=KEY,... or none"
+        " (docs/user/kueue.md)",
+    )
+    queue_names: str = _setting(
+        "",
+        "FLUXQUEUE_QUEUE_NAMES",
+        "FluxQueues of the names in aliases: LOCALQUEUE=FLUXQUEUE,... (docs/user/kueue.md)",
+    )
     controllers: str = _setting(
         ",".join(CLUSTER_CONTROLLERS),
         "FLUXQUEUE_CONTROLLERS",

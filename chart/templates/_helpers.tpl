@@ -204,6 +204,30 @@ PGPASSWORD where the URL has none, so it needs no escaping either. */}}
   value: {{ $value | toJson | trimAll "\"" | quote }}
 {{- end }}
 {{- include "fluxqueue.ownerKindsEnv" . }}
+{{- include "fluxqueue.aliasesEnv" . }}
+{{- end -}}
+
+{{/* Keys of other systems, and the FluxQueues of their queues, for workers and webhook. */}}
+{{- define "fluxqueue.aliasesEnv" -}}
+{{- $queues := list -}}
+{{- range $name, $queue := .Values.queueNames }}{{ $queues = append $queues (printf "%s=%s" $name $queue) }}{{ end }}
+- name: FLUXQUEUE_ALIASES
+  value: {{ .Values.aliases | join "," | default "none" | quote }}
+{{- with $queues }}
+- name: FLUXQUEUE_QUEUE_NAMES
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- end -}}
+
+{{/* The aliases of one of our keys, as a JSON list. Give root, ours (queue, pod-group) and kueue, its name there. */}}
+{{- define "fluxqueue.aliasesOf" -}}
+{{- $found := list -}}
+{{- range .root.Values.aliases -}}
+{{- $parts := splitn "=" 2 . -}}
+{{- if eq . "kueue" -}}{{- $found = append $found $.kueue -}}
+{{- else if eq (trimPrefix "fluxqueue/" $parts._1) $.ours -}}{{- $found = append $found $parts._0 -}}{{- end -}}
+{{- end -}}
+{{- $found | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
 {{- define "fluxqueue.ownerKindsEnv" -}}

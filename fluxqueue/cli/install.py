@@ -67,6 +67,7 @@ def install(
 
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
+    from fluxqueue.workload.aliases import parse_aliases
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
     from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
@@ -93,6 +94,7 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
         own_namespace=settings.own_namespace,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),
         submitters=read_submitters(settings),
+        aliases=parse_aliases(settings.aliases, settings.queue_names),
     )
 
 

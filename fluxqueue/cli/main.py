@@ -85,6 +85,7 @@ VERBS = {
     "cancel": CommandVerb("user.steer:cancel", USERS),
     "drain": CommandVerb("user.steer:drain", USERS),
     "undrain": CommandVerb("user.steer:undrain", USERS),
+    "adopt": CommandVerb("user.adopt:adopt", USERS),
     "version": CommandVerb("user.version:version", USERS),
     "up": CommandVerb("up:up"),
     "check": CommandVerb("check:check"),

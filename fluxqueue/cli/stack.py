@@ -207,6 +207,7 @@ class Stack:
 
     async def _start_webhook(self) -> None:
         from fluxqueue.certs import ensure
+        from fluxqueue.workload.aliases import parse_aliases
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
@@ -230,6 +231,8 @@ class Stack:
             f"--submitter-accounts={','.join(sorted(submitters.accounts))}",
             f"--submitter-annotation={submitters.annotation}",
             f"--shared-user={shared}",
+            f"--aliases={settings.aliases}",
+            f"--queue-names={settings.queue_names}",
             *(f"--own-user={user}" for user in sorted(own)),
             environ=self.options.environ,
         )
@@ -241,6 +244,7 @@ class Stack:
             authority,
             owner_kinds=owner_kinds,
             submitters=submitters,
+            aliases=parse_aliases(settings.aliases, settings.queue_names),
         )
         async with self._client() as client:
             await install_webhook(client, configuration)

@@ -76,6 +76,8 @@ CONTROLLER_REVISIONS = ApiResource("apps", "v1", "controllerrevisions", "Control
 
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", True)
 PRIORITY_CLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+WORKLOAD_CLASSES = frozenset({("kueue.x-k8s.io", "WorkloadPriorityClass")})
+"""API group and kind. The version depends on the release of Kueue that left the definition."""
 NEW_EVENTS = ApiResource("events.k8s.io", "v1", "events", "Event", True)
 NODE_TOPOLOGIES = tuple(
     ApiResource(

@@ -34,6 +34,7 @@ from fluxqueue.pacing import RUSH
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
+from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.gates import pin_patch, suspend_patch, unpin_patch
 from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -176,7 +177,10 @@ async def _make(
     else:
         patch = entry.resume_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
     kind = PatchKind.STRATEGIC if entry.is_built_in else PatchKind.MERGE
-    return await client.patch(resource, *at, patch, kind=kind, metadata_only=True)
+    # Admission knows by the field manager that this is no user who resumes a waiting Job.
+    return await client.patch(
+        resource, *at, patch, kind=kind, metadata_only=True, field_manager=FIELD_MANAGER
+    )
 
 
 async def _delete_members(context: WorkerContext, wanted: DesiredState) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -49,10 +50,12 @@ from fluxqueue.jobspec.bounds import REVIEW_STEPS, WAY_OUT, Work
 from fluxqueue.jobspec.shape import describe
 from fluxqueue.kube.access_reviews import may
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES
+from fluxqueue.kube.discovery import find_served
+from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES, WORKLOAD_CLASSES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.placement_review import Asker, ReviewRequest, begin_at_s, read_review
 from fluxqueue.workload.site import Site
 
@@ -98,7 +101,8 @@ class Reviewer:
         self._context, self._runner = context, runner
         settings = context.settings
         self._rest_until_s = 0.0
-        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels))
+        aliases = parse_aliases(settings.aliases, settings.queue_names)
+        self._site = Site(settings.default_cpu_m, parse_levels(settings.levels), aliases=aliases)
 
     async def review(self, namespace: str, name: str, uid: str, *, crashes: int = 0) -> None:
         """Answer one review, unless it is gone, answered, or another one has its name.
@@ -154,14 +158,18 @@ class Reviewer:
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
 
     async def _with_class(self, asked: ReviewRequest) -> ReviewRequest:
-        """Return the question with the value of its PriorityClass, if that class exists."""
+        """Return the question with the value of its class, if that class exists."""
         if asked.priority_class is None:
             return asked
-        try:
-            found = await self._context.client.get(PRIORITY_CLASSES, None, asked.priority_class)
-        except NotFound:
-            return asked
-        return replace(asked, priority=int(found["value"]))
+        client = self._context.client
+        # The pods name a PriorityClass. Only the annotation may name one of Kueue's, which wins.
+        is_annotated = asked.wishes is not None and asked.wishes.priority_class is not None
+        first = await find_served(client, WORKLOAD_CLASSES) if is_annotated else []
+        for resource in (*first, PRIORITY_CLASSES):
+            with suppress(NotFound):
+                found = await client.get(resource, None, asked.priority_class)
+                return replace(asked, priority=int(found["value"]))
+        return asked
 
     async def _ask(
         self, scene: QueueSnapshot, found: Mapping[str, Any], asked: ReviewRequest

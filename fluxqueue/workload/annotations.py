@@ -30,6 +30,7 @@ ANNOTATIONS = frozenset(
     {
         labels.DURATION,
         labels.PRIORITY,
+        labels.PRIORITY_CLASS,
         labels.EXCLUSIVE,
         labels.SPREAD,
         labels.WITHIN,
@@ -69,6 +70,7 @@ The search costs more than to read a value.
 
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL_NAME}")
 
@@ -82,6 +84,7 @@ class Wishes:
 
     duration_s: int | None = None
     priority: int | None = None
+    priority_class: str | None = None
     is_exclusive: bool = False
     is_spread: bool = False
     within: str | None = None
@@ -125,6 +128,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
     wishes = Wishes(
         duration_s=said[labels.DURATION],
         priority=said[labels.PRIORITY],
+        priority_class=said[labels.PRIORITY_CLASS],
         is_exclusive=bool(said[labels.EXCLUSIVE]),
         is_spread=bool(said[labels.SPREAD]),
         within=said[labels.WITHIN],
@@ -330,6 +334,17 @@ def _parse_priority(text: str, where: str) -> int:
     )
 
 
+def _parse_class(text: str, where: str) -> str:
+    if _OBJECT_NAME.fullmatch(text):
+        return text
+    raise InvalidInput(
+        f"{text!r} is no name of a class",
+        where=where,
+        value=text,
+        hint="name a WorkloadPriorityClass or a PriorityClass",
+    )
+
+
 def _parse_bool(text: str, where: str) -> bool:
     if text in {"true", "false"}:
         return text == "true"
@@ -415,6 +430,7 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     labels.JOBSPEC: read_jobspec,
     labels.DURATION: parse_duration,
     labels.PRIORITY: _parse_priority,
+    labels.PRIORITY_CLASS: _parse_class,
     labels.EXCLUSIVE: _parse_bool,
     labels.SPREAD: _parse_spread,
     labels.WITHIN: _parse_level,

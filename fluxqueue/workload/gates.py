@@ -53,6 +53,7 @@ def gate_pod(
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
+        *_unpin_exported(pod, spec, "/spec"),
         *_disown(pod, ("metadata", "labels")),
         *set_in(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
@@ -162,6 +163,7 @@ def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *([] if spec.get("suspend") else [op("add", "/spec/suspend", value=True)]),
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
+        *_unpin_exported(template, pod_spec, "/spec/template/spec"),
         *set_in(job, ("metadata", "labels"), labels.MANAGED, "true"),
         *_disown(job, _OF_ITS_PODS),
         *set_in(job, _OF_ITS_PODS, labels.MANAGED, "true"),
@@ -189,6 +191,35 @@ def _disown(obj: Mapping[str, Any], place: tuple[str, ...]) -> Patch:
     """Remove the number of a job from labels, as a manifest may be exported with it."""
     is_there = labels.JOBID in (at(obj, place) or {})
     return [op("remove", pointer(*place, labels.JOBID))] if is_there else []
+
+
+def _unpin_exported(owner: Mapping[str, Any], spec: Mapping[str, Any], path: str) -> Patch:
+    """Remove the node that an earlier release chose, as a manifest may be exported with it.
+
+    ``owner``: the object with the pod's metadata. A released pod bears a job number or a list of
+    nodes. Without either, the author has chosen the node.
+    """
+    meta = owner.get("metadata") or {}
+    is_numbered = labels.JOBID in (meta.get("labels") or {})
+    if not is_numbered and labels.NODES not in (meta.get("annotations") or {}):
+        return []
+    place = f"{path.removesuffix('/spec')}/metadata/annotations"
+    notes = meta.get("annotations") or {}
+    patch = [op("remove", place + pointer(labels.NODES))] if labels.NODES in notes else []
+    if labels.HOSTNAME in (spec.get("nodeSelector") or {}):
+        patch.append(op("remove", path + pointer("nodeSelector", labels.HOSTNAME)))
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    terms = (node_affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or []
+    if len(terms) == 1 and _is_by_name_alone(terms[0]):
+        patch.append(op("remove", f"{path}/affinity/nodeAffinity/{_REQUIRED}"))
+    return patch
+
+
+def _is_by_name_alone(term: Mapping[str, Any]) -> bool:
+    """Tell whether an affinity term is the one that ``_pinned`` writes."""
+    fields = term.get("matchFields") or []
+    is_name = len(fields) == 1 and fields[0].get("key") == NAME_KEY
+    return is_name and not term.get("matchExpressions")
 
 
 def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
@@ -238,6 +269,24 @@ def pin_patch(
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: None}}
     template = {"metadata": _named(jobid, nodes), "spec": spec}
     return _of_job(uid, suspend=False, template=template)
+
+
+def repin_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
+    """Put the node of a released BatchJob back that an apply of its manifest removes.
+
+    A server-side apply replaces the whole node selector of a template. The API server then refuses
+    it, because the template of a running BatchJob cannot change. Empty if nothing was removed.
+    """
+    before, after = (one.get("spec", {}).get("template") or {} for one in (old, new))
+    marks = (before.get("metadata") or {}).get("labels") or {}
+    selector = (before.get("spec") or {}).get("nodeSelector") or {}
+    applied = (after.get("spec") or {}).get("nodeSelector") or {}
+    if labels.JOBID not in marks or labels.HOSTNAME not in selector:
+        return []
+    if applied == selector or {**selector, **applied} != selector:
+        return []
+    path = "/spec/template/spec/nodeSelector"
+    return [op("add", path, value=dict(selector))]
 
 
 def unpin_patch(uid: str) -> Merge:

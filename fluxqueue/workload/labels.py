@@ -37,6 +37,12 @@ DURATION = "fluxqueue/duration"
 PRIORITY = "fluxqueue/priority"
 """Annotation: integer priority within the queue's bounds. Wins over the priority class."""
 
+PRIORITY_CLASS = "fluxqueue/priority-class"
+"""Annotation: a class whose value is the priority in the queue. The pods keep their own class.
+
+It names a WorkloadPriorityClass of Kueue, or else a PriorityClass.
+"""
+
 EXCLUSIVE = "fluxqueue/exclusive"
 """Annotation ``"true"``: whole nodes."""
 

@@ -188,6 +188,8 @@ def _read_manifest(asked: ReviewRequest, manifest: Any, site: Site) -> ReviewReq
         )
     workload = {**manifest, "kind": kind.name, "metadata": manifest.get("metadata") or {}}
     try:
+        namespace = str(workload["metadata"].get("namespace") or "")
+        workload = dict(site.aliases.translate(workload, namespace).obj)
         wishes = kind.wishes(workload)
         check_levels(wishes, site.levels)
         request = kind.to_request(workload, site=site)
@@ -219,7 +221,11 @@ def _read_manifest(asked: ReviewRequest, manifest: Any, site: Site) -> ReviewReq
 def _deciding_class(kind: WorkloadKind, workload: Mapping[str, Any], wishes: Wishes) -> str | None:
     """Return the PriorityClass of its pods, unless another setting takes precedence."""
     spec = kind.pod_spec(workload)
-    if wishes.priority is not None or spec.get("priority"):
+    if wishes.priority is not None:
+        return None
+    if wishes.priority_class is not None:
+        return wishes.priority_class
+    if spec.get("priority"):
         return None
     return spec.get("priorityClassName") or None
 

@@ -28,6 +28,8 @@ from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site
 
 DEFAULT_PRIORITY = 0
+WORKLOAD_CLASS = "workload:"
+"""Prefix of the names of WorkloadPriorityClasses among those of PriorityClasses."""
 MILLICORES = 1000
 _COMMAND = ("pod",)
 
@@ -323,13 +325,18 @@ def _and(where: NodeDemand, own: Jobspec, slot: NodeDemand | None = None) -> Nod
 def choose_priority(
     spec: Mapping[str, Any], wishes: Wishes, class_values: Mapping[str, int], default: int
 ) -> int:
-    """Choose a priority: the annotation, else the pod's own, else its class's, else ``default``.
+    """Choose a priority: the annotations, else the pod's own, else its class's, else ``default``.
 
     ``class_values`` maps names of PriorityClasses to their values, and the empty name to that of
-    the global default. A class that is not (yet) among them counts as ``default``.
+    the global default. Names of WorkloadPriorityClasses have the prefix ``WORKLOAD_CLASS``. A class
+    that is not (yet) among them counts as absent.
     """
     if wishes.priority is not None:
         return wishes.priority
+    if (name := wishes.priority_class) is not None:
+        for known in (f"{WORKLOAD_CLASS}{name}", name):
+            if known in class_values:
+                return class_values[known]
     # Admission writes 0 on every pod without a class, so 0 does not count as a choice.
     own = spec.get("priority")
     if own:

@@ -135,7 +135,10 @@ def test_arguments_of_the_webhook_are_those_it_knows() -> None:
     mounts = {mount["name"]: mount["mountPath"] for mount in one["volumeMounts"]}
     assert str(options.cert_dir) == mounts["certificate"]
     assert one["ports"] == [{"name": "https", "containerPort": options.port}]
-    assert environment(one) == {"POD_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    assert environment(one) == {
+        "POD_NAMESPACE": {"fieldRef": {"fieldPath": "metadata.namespace"}},
+        "FLUXQUEUE_ALIASES": "kueue",
+    }
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, 30), (25, 40), (0, 15), (2.5, 18)])

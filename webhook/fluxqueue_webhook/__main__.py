@@ -17,6 +17,7 @@ from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
 from fluxqueue.workload import labels
+from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.submitter import parse_submitters
 from fluxqueue_webhook.admit import AdmitSettings
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             accounts=options.submitter_accounts,
             annotation=options.submitter_annotation,
         )
+        aliases = parse_aliases(options.aliases, options.queue_names, "--aliases")
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(
@@ -49,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shared_users=frozenset(options.shared_user),
             owner_kinds=owner_kinds,
             submitters=submitters,
+            aliases=aliases,
         ),
     )
     try:
@@ -95,6 +98,17 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--owner-kinds",
         default=os.environ.get("FLUXQUEUE_OWNER_KINDS", ""),
         help="further kinds that make pods, a JSON list (default: $FLUXQUEUE_OWNER_KINDS)",
+    )
+    parser.add_argument(
+        "--aliases",
+        default=os.environ.get("FLUXQUEUE_ALIASES", "kueue"),
+        help="keys that stand for those of fluxqueue: kueue, ALIAS=KEY, with commas, or none"
+        " (default: $FLUXQUEUE_ALIASES, or kueue)",
+    )
+    parser.add_argument(
+        "--queue-names",
+        default=os.environ.get("FLUXQUEUE_QUEUE_NAMES", ""),
+        help="LOCALQUEUE=FLUXQUEUE, with commas (default: $FLUXQUEUE_QUEUE_NAMES)",
     )
     parser.add_argument(
         "--controllers",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,16 +17,18 @@ import orjson
 from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
+from fluxqueue.workload.aliases import DEFAULT_ALIASES, Aliases, Translated
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
-from fluxqueue.workload.gates import opt_in_patch, replace_legacy_scheduler
+from fluxqueue.workload.gates import opt_in_patch, repin_patch, replace_legacy_scheduler
 from fluxqueue.workload.groups import is_possible_owner
-from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.json_patch import Patch, at, put
 from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import NEVER_MANAGED, why_untouched
 from fluxqueue.workload.object_shape import (
@@ -61,6 +63,7 @@ class AdmitSettings:
     requests.
     ``owner_kinds``: the further kinds that make pods.
     ``submitters``: the accounts that submit on behalf of a user.
+    ``aliases``: the keys of other systems that stand for those of fluxqueue.
     ``shared_users``: the accounts that fluxqueue's components share with a person
     (``fluxqueue up``).
     """
@@ -70,6 +73,7 @@ class AdmitSettings:
     own_users: Set[str] = frozenset()
     owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
     submitters: Submitters = field(default_factory=Submitters)
+    aliases: Aliases = DEFAULT_ALIASES
     shared_users: Set[str] = frozenset()
 
 
@@ -99,8 +103,7 @@ def admit(
         ``review`` is not an admission.k8s.io/v1 AdmissionReview with a request.
     """
     request = _read_request(review)
-    uid, workload = request["uid"], request.get("object")
-    kind = _group_kind(request)[1]
+    uid, kind = request["uid"], _group_kind(request)[1]
     settings = settings or AdmitSettings()
     # The types come first: the code below reads fields of custom resources without checks.
     try:
@@ -113,18 +116,24 @@ def admit(
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
         return _take_question(request, settings)
+    if (kept := _keep_applied(request, settings)) is not None:
+        return kept
+    # Before all that reads labels and annotations: an alias may have an object ask to be queued.
+    said = _translate(request, settings)
+    workload = None if said is None else said.obj
     # Before the workloads: pods and Jobs depend on what their owner was given here.
     entry = settings.owner_kinds.find(*_group_kind(request))
     stamped = STAMPED.get(_group_kind(request))
-    if isinstance(workload, dict) and (entry is not None or stamped is not None):
-        return _take_maker(entry, stamped, request, settings, all_ask=all_ask)
+    if said is not None and (entry is not None or stamped is not None):
+        return _take_maker(entry, stamped, request, settings, said, all_ask=all_ask)
     why = _why_not_asked(request, workload)
-    asked: Patch = []
+    asked: Patch = [] if said is None else said.patch
     if why is None:
-        assert isinstance(workload, dict)
+        assert workload is not None
         # Before the check for reasons: the label that is added here decides there.
         if all_ask:
-            workload, asked = _have_it_ask(workload)
+            workload, more = _have_it_ask(workload)
+            asked = [*asked, *more]
         namespace = request.get("namespace") or ""
         why = why_untouched(
             {**workload, "kind": kind}, namespace=namespace, never_managed=settings.never_managed
@@ -132,11 +141,26 @@ def admit(
     if why is not None:
         review = _respond(uid, allowed=True)
         # Without this, a pod that names a predecessor's scheduler would never be placed.
-        if find_kind(*_group_kind(request)) is BARE_POD and isinstance(workload, dict):
+        if find_kind(*_group_kind(request)) is BARE_POD and workload is not None:
             _add_patch(review, replace_legacy_scheduler(workload))
         return AdmissionAnswer(review, "untouched", kind, why)
-    assert isinstance(workload, dict)
-    return _hold({**workload, "kind": kind}, request, settings, asked)
+    assert said is not None
+    assert workload is not None
+    return _hold({**workload, "kind": kind}, request, settings, asked, said)
+
+
+def _translate(request: Mapping[str, Any], settings: AdmitSettings) -> Translated | None:
+    """Return the request's object with fluxqueue's keys beside the aliases. None without one."""
+    obj, namespace = request.get("object"), request.get("namespace") or ""
+    if not isinstance(obj, dict):
+        return None
+    # An object that was stored before, and was not queued then, is not queued by an edit.
+    old = ((request.get("oldObject") or {}).get("metadata") or {}).get("labels") or {}
+    is_edit = request.get("operation") == "UPDATE" and old.get(labels.MANAGED) == "true"
+    is_written = (_is_creation(request) or is_edit) and not request.get("subResource")
+    if not is_written or namespace in settings.never_managed:
+        return Translated(obj)
+    return settings.aliases.translate(obj, namespace)
 
 
 def _take_maker(
@@ -144,6 +168,7 @@ def _take_maker(
     stamped: StampedKind | None,
     request: Mapping[str, Any],
     settings: AdmitSettings,
+    said: Translated,
     *,
     all_ask: bool,
 ) -> AdmissionAnswer:
@@ -151,7 +176,7 @@ def _take_maker(
 
     The submitter comes first, then the label by which its pods opt in.
     """
-    owner, stamps = request["object"], list[dict[str, Any]]()
+    owner, stamps = said.obj, said.patch
     is_looked_at = request.get("operation") in {"CREATE", "UPDATE"}
     is_ours = (request.get("namespace") or "") not in settings.never_managed
     if stamped is not None and is_looked_at and is_ours and not request.get("subResource"):
@@ -159,7 +184,8 @@ def _take_maker(
         old = None if _is_creation(request) else request.get("oldObject") or {}
         # Before the patch of the owner: that patch must apply to the stamped templates.
         try:
-            owner, stamps = stamp_templates(owner, old, stamped, requester, settings.submitters)
+            owner, more = stamp_templates(owner, old, stamped, requester, settings.submitters)
+            stamps = [*stamps, *more]
         except InvalidInput as error:
             group, kind = _group_kind(request)
             described = {"group": group, "kind": kind, "name": request.get("name") or ""}
@@ -167,7 +193,7 @@ def _take_maker(
                 _refuse(request["uid"], described, error), "refused", kind, str(error)
             )
     if entry is not None:
-        return _take_owner(entry, owner, request, settings, stamps, all_ask=all_ask)
+        return _take_owner(entry, owner, request, settings, stamps, said, all_ask=all_ask)
     review = _respond(request["uid"], allowed=True)
     _add_patch(review, stamps)
     why = "what it makes is looked at" if stamps else "its submitter is known"
@@ -207,12 +233,14 @@ def _take_owner(
     request: Mapping[str, Any],
     settings: AdmitSettings,
     stamps: Patch,
+    translated: Translated,
     *,
     all_ask: bool,
 ) -> AdmissionAnswer:
     """Answer for an object that makes pods: suspend it if it can be, else gate its pods.
 
-    ``stamps``: the patch that turns the request's object into ``owner``.
+    ``stamps``: the patch that turns the request's object into ``owner``. ``translated``: its
+    aliases, for messages.
     """
     meta = owner.get("metadata") or {}
     said = (meta.get("labels") or {}).get(labels.MANAGED)
@@ -236,7 +264,7 @@ def _take_owner(
         return AdmissionAnswer(review, "untouched", entry.kind, why)
     workload = assemble_owner(owner, entry, str(owner.get("apiVersion") or ""))
     if is_told:
-        return _mark_told(workload, request, settings)
+        return _mark_told(workload, request, settings, stamps)
     if is_made:
         return _have_pods_ask(entry, owner, request, stamps)
     # Its pods exist by then. Suspending it would end them.
@@ -246,10 +274,10 @@ def _take_owner(
         # the user. Drop them.
         undo = [] if is_new else _guard(entry, owner, request)
         workload = {**workload, "metadata": without_stamps(meta)} if undo else workload
-        return _hold(workload, request, settings, undo)
+        return _hold(workload, request, settings, [*stamps, *undo], translated)
     if is_begun and entry.suspend:
         review = _respond(request["uid"], allowed=True)
-        _add_patch(review, _guard(entry, owner, request))
+        _add_patch(review, [*stamps, *_guard(entry, owner, request)])
         return AdmissionAnswer(review, "untouched", entry.kind, "it was looked at when it was made")
     return _have_pods_ask(entry, owner, request, stamps)
 
@@ -263,26 +291,27 @@ def _tells_of(maker: Mapping[str, Any] | None, entry: OwnerKind, kinds: OwnerKin
 
 
 def _mark_told(
-    workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
+    workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings, before: Patch
 ) -> AdmissionAnswer:
     """Mark an object, while its maker is suspended in its place.
 
     Its pods opt in, and name the kind of slots that they need. Once the object is resumed it is no
-    longer changed, because its pods exist.
+    longer changed, because its pods exist. ``before``: operations that come first in the patch.
     """
     entry, old = workload["entry"], request.get("oldObject") or {}
     # Both are asked: the update that resumes the object is the last one that may mark it.
     waits = is_suspended(entry, workload) or is_suspended(entry, old)
     if not _is_creation(request) and not waits:
         why = "it was looked at when it was made"
-        return AdmissionAnswer(_respond(request["uid"], allowed=True), "untouched", entry.kind, why)
-
+        review = _respond(request["uid"], allowed=True)
+        _add_patch(review, before)
+        return AdmissionAnswer(review, "untouched", entry.kind, why)
     undo = _guard(entry, workload, request)
     return _take_in(
         workload,
         request,
         settings,
-        lambda _: [*undo, *SUSPENDED_OWNER.mark_patch(workload)],
+        lambda _: [*before, *undo, *SUSPENDED_OWNER.mark_patch(workload)],
     )
 
 
@@ -309,9 +338,14 @@ def _have_pods_ask(
     review = _respond(request["uid"], allowed=True)
     # The order of a JSON patch counts: each part applies to the result of those before it.
     patch = [*stamps, *_guard(entry, owner, request)]
+    queue = ((owner.get("metadata") or {}).get("labels") or {}).get(labels.QUEUE)
     for path in labels_paths(entry, owner):
         owner, more = opt_in_patch(owner, path)
         patch += more
+        if queue is not None and labels.QUEUE not in (at(owner, path) or {}):
+            changed = copy.deepcopy(dict(owner))
+            patch += put(changed, (*path, labels.QUEUE), queue)
+            owner = changed
     patch += hand_on(copy.deepcopy(dict(owner)), entry.hands_on)
     _add_patch(review, patch)
     return AdmissionAnswer(review, "taken", entry.kind)
@@ -361,6 +395,47 @@ def _steer(request: Mapping[str, Any], settings: AdmitSettings) -> AdmissionAnsw
     if said != ((new.get("spec") or {}).get(STEERED_BY) or {}):
         _add_patch(review, [{"op": "add", "path": f"/spec/{STEERED_BY}", "value": said}])
     return AdmissionAnswer(review, "taken", FLUXJOB_KIND)
+
+
+def _keep_applied(request: Mapping[str, Any], settings: AdmitSettings) -> AdmissionAnswer | None:
+    """Answer an apply of the manifest of a queued Job, so that it succeeds and changes nothing.
+
+    GitOps tools and Helm apply a manifest again and again. A refusal would fail them, and a resumed
+    Job would be suspended again at each sync. None for other requests.
+    """
+    old, new = request.get("oldObject"), request.get("object")
+    is_edit = request.get("operation") == "UPDATE" and not request.get("subResource")
+    if not is_edit or find_kind(*_group_kind(request)) is not BATCH_JOB:
+        return None
+    if not isinstance(old, dict) or not isinstance(new, dict) or _is_ours(request, settings):
+        return None
+    review, name = _respond(request["uid"], allowed=True), request.get("name") or ""
+    if _is_resumed(old, new):
+        _add_patch(review, [{"op": "add", "path": "/spec/suspend", "value": True}])
+        text = f"fluxqueue: Job {name} waits in the queue and stays suspended until it starts"
+        review["response"]["warnings"] = [text[:_MAX_WARNING]]
+        return AdmissionAnswer(review, "taken", BATCH_JOB.name)
+    if patch := repin_patch(old, new):
+        _add_patch(review, patch)
+        return AdmissionAnswer(review, "taken", BATCH_JOB.name)
+    return None
+
+
+def _is_resumed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Return whether an edit would resume a Job that waits in the queue.
+
+    An author may resume a Job that the author suspended, and an operator the Jobs that it makes.
+    """
+    spec, meta = old.get("spec") or {}, old.get("metadata") or {}
+    was_suspended, is_suspended = (bool((o.get("spec") or {}).get("suspend")) for o in (old, new))
+    if not was_suspended or is_suspended or gate_index(template_spec(spec)) is None:
+        return False
+    maker = controller_owner({"metadata": meta})
+    if maker is not None and maker["kind"] != "CronJob":
+        return False
+    origin = (meta.get("annotations") or {}).get(labels.AUTHOR_SUSPENDED)
+    # After its first start a Job without the mark was suspended by a user, who may resume it.
+    return origin == "false" or (origin != "true" and meta.get("generation") == 1)
 
 
 def _take_question(request: Mapping[str, Any], settings: AdmitSettings) -> AdmissionAnswer:
@@ -453,6 +528,7 @@ def _hold(
     request: Mapping[str, Any],
     settings: AdmitSettings,
     before: Patch,
+    translated: Translated,
 ) -> AdmissionAnswer:
     """Put the workload on hold. ``before``: operations that come first in the patch."""
     kind, submitters = kind_of(workload), settings.submitters
@@ -461,7 +537,7 @@ def _hold(
         user = submitters.submitter(_user(request), workload)
         return [*before, *kind.hold_patch(workload, wishes, user)]
 
-    return _take_in(workload, request, settings, patch_for)
+    return _take_in(workload, request, settings, patch_for, translated)
 
 
 def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:
@@ -484,6 +560,7 @@ def _take_in(
     request: Mapping[str, Any],
     settings: AdmitSettings,
     patch_for: Callable[[Wishes], Patch],
+    translated: Translated | None = None,
 ) -> AdmissionAnswer:
     """Answer with a patch, or refuse a workload that cannot be read."""
     kind, uid = kind_of(workload), request["uid"]
@@ -493,14 +570,15 @@ def _take_in(
         _check_request(workload, wishes, Site(levels=settings.levels))
         # Inside the try: it raises if the submitter that the request names is not valid.
         patch = patch_for(wishes)
-    except InvalidInput as error:
+    except InvalidInput as found:
+        error = found if translated is None else translated.in_words_of_author(found)
         described = _describe(workload)
         return AdmissionAnswer(
             _refuse(uid, described, error), "refused", described["kind"], str(error)
         )
     review = _respond(uid, allowed=True)
     _add_patch(review, patch)
-    warnings = _warnings(workload, wishes)
+    warnings = _warnings(workload, wishes, () if translated is None else translated.left_out)
     if warnings:
         review["response"]["warnings"] = warnings
     return AdmissionAnswer(review, "taken", kind.named(workload))
@@ -517,7 +595,9 @@ def _group_kind(request: Mapping[str, Any]) -> tuple[str, str]:
     return str(kind.get("group") or ""), str(kind.get("kind") or "")
 
 
-def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
+def _warnings(
+    workload: Mapping[str, Any], wishes: Wishes, without_meaning: Sequence[str]
+) -> list[str]:
     found = []
     deadline_s = (workload.get("spec") or {}).get("activeDeadlineSeconds")
     if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:
@@ -528,6 +608,8 @@ def _warnings(workload: Mapping[str, Any], wishes: Wishes) -> list[str]:
     left_out = ignored(kind_of(workload).pod_spec(workload))
     if left_out:
         found.append(f"not considered when nodes are chosen: {', '.join(left_out)}")
+    if without_meaning:
+        found.append(f"without a meaning here: {', '.join(without_meaning)}")
     return [f"fluxqueue: {text}"[:_MAX_WARNING] for text in found]
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from fluxqueue.workload import labels
+from fluxqueue.workload.aliases import DEFAULT_ALIASES, Aliases
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
 
@@ -72,6 +73,7 @@ def build_configuration(
     own_users: Sequence[str] = (),
     owner_kinds: OwnerKinds | None = None,
     submitters: Submitters | None = None,
+    aliases: Aliases = DEFAULT_ALIASES,
 ) -> dict[str, Any]:
     """Build the configuration.
 
@@ -88,12 +90,15 @@ def build_configuration(
     owner_kinds : kinds that make pods beside Jobs.
     submitters : accounts that submit on behalf of a user. Without controllers among them, admission
         does not write the submitter into templates.
+    aliases : keys of other systems that stand for those of fluxqueue.
     """
     namespaces = selected_namespaces(own_namespace, is_opt_in=is_opt_in)
     asked = [
         *_asked_of_owners(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy),
-        *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy),
+        *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy, aliases),
         *_asked_of_templates(namespaces, jobs_failure_policy, pods_failure_policy, submitters),
+        *_asked_by_alias(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy, aliases),
+        _asked_of_applied(namespaces, own_users),
         *_asked_of_ours(own_users),
     ]
     return {
@@ -175,8 +180,32 @@ def _asked_of_owners(
     ]
 
 
+def _asked_by_alias(
+    kinds: OwnerKinds, namespaces: Expressions, policy: FailurePolicy, aliases: Aliases
+) -> list[_Asked]:
+    """Return the webhooks for objects that make pods, and that ask by the alias of a queue.
+
+    The webhook ``owners`` selects objects by a label that these do not have yet.
+    """
+    rules = [_owner_rule(one) for one in kinds]
+    said = {"key": labels.MANAGED, "operator": "DoesNotExist"}
+    return [
+        _Asked(
+            f"aliased-{number}",
+            rules,
+            policy,
+            namespaces,
+            [said, {"key": key, "operator": "Exists"}],
+        )
+        for number, key in enumerate(aliases.of(labels.QUEUE), 1)
+    ]
+
+
 def _asked_of_workloads(
-    namespaces: Expressions, jobs_policy: FailurePolicy, pods_policy: FailurePolicy
+    namespaces: Expressions,
+    jobs_policy: FailurePolicy,
+    pods_policy: FailurePolicy,
+    aliases: Aliases,
 ) -> list[_Asked]:
     jobs, pods = [_on("CREATE", "batch", "jobs")], [_on("CREATE", "", "pods")]
     objects = [_not_opted_out()]
@@ -184,7 +213,7 @@ def _asked_of_workloads(
     bare = [*objects, {"key": labels.OF_A_BATCH_JOB, "operator": "DoesNotExist"}]
     return [
         _Asked("jobs", jobs, jobs_policy, namespaces, objects),
-        _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods()),
+        _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods(aliases)),
     ]
 
 
@@ -274,6 +303,34 @@ def _asked_of_ours(own_users: Sequence[str]) -> list[_Asked]:
     ]
 
 
+def _asked_of_applied(namespaces: Expressions, own_users: Sequence[str]) -> _Asked:
+    """Return the webhook for queued Jobs that an apply of their manifest would change.
+
+    It would resume a Job that waits, or remove the node of a released Job. Without the webhook, a
+    policy or the API server refuses such a change. So it may fail open.
+    """
+    suspended = "has({0}.spec.suspend) && {0}.spec.suspend"
+    template = "oldObject.spec.template"
+    gates, marks = f"{template}.spec.schedulingGates", f"{template}.metadata.labels"
+    resumed = (
+        f"{suspended.format('oldObject')} && !({suspended.format('object')})"
+        f' && has({gates}) && {gates}.exists(g, g.name == "{labels.GATE}")'
+    )
+    unpinned = (
+        f'has({template}.metadata) && has({marks}) && "{labels.JOBID}" in {marks}'
+        f" && object.spec.template != {template}"
+    )
+    applied = {"name": "is-applied", "expression": f"({resumed}) || ({unpinned})"}
+    jobs, queued = _on("UPDATE", "batch", "jobs"), [_in(labels.MANAGED, "true")]
+    conditions = [applied, _not_ours(own_users)]
+    return _Asked("applied", [jobs], "Ignore", namespaces, queued, conditions)
+
+
+def _not_ours(own_users: Sequence[str]) -> dict[str, str]:
+    users = ", ".join(f'"{user}"' for user in own_users)
+    return {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"}
+
+
 def _selector(expressions: Expressions) -> dict[str, Any]:
     return {"matchExpressions": list(expressions)} if expressions else {}
 
@@ -321,11 +378,8 @@ def _not_opted_out() -> dict[str, Any]:
 
 def _steered(own_users: Sequence[str]) -> list[dict[str, str]]:
     """Select changes of a FluxJob's spec by people. Those by garbage collection are excluded."""
-    users = ", ".join(f'"{user}"' for user in own_users)
-    return [
-        {"name": "spec-changes", "expression": "object.spec != oldObject.spec"},
-        {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"},
-    ]
+    changes = {"name": "spec-changes", "expression": "object.spec != oldObject.spec"}
+    return [changes, _not_ours(own_users)]
 
 
 def _made_by_others() -> list[dict[str, str]]:
@@ -344,20 +398,24 @@ def _made_by_others() -> list[dict[str, str]]:
     ]
 
 
-def _bare_pods() -> list[dict[str, str]]:
+def _bare_pods(aliases: Aliases) -> list[dict[str, str]]:
     """Exclude pods of controllers and of nodes, which are by far the most pods of a cluster.
 
     Pods that name a group are included, and so are pods of a set that opts in. Pods of Jobs were
     marked in their template.
     """
-    keys = ", ".join(f'"{key}"' for key in labels.group_keys())
+    group_keys = (*labels.group_keys(), *aliases.of(labels.POD_GROUP))
+    keys = ", ".join(f'"{key}"' for key in group_keys)
+    asking_keys = ", ".join(f'"{key}"' for key in (labels.MANAGED, *aliases.of(labels.QUEUE)))
     in_labels = "has(object.metadata.labels) && k in object.metadata.labels"
     in_annotations = "has(object.metadata.annotations) && k in object.metadata.annotations"
     is_member = f"[{keys}].exists(k, ({in_labels}) || ({in_annotations}))"
     is_of_job = 'object.metadata.ownerReferences.exists(o, o.kind == "Job")'
     no_owner = "!has(object.metadata.ownerReferences)"
     schedulers = ", ".join(f'"{name}"' for name in sorted(labels.FORMER_SCHEDULERS))
-    marked = f'has(object.metadata.labels) && "{labels.MANAGED}" in object.metadata.labels'
+    marked = (
+        f"has(object.metadata.labels) && [{asking_keys}].exists(k, k in object.metadata.labels)"
+    )
     former = f"has(object.spec.schedulerName) && object.spec.schedulerName in [{schedulers}]"
     asks = f"({marked}) || ({former})"
     mirror = f'"{labels.MIRROR}" in object.metadata.annotations'

@@ -19,6 +19,7 @@ from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quar
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
+from fluxqueue.controller.observing.workload_classes import WorkloadClassWatch
 from fluxqueue.controller.observing.zones import ZoneWatch
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.node import NodeFact
@@ -62,6 +63,7 @@ class Watches:
             client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
         )
         self._zones = ZoneWatch(client, router.mark_node)
+        self._workload_classes = WorkloadClassWatch(client)
         self._jobs = BatchJobs(
             client,
             clock,
@@ -114,6 +116,7 @@ class Watches:
         for informer in self._informers:
             informer.start()
         await self._zones.look()
+        await self._workload_classes.look()
         # Wait for all: what is not listed yet would be taken for gone by the first resync.
         for informer in self._informers:
             await informer.synced.wait()
@@ -134,6 +137,7 @@ class Watches:
         await self._jobs.look()
         await self._suspended.relist()
         await self._zones.look()
+        await self._workload_classes.look()
 
     async def stop(self) -> None:
         """Stop all informers."""
@@ -143,6 +147,7 @@ class Watches:
             with suppress(asyncio.CancelledError):
                 await informer.stop()
         await self._zones.stop()
+        await self._workload_classes.stop()
 
     def nodes(self, names: Iterable[str]) -> tuple[list[NodeFact], list[str]]:
         """Return those of the nodes ``names`` that exist, and the names of those that are gone.
@@ -178,12 +183,12 @@ class Watches:
         return {host: name for host, name in named if host is not None}
 
     def class_values(self) -> dict[str, int]:
-        """Return the values of PriorityClasses by name.
+        """Return the values of PriorityClasses by name, and of WorkloadPriorityClasses.
 
         The empty name has the value that pods without a class get: that of the global default.
         Of several global defaults the API server takes the lowest.
         """
-        found: dict[str, int] = {}
+        found: dict[str, int] = self._workload_classes.values()
         defaults: list[int] = []
         for item in self._classes.items():
             name = item["metadata"]["name"]

@@ -136,7 +136,7 @@ def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Pat
         "drain": ["node-1", "--reason", "disk"],
         "undrain": ["node-1"],
     }
-    needs_no_name = {"jobs", "nodes", "tree", "queues", "top", "acct", "version"}
+    needs_no_name = {"adopt", "jobs", "nodes", "tree", "queues", "top", "acct", "version"}
     given = words.get(name, [] if name in needs_no_name else ["one"])
     said = run_without_server(name, *given, **environ)
     code, expected = (2, "is not a terminal") if name == "top" else (1, "127.0.0.1:9")

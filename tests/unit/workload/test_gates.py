@@ -113,6 +113,42 @@ def test_what_is_taken_in_bears_no_number_of_a_job_yet() -> None:
         assert meta["labels"] == {"a": "b", "fluxqueue/managed": "true"}
 
 
+_NODE = {HOSTNAME: "n1"}
+
+
+@pytest.mark.parametrize(
+    ("told", "pod", "left"),
+    [
+        ({"labels": {"fluxqueue/jobid": "7"}}, {"nodeSelector": _NODE}, {"nodeSelector": {}}),
+        (
+            {"annotations": {"fluxqueue/nodes": "n1"}},
+            {"nodeSelector": {**_NODE, "pool": "a"}},
+            {"nodeSelector": {"pool": "a"}},
+        ),
+        (
+            {"labels": {"fluxqueue/jobid": "7"}},
+            {"affinity": copy.deepcopy(BY_NAME)},
+            {"affinity": {"nodeAffinity": {}}},
+        ),
+        ({}, {"nodeSelector": _NODE}, {"nodeSelector": _NODE}),
+        ({}, {"affinity": BY_NAME}, {"affinity": BY_NAME}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Job", "Pod"])
+def test_an_exported_manifest_runs_on_any_node(
+    kind: str, told: dict[str, Any], pod: dict[str, Any], left: dict[str, Any]
+) -> None:
+    """The node was ours if the manifest has a number or nodes of a release, else its author's."""
+    told, pod = copy.deepcopy(told), copy.deepcopy(pod)
+    is_job = kind == "Job"
+    made = batch_job(template_meta=told, pod=pod) if is_job else bare_pod(meta=told, **pod)
+    once = _admit(made)
+    template = once["spec"]["template"] if is_job else once
+    assert {key: template["spec"][key] for key in left} == left
+    assert not {"fluxqueue/nodes"} & (template["metadata"].get("annotations") or {}).keys()
+    assert kind_of(once).hold_patch(once, read_wishes(once), "") == []
+
+
 @pytest.mark.parametrize("make", [batch_job, bare_pod])
 def test_the_wished_duration_becomes_the_deadline_only_where_none_is_set(make: Any) -> None:
     wish = {"annotations": {"fluxqueue/duration": "10m"}}

@@ -81,6 +81,7 @@ def _job(jobset: Obj, part: Obj, number: int) -> Obj:
     pod_meta = spec["template"].setdefault("metadata", {})
     pod_meta["labels"] = {**(pod_meta.get("labels") or {}), **labels}
     spec.setdefault("completionMode", "Indexed")
+    spec["template"]["spec"].setdefault("restartPolicy", "OnFailure")
     spec["suspend"] = bool(jobset["spec"].get("suspend"))
     return {
         "apiVersion": JOBS.api_version,
