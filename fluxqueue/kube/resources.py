@@ -75,6 +75,11 @@ DAEMONSETS = ApiResource("apps", "v1", "daemonsets", "DaemonSet", True)
 CONTROLLER_REVISIONS = ApiResource("apps", "v1", "controllerrevisions", "ControllerRevision", True)
 
 LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease", True)
+LIMIT_RANGES = ApiResource("", "v1", "limitranges", "LimitRange", True)
+RUNTIME_CLASSES = ApiResource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
+CLAIMS = ApiResource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
+VOLUMES = ApiResource("", "v1", "persistentvolumes", "PersistentVolume", False)
+STORAGE_CLASSES = ApiResource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
 PRIORITY_CLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 WORKLOAD_CLASSES = frozenset({("kueue.x-k8s.io", "WorkloadPriorityClass")})
 """API group and kind. The version depends on the release of Kueue that left the definition."""

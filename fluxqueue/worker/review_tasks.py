@@ -52,12 +52,15 @@ from fluxqueue.kube.access_reviews import may
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES, WORKLOAD_CLASSES
+from fluxqueue.objects import Object
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.fetched_surroundings import fetch_surroundings
 from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.placement_review import Asker, ReviewRequest, begin_at_s, read_review
 from fluxqueue.workload.site import Site
+from fluxqueue.workload.surroundings import complete
 
 if TYPE_CHECKING:
     from fluxqueue.worker.schedule import CycleRunner
@@ -140,7 +143,7 @@ class Reviewer:
 
     async def _answer(self, found: Mapping[str, Any]) -> dict[str, Any]:
         namespace = found["metadata"]["namespace"]
-        asked = await self._with_class(read_review(found["spec"], self._site))
+        asked = await self._with_class(await self._read(found["spec"], namespace))
         rights = _Rights(self._context, asked.asker)
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
@@ -156,6 +159,17 @@ class Reviewer:
         blockers = [one.uid for one in told.answer.outcome.blockers]
         names = await self._names(rights, blockers) if blockers else {}
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
+
+    async def _read(self, spec: Mapping[str, Any], namespace: str) -> ReviewRequest:
+        """Read the question. A manifest is completed as admission would complete it."""
+        if not isinstance(spec.get("manifest"), Mapping):
+            return read_review(spec, self._site)
+        around = await fetch_surroundings(self._context.client, namespace, spec["manifest"])
+
+        def completed(workload: Object) -> Object:
+            return complete(workload, around, namespace=namespace, is_new=True)
+
+        return read_review(spec, self._site, completed)
 
     async def _with_class(self, asked: ReviewRequest) -> ReviewRequest:
         """Return the question with the value of its class, if that class exists."""

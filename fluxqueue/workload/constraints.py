@@ -117,6 +117,5 @@ def ignored(spec: Mapping[str, Any]) -> list[str]:
             any(port.get("hostPort") for c in containers for port in c.get("ports") or ()),
         ),
         ("resource claims", spec.get("resourceClaims")),
-        ("the node selector of the runtime class", spec.get("runtimeClassName")),
     )
     return [name for name, is_present in checks if is_present]

@@ -1,8 +1,9 @@
 """What pods ask for beyond their template, learned from the pods that admission has changed.
 
-Service meshes, LimitRanges, RuntimeClasses and VPA change pods after their Job was read. The
-controller's reader (``observing.read_workload``) learns the difference from the first pod of a
-template that it sees. The next Job with such a template is then matched at its real size.
+Service meshes and VPA change pods after their Job was read. LimitRanges and RuntimeClasses are
+counted before that (``surroundings``). The controller's reader (``observing.read_workload``) learns
+the difference from the first pod of a template that it sees. The next Job with such a template is
+then matched at its real size.
 
 Only pods that have not started teach: a running pod may have been resized in place. Pure.
 """

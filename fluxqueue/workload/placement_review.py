@@ -7,7 +7,7 @@ worker calls it and answers. The definition is ``chart/crds/placementreviews.yam
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from fluxqueue.jobspec import Jobspec, parse_document
 from fluxqueue.jobspec.change import with_amount, with_duration, with_size, without_top_level
 from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
 from fluxqueue.jobspec.shape import slot_kinds, within
+from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.kinds import find_kind
 from fluxqueue.workload.kinds.kind import WorkloadKind
@@ -123,8 +124,14 @@ class ReviewRequest:
     wishes: Wishes = field(default_factory=Wishes)
 
 
-def read_review(spec: Mapping[str, Any], site: Site) -> ReviewRequest:
+def read_review(
+    spec: Mapping[str, Any],
+    site: Site,
+    complete: Callable[[Object], Object] = lambda one: one,
+) -> ReviewRequest:
     """Read a review's spec.
+
+    ``complete`` returns the workload of a manifest with its pods as admission completes them.
 
     Raises
     ------
@@ -144,7 +151,7 @@ def read_review(spec: Mapping[str, Any], site: Site) -> ReviewRequest:
         raise InvalidInput("stands beside spec.manifest", where="spec.jobspec", hint=hint)
     asked = ReviewRequest(fluxjob, None, changes, read_asker(spec.get(ASKER) or {}))
     if manifest is not None:
-        asked = _read_manifest(asked, manifest, site)
+        asked = _read_manifest(asked, manifest, site, complete)
     if jobspec is not None:
         asked = replace(asked, request=_read_jobspec(jobspec, site.levels))
     if asked.request is not None:
@@ -173,7 +180,9 @@ def _read_jobspec(document: Any, levels: Levels) -> Jobspec:
         ) from error
 
 
-def _read_manifest(asked: ReviewRequest, manifest: Any, site: Site) -> ReviewRequest:
+def _read_manifest(
+    asked: ReviewRequest, manifest: Any, site: Site, complete: Callable[[Object], Object]
+) -> ReviewRequest:
     where = "spec.manifest"
     if not isinstance(manifest, dict):
         raise InvalidInput("is no object", where=where, hint="a Job or a Pod, as it is applied")
@@ -186,10 +195,11 @@ def _read_manifest(asked: ReviewRequest, manifest: Any, site: Site) -> ReviewReq
             value=f"{version} {name}".strip(),
             hint="give a Job (batch/v1) or a Pod (v1)",
         )
-    workload = {**manifest, "kind": kind.name, "metadata": manifest.get("metadata") or {}}
+    workload: Object = {**manifest, "kind": kind.name, "metadata": manifest.get("metadata") or {}}
     try:
         namespace = str(workload["metadata"].get("namespace") or "")
         workload = dict(site.aliases.translate(workload, namespace).obj)
+        workload = complete(workload)
         wishes = kind.wishes(workload)
         check_levels(wishes, site.levels)
         request = kind.to_request(workload, site=site)

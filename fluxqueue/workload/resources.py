@@ -76,6 +76,17 @@ def raw_request(
     return result
 
 
+def container_requests(spec: Mapping[str, Any], *, where: str = "spec") -> Amounts:
+    """Count what all containers of a pod request together, without ``spec.resources``.
+
+    Raises
+    ------
+    InvalidInput
+        A quantity cannot be read.
+    """
+    return _containers(spec, where, {})
+
+
 def _containers(spec: Mapping[str, Any], where: str, in_use: Mapping[str, Amounts]) -> Amounts:
     total: Amounts = {}
     for number, container in enumerate(spec.get("containers") or ()):
@@ -121,12 +132,13 @@ def _override_by_pod_level(total: Amounts, resources: Mapping[str, Any], where: 
     requests = _read(resources.get("requests") or {}, f"{where}.requests")
     limits = _read(resources.get("limits") or {}, f"{where}.limits")
     for name, amount in limits.items():
-        if _is_pod_level(name) and name not in total:
+        if is_pod_level(name) and name not in total:
             total[name] = amount
-    total.update({name: amount for name, amount in requests.items() if _is_pod_level(name)})
+    total.update({name: amount for name, amount in requests.items() if is_pod_level(name)})
 
 
-def _is_pod_level(name: str) -> bool:
+def is_pod_level(name: str) -> bool:
+    """Tell whether ``spec.resources`` of a pod may name this resource."""
     return name in {CPU, MEMORY} or name.startswith("hugepages-")
 
 

@@ -251,6 +251,7 @@ async def _reviews_are_answered(space: Space) -> None:
     await space.until_state("asked", "Running")
     model = job("model")
     model["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
+    model["spec"]["template"]["spec"]["runtimeClassName"] = "none"
     for number in range(30):
         spec = {"manifest": model} if number == 0 else {"fluxJob": "asked-job"}
         body = {

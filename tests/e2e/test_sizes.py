@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import LIMIT_RANGES, PLACEMENT_REVIEWS, RUNTIME_CLASSES
 from fluxqueue.workload.resources import effective_request
 from tests.e2e.health import assert_invariants
 from tests.e2e.injector import INJECT, injected_sidecars
 from tests.e2e.objects import FOR_EVER, Obj, job
 from tests.e2e.space import Space
+from tests.support.waiting import eventually
 
 
 def meshed(name: str, *, pods: int, cpu: str, more: str, pool: str = "main") -> Obj:
@@ -73,3 +77,70 @@ async def test_jobs_of_one_node_share_no_node_that_is_too_small(
             await space.until_running(name, 1)
         assert await node_of(space, "a") != await node_of(space, "b")
         await assert_invariants(space.world)
+
+
+def sizeless(name: str, *, pods: int, **pod: Any) -> Obj:
+    """A Job with pods that name no size. The namespace and the cluster decide it."""
+    body = job(name, pods=pods, pool="main", run=FOR_EVER, pod=pod)
+    body["spec"]["template"]["spec"]["containers"][0]["resources"] = {}
+    return body
+
+
+async def verdict_on(space: Space, manifest: Obj) -> str:
+    """What a PlacementReview says to a manifest."""
+    body = {
+        "apiVersion": PLACEMENT_REVIEWS.api_version,
+        "kind": PLACEMENT_REVIEWS.kind,
+        "metadata": {"generateName": "ask-"},
+        "spec": {"manifest": manifest},
+    }
+    made = await space.client.create(PLACEMENT_REVIEWS, space.name, body)
+    at = (PLACEMENT_REVIEWS, space.name, made["metadata"]["name"])
+
+    async def look() -> str | None:
+        found = (await space.client.get(*at)).get("status") or {}
+        return str(found.get("verdict") or found.get("reason")) if "answeredAt" in found else None
+
+    return await eventually(look, "the review is answered") or ""
+
+
+@pytest.mark.long("a review is asked until it counts what was made just before")
+async def test_a_limit_range_and_a_runtime_class_count_at_once(space: Space) -> None:
+    """The first placement is the last, and the change of a LimitRange reaches Jobs that wait."""
+    defaults = {
+        "metadata": {"name": "defaults"},
+        "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "20"}}]},
+    }
+    box = {
+        "metadata": {"name": f"box-{space.name}"},
+        "handler": "box",
+        "overhead": {"podFixed": {"cpu": "2"}},
+    }
+    await space.client.create(LIMIT_RANGES, space.name, defaults)
+    await space.client.create(RUNTIME_CLASSES, None, box)
+    body = sizeless("gang", pods=2, runtimeClassName=box["metadata"]["name"])
+    try:
+        await eventually(lambda: _is_never(space, body), "the review counts both")
+        await space.create(body)
+        never = await space.until_state("gang", "Unsatisfiable")
+        assert "22 cpu" in never["status"]["reason"]
+        # Two pods of 7 would fit one node of 16, and two of 9 do not.
+        limits = [{"type": "Container", "defaultRequest": {"cpu": "7"}}]
+        patch = {"spec": {"limits": limits}}
+        await space.client.patch(LIMIT_RANGES, space.name, "defaults", patch, kind=PatchKind.MERGE)
+        await space.until_running("gang", 2)
+        assert len(set(await node_of(space, "gang"))) == 2
+        for pod in await space.pods("gang"):
+            assert effective_request(pod["spec"])["cpu"] == 9_000
+        learned = await space.world.rows(
+            "SELECT template FROM learned_sizes WHERE namespace = :of", of=space.name
+        )
+        assert learned == []
+        await assert_invariants(space.world)
+        await space.delete("gang")
+    finally:
+        await space.client.delete(RUNTIME_CLASSES, None, box["metadata"]["name"])
+
+
+async def _is_never(space: Space, manifest: Obj) -> bool:
+    return await verdict_on(space, manifest) == "Never"

@@ -118,6 +118,13 @@ class EventRouter:
             if obj is not None and has_our_marks(obj):
                 self._creator.tell_unvouched(uid, obj)
 
+    def mark_touched(self, is_touched: Callable[[Object], bool]) -> None:
+        """Mark all managed workloads that a change of their surroundings may touch."""
+        for uid in self._workloads.flux_uids:
+            workload = self._workloads.objects.get(uid)
+            if workload is not None and is_touched(workload):
+                self._dirty.mark(DirtyKind.WORKLOAD, uid, within_s=LATER_S)
+
     def on_fluxjob_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         """Handle the creation of a workload's FluxJob with that UID and resourceVersion."""
         self._workloads.wrap(uid, flux_uid, flux_version)

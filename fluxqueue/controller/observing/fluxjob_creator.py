@@ -68,6 +68,7 @@ class FluxJobCreator:
     stands : returns whether a workload without an object still exists.
     find : returns a workload by its UID as long as it lacks its FluxJob, else None.
     class_values : returns the present values of PriorityClasses by name.
+    complete : returns a workload with its pods as admission completes them.
     recall : returns what workloads said before, by their UIDs.
     on_made : called with the UID of a workload, and UID and resourceVersion of its new FluxJob.
     """
@@ -83,8 +84,9 @@ class FluxJobCreator:
         class_values: Callable[[], Mapping[str, int]],
         on_made: Callable[[str, str, str], None],
         recall: Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]],
+        complete: Callable[[Object], Object] = lambda one: one,
     ) -> None:
-        self._recall = recall
+        self._recall, self._complete = recall, complete
         self._client, self._clock, self._site = client, clock, site
         self._find, self._class_values, self._on_made = find, class_values, on_made
         self._stands = stands
@@ -278,7 +280,7 @@ class FluxJobCreator:
         If the workload became invalid after admission, use its last good values (``last_good``).
         """
         try:
-            return _build(workload, self._class_values(), self._site)
+            return _build(self._completed(workload), self._class_values(), self._site)
         except InvalidInput as error:
             past = (await self._recall({uid})).get(uid, Past())
             mended = mend(workload, past.said, self._site)
@@ -286,6 +288,13 @@ class FluxJobCreator:
                 raise
             logger.warning("workload is spoilt", extra={"uid": uid, "error": str(error)})
             return _build(mended.workload, self._class_values(), self._site)
+
+    def _completed(self, workload: Object) -> Object:
+        try:
+            return self._complete(workload)
+        except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_build``
+            logger.info("workload is not completed", extra={"error": str(error)})
+            return workload
 
     async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
         """Create or find the FluxJob, and return its metadata.

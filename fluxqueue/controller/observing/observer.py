@@ -34,6 +34,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.site import Site
+from fluxqueue.workload.surroundings import complete
 
 
 class Observer:
@@ -65,6 +66,7 @@ class Observer:
             find=self.workloads.find_unwrapped,
             stands=self.stands,
             class_values=self._class_values,
+            complete=self._complete,
             on_made=self._on_made,
             recall=self._recall,
         )
@@ -89,7 +91,7 @@ class Observer:
         self.flusher = Flusher(
             term,
             clock,
-            reader=WorkloadReader(site),
+            reader=WorkloadReader(site, self._complete),
             dirty=dirty,
             workloads=self.workloads,
             watches=self.watches,
@@ -139,6 +141,9 @@ class Observer:
 
     def _class_values(self) -> Mapping[str, int]:
         return self.watches.class_values()
+
+    def _complete(self, workload: Mapping[str, Any]) -> Mapping[str, Any]:
+        return complete(workload, self.watches.surroundings)
 
     def _on_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         self.router.on_fluxjob_made(uid, flux_uid, flux_version)

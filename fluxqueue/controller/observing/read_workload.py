@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -363,10 +363,13 @@ def _as_fields(progress: Progress) -> dict[str, Any]:
 
 
 class WorkloadReader:
-    """Makes observations, and reads the requests of a workload only when they have changed."""
+    """Makes observations, and reads the requests of a workload only when they have changed.
 
-    def __init__(self, site: Site) -> None:
-        self._site = site
+    ``complete`` returns a workload with its pods as admission completes them.
+    """
+
+    def __init__(self, site: Site, complete: Callable[[Object], Object] = lambda one: one) -> None:
+        self._site, self._complete = site, complete
         self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
         self._recalled: dict[str, Past] = {}
         self._unsure: set[str] = set()
@@ -388,7 +391,7 @@ class WorkloadReader:
             The object cannot be turned into a request, and never could.
         """
         uid = workload["metadata"]["uid"]
-        workload, growth = self._at_its_size(workload, its_pods)
+        workload, growth = self._at_its_size(self._completed(workload), its_pods)
         asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
         # Only the progress has changed: reading the requests again would be wasted work.
@@ -405,6 +408,13 @@ class WorkloadReader:
         if uid not in self._unsure:
             self._asked[uid] = asks, seen
         return seen
+
+    def _completed(self, workload: Object) -> Object:
+        try:
+            return self._complete(workload)
+        except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_read``
+            logger.info("workload is not completed", extra={"error": str(error)})
+            return workload
 
     def _at_its_size(self, workload: Object, its_pods: Sequence[Object]) -> tuple[Object, str]:
         """Return the workload as its pods ask for it, and what they ask for in addition.

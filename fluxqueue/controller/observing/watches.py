@@ -18,6 +18,7 @@ from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
+from fluxqueue.controller.observing.surroundings_watch import SurroundingsWatch
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
 from fluxqueue.controller.observing.workload_classes import WorkloadClassWatch
 from fluxqueue.controller.observing.zones import ZoneWatch
@@ -64,6 +65,7 @@ class Watches:
         )
         self._zones = ZoneWatch(client, router.mark_node)
         self._workload_classes = WorkloadClassWatch(client)
+        self.surroundings = SurroundingsWatch(client, router.mark_touched, self._on_trouble)
         self._jobs = BatchJobs(
             client,
             clock,
@@ -115,8 +117,9 @@ class Watches:
         await insist(self._clock, self._jobs.look, "BatchJobs")
         for informer in self._informers:
             informer.start()
-        await self._zones.look()
-        await self._workload_classes.look()
+        await asyncio.gather(
+            self._zones.look(), self._workload_classes.look(), self.surroundings.begin()
+        )
         # Wait for all: what is not listed yet would be taken for gone by the first resync.
         for informer in self._informers:
             await informer.synced.wait()
@@ -136,6 +139,7 @@ class Watches:
         await asyncio.gather(*(one.relist() for one in self._informers))
         await self._jobs.look()
         await self._suspended.relist()
+        await self.surroundings.relist()
         await self._zones.look()
         await self._workload_classes.look()
 
@@ -146,6 +150,7 @@ class Watches:
         for informer in self._informers:
             with suppress(asyncio.CancelledError):
                 await informer.stop()
+        await self.surroundings.stop()
         await self._zones.stop()
         await self._workload_classes.stop()
 

@@ -5,7 +5,7 @@ Called through the table (``workload.kinds``).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -31,6 +31,7 @@ class BarePodKind(WorkloadKind):
 
     name, group, version, plural = "Pod", "", "v1", "pods"
     pod_spec_path = "spec"
+    is_made_of_pods = True
 
     def looks_like(self, workload: Object) -> bool:
         return "template" not in (workload.get("spec") or {})
@@ -45,6 +46,9 @@ class BarePodKind(WorkloadKind):
     def pod_spec(self, workload: Object) -> Object:
         found: Object = workload.get("spec") or {}
         return found
+
+    def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        return change(workload)
 
     def size(self, workload: Object) -> int:
         return 1

@@ -57,6 +57,8 @@ class WorkloadKind(ABC):
     """Whether, after the release, only its FluxJob shows that fluxqueue manages it."""
     has_object: ClassVar[bool] = True
     """Whether an API object represents it and owns its FluxJob. Otherwise its pods define it."""
+    is_made_of_pods: ClassVar[bool] = False
+    """Whether its pods exist while it waits. Admission has completed them already."""
     is_built_in: ClassVar[bool] = True
     """Whether the API server knows its structure, and accepts strategic merge patches for it."""
 
@@ -100,6 +102,19 @@ class WorkloadKind(ABC):
     def pod_specs(self, workload: Object) -> Sequence[Object]:
         """Return the specs of its pods, one for each kind of pods."""
         return (self.pod_spec(workload),)
+
+    def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        """Return the workload with ``change`` applied to each pod, or template of pods.
+
+        A template has ``metadata`` and ``spec`` as a pod has. A workload that ``change`` leaves as
+        it is is returned itself.
+        """
+        spec = workload.get("spec") or {}
+        template = spec.get("template") or {}
+        changed = change(template)
+        if changed is template:
+            return workload
+        return {**workload, "spec": {**spec, "template": changed}}
 
     def wishes(self, workload: Object) -> Wishes:
         """Return what its author asked for in addition to its pods' resources.

@@ -41,6 +41,7 @@ class PodGroupKind(WorkloadKind):
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
     has_object = False
+    is_made_of_pods = True
     suffix = "group"
     """Suffix of its FluxJob's name."""
 
@@ -82,6 +83,14 @@ class PodGroupKind(WorkloadKind):
 
     def pod_specs(self, workload: Object) -> Sequence[Object]:
         return [pod["spec"] for pod in _first_of_each_kind(workload)]
+
+    def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        """Return the group with ``change`` applied to those pods that its request is read from."""
+        first = {pod["metadata"]["uid"]: pod for pod in _first_of_each_kind(workload)}
+        changed = {uid: change(pod) for uid, pod in first.items()}
+        if all(changed[uid] is pod for uid, pod in first.items()):
+            return workload
+        return {**workload, "members": {**workload["members"], **changed}}
 
     def wishes(self, workload: Object) -> Wishes:
         """Return the wishes of its pods, then those of its PodGroup.

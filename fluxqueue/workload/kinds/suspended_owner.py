@@ -90,6 +90,18 @@ class SuspendedOwnerKind(WorkloadKind):
     def pod_specs(self, workload: Object) -> Sequence[Object]:
         return [part.template["spec"] for _, part in _parts(workload)] or [NOTHING.spec]
 
+    def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
+        parts = [(part, change(part.template)) for _, part in _parts(workload)]
+        if all(changed is part.template for part, changed in parts):
+            return workload
+        made: Made | None = workload["made"]
+        told: dict[str, Any] = {"spec": workload.get("spec") if made is None else made.spec}
+        for part, changed in parts:
+            told = replaced(told, part.at, changed)
+        if made is None:
+            return {**workload, "spec": told["spec"]}
+        return {**workload, "made": replace(made, spec=told["spec"])}
+
     def wishes(self, workload: Object) -> Wishes:
         """Return its own wishes, then those of its templates. The first value of each wins."""
         said = [read_wishes({"metadata": workload["metadata"]})]

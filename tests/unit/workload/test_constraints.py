@@ -126,7 +126,6 @@ def test_an_unknown_operator_is_refused_with_its_path() -> None:
         ({"volumes": [{"ephemeral": {}}]}, "volumes that are bound to places"),
         ({"containers": [{"ports": [{"hostPort": 80}]}]}, "host ports"),
         ({"resourceClaims": [{"name": "x"}]}, "resource claims"),
-        ({"runtimeClassName": "kata"}, "the node selector of the runtime class"),
     ],
 )
 def test_names_what_is_not_considered(spec: dict[str, Any], name: str) -> None:

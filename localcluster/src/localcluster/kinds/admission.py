@@ -1,8 +1,8 @@
 """The admission chain: what is completed or refused between decoding and the strategies.
 
-The order is the real server's: NamespaceLifecycle, ServiceAccount, node taint, Priority, default
-tolerations, mutating webhooks, escalation of rights, policies, validating webhooks. ``server``
-calls :meth:`Admission.admit`.
+The order is the real server's: NamespaceLifecycle, LimitRanger, ServiceAccount, node taint,
+Priority, default tolerations, RuntimeClass, mutating webhooks, escalation of rights, policies,
+validating webhooks. ``server`` calls :meth:`Admission.admit`.
 
 Known difference: here policies and validating webhooks run directly after the mutating ones, before
 the server has validated the object and given it a uid. The real server runs them last.
@@ -17,6 +17,7 @@ from localcluster.kinds.admission_request import Attributes
 from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.escalation import check_escalation
+from localcluster.kinds.limits import apply_runtime_class, limit_pod
 from localcluster.kinds.policies import Policies
 from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
 from localcluster.kinds.webhook_call import WebhookClient
@@ -114,12 +115,13 @@ def _name_of(obj: Obj) -> str:
 
 
 def complete_pod(pod: Obj, ctx: RequestContext) -> None:
-    """Apply ServiceAccount, Priority and DefaultTolerationSeconds to a new pod."""
+    """Apply the plugins for new pods, from LimitRanger to RuntimeClass."""
     spec = pod["spec"]
+    _limit(pod, ctx)
     _set_service_account(pod, spec, ctx)
     _set_priority(pod, spec, ctx)
-    _check_runtime_class(pod, spec)
     _add_tolerations(spec)
+    _set_runtime_class(pod, spec, ctx)
 
 
 def _set_service_account(pod: Obj, spec: Obj, ctx: RequestContext) -> None:
@@ -192,16 +194,19 @@ def _mount_token(spec: Obj) -> None:
     )
 
 
-def _check_runtime_class(pod: Obj, spec: Obj) -> None:
-    """Refuse a RuntimeClass. They are not served here, so none can be found."""
+def _limit(pod: Obj, ctx: RequestContext) -> None:
+    ranges = ctx.reader.list("", "limitranges", ctx.namespace)
+    why = limit_pod(pod, ranges)
+    if why:
+        raise forbidden("", "pods", _name_of(pod), why)
+
+
+def _set_runtime_class(pod: Obj, spec: Obj, ctx: RequestContext) -> None:
     name = spec.get("runtimeClassName")
-    if name:
-        why = f'pod rejected: RuntimeClass "{name}" not found'
-    elif spec.get("overhead"):
-        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
-    else:
-        return
-    raise forbidden("", "pods", _name_of(pod), why)
+    found = ctx.reader.get("node.k8s.io", "runtimeclasses", "", name) if name else None
+    why = apply_runtime_class(pod, found)
+    if why:
+        raise forbidden("", "pods", _name_of(pod), why)
 
 
 def _set_priority(pod: Obj, spec: Obj, ctx: RequestContext) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from localcluster.kinds import columns, core, event_views, selectable, workloads
+from localcluster.kinds import columns, core, event_views, selectable, volumes, workloads
 from localcluster.kinds.actions import (
     Reviews,
     Tokens,
@@ -15,6 +15,7 @@ from localcluster.kinds.authorizer import GROUP as RBAC_GROUP
 from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
 from localcluster.kinds.crd_strategy import DefinitionStrategy
 from localcluster.kinds.jobs import JobStrategy
+from localcluster.kinds.limits import LimitRangeStrategy, RuntimeClassStrategy
 from localcluster.kinds.pods import PodStrategy
 from localcluster.kinds.policies import BINDINGS, POLICIES
 from localcluster.kinds.policy_config import PolicyBindingStrategy, PolicyStrategy
@@ -158,6 +159,14 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
         fields=selectable.services,
     )
     add("", "persistentvolumeclaims", core.ClaimStrategy(), columns.CLAIMS, short="pvc")
+    add(
+        "",
+        "persistentvolumes",
+        volumes.PersistentVolumeStrategy(),
+        columns.NAME_AND_AGE,
+        short="pv",
+    )
+    add("", "limitranges", LimitRangeStrategy(), columns.NAME_AND_CREATED, short="limits")
 
 
 def _add_events(builder: _Builder) -> None:
@@ -238,6 +247,16 @@ def _add_rest(builder: _Builder) -> None:
         columns.PRIORITY_CLASSES,
         short="pc",
     )
+    add("node.k8s.io", "runtimeclasses", RuntimeClassStrategy(), columns.NAME_AND_AGE)
+    storage = "storage.k8s.io"
+    add(
+        storage,
+        "storageclasses",
+        volumes.StorageClassStrategy(),
+        columns.NAME_AND_AGE,
+        short="sc",
+    )
+    add(storage, "csinodes", volumes.CsiNodeStrategy(), columns.NAME_AND_AGE)
     add(
         "apiextensions.k8s.io",
         "customresourcedefinitions",

@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 _RESOURCES = {
-    "": "bindings componentstatuses endpoints limitranges persistentvolumes podtemplates "
-    "replicationcontrollers resourcequotas",
+    "": "bindings componentstatuses endpoints podtemplates replicationcontrollers  resourcequotas",
     "admissionregistration.k8s.io": "mutatingadmissionpolicies mutatingadmissionpolicybindings",
     "apiregistration.k8s.io": "apiservices",
     "autoscaling": "horizontalpodautoscalers",
@@ -17,10 +16,8 @@ _RESOURCES = {
     "flowcontrol.apiserver.k8s.io": "flowschemas prioritylevelconfigurations",
     "metrics.k8s.io": "nodes pods",
     "networking.k8s.io": "ingressclasses ingresses ipaddresses networkpolicies servicecidrs",
-    "node.k8s.io": "runtimeclasses",
     "resource.k8s.io": "deviceclasses resourceclaims resourceclaimtemplates resourceslices",
-    "storage.k8s.io": "csidrivers csinodes csistoragecapacities storageclasses volumeattachments "
-    "volumeattributesclasses",
+    "storage.k8s.io": "csidrivers csistoragecapacities volumeattachments volumeattributesclasses",
 }
 _SUBRESOURCES = {
     ("", "pods"): "attach ephemeralcontainers exec portforward proxy resize",
