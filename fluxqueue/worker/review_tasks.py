@@ -23,6 +23,7 @@ from fluxqueue.db.reading.review_records import (
     AskedFluxJob,
     read_asked,
     read_names,
+    read_node_facts,
     read_place,
     read_priorities,
     read_standing,
@@ -164,10 +165,16 @@ class Reviewer:
         """Read the question. A manifest is completed as admission would complete it."""
         if not isinstance(spec.get("manifest"), Mapping):
             return read_review(spec, self._site)
-        around = await fetch_surroundings(self._context.client, namespace, spec["manifest"])
+        context = self._context
+        around = await fetch_surroundings(
+            context.client,
+            namespace,
+            spec["manifest"],
+            lambda: read_node_facts(context.database),
+        )
 
         def completed(workload: Object) -> Object:
-            return complete(workload, around, namespace=namespace, is_new=True)
+            return complete(workload, around, self._site.levels, namespace=namespace, is_new=True)
 
         return read_review(spec, self._site, completed)
 

@@ -15,7 +15,14 @@ from fluxqueue.fluxjob.request import NodeRequirement, Operator, Toleration
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.workload.numa import read_bundles
+from fluxqueue.workload.pod_bounds import bounds_of
 
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_KINDS = (
+    ("nodeAffinity", "node affinity"),
+    ("podAffinity", "pod affinity"),
+    ("podAntiAffinity", "pod anti-affinity"),
+)
 _NOTHING = (NodeRequirement(NAME_KEY, Operator.IN, ()),)
 """A term that no node meets. Kubernetes makes it of a selector without any expression."""
 
@@ -37,8 +44,10 @@ def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
     if selector:
         parts.append(_all(NodeRequirement(key, Operator.IN, (one,)) for key, one in selector))
     if required is not None:
-        terms = [_all(term) for term in _terms(required.get("nodeSelectorTerms") or (), path)]
-        parts.append(terms[0] if len(terms) == 1 else Constraint("or", operands=tuple(terms)))
+        parts.append(read_node_selector(required, path))
+    bounds = bounds_of(spec)
+    if bounds is not None:
+        parts += bounds.where
     return NodeDemand(
         constraint=all_of(parts),
         tolerations=tuple(
@@ -52,6 +61,18 @@ def read_demand(spec: Mapping[str, Any], *, where: str = "spec") -> NodeDemand:
         ),
         numa=read_bundles(spec, where=where),
     )
+
+
+def read_node_selector(selector: Mapping[str, Any], where: str) -> Constraint:
+    """Read a node selector: one of its terms must hold.
+
+    Raises
+    ------
+    InvalidInput
+        An expression has an operator that Kubernetes does not know.
+    """
+    terms = [_all(term) for term in _terms(selector.get("nodeSelectorTerms") or (), where)]
+    return terms[0] if len(terms) == 1 else Constraint("or", operands=tuple(terms))
 
 
 def _all(requirements: Iterable[NodeRequirement]) -> Constraint:
@@ -94,28 +115,24 @@ def _expressions(
 def ignored(spec: Mapping[str, Any]) -> list[str]:
     """Name what in the pod ``spec`` can affect placement and is not checked by the matcher.
 
-    The kube-scheduler still honours all of it when the pod is bound, so a released pod may wait
-    there. The FluxJob's condition reports this beforehand.
+    What is required is checked by kube-scheduler when the pod is bound, so a released pod may wait
+    there. The FluxJob's condition reports this beforehand. A preference has no effect, because a
+    released pod names its node.
+
+    Without ``PodBounds`` only what the matcher never checks is named.
     """
     affinity = spec.get("affinity") or {}
-    preferred = "preferredDuringSchedulingIgnoredDuringExecution"
-    containers = [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     checks = (
-        ("preferred node affinity", (affinity.get("nodeAffinity") or {}).get(preferred)),
-        ("pod affinity", affinity.get("podAffinity")),
-        ("pod anti-affinity", affinity.get("podAntiAffinity")),
-        ("topology spread constraints", spec.get("topologySpreadConstraints")),
+        *((f"preferred {name}", (affinity.get(key) or {}).get(_PREFERRED)) for key, name in _KINDS),
         (
-            "volumes that are bound to places",
+            "preferred topology spread",
             any(
-                volume.keys() & {"persistentVolumeClaim", "ephemeral"}
-                for volume in spec.get("volumes") or ()
+                one.get("whenUnsatisfiable") == "ScheduleAnyway"
+                for one in spec.get("topologySpreadConstraints") or ()
             ),
-        ),
-        (
-            "host ports",
-            any(port.get("hostPort") for c in containers for port in c.get("ports") or ()),
         ),
         ("resource claims", spec.get("resourceClaims")),
     )
-    return [name for name, is_present in checks if is_present]
+    bounds = bounds_of(spec)
+    left = () if bounds is None else bounds.left
+    return [*(name for name, is_present in checks if is_present), *left]

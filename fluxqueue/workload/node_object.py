@@ -50,16 +50,27 @@ def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None
             for name, value in allocatable.items()
         },
         labels={**(meta.get("labels") or {}), NAME_KEY: meta["name"]},
-        taints=tuple(
-            Taint(taint["key"], taint.get("value") or "", taint.get("effect") or "")
-            for taint in spec.get("taints") or ()
-            if taint["key"] not in _READINESS_TAINTS
-        ),
+        taints=_taints(spec),
         is_up=_is_ready(status) and not meta.get("deletionTimestamp"),
         is_schedulable=not spec.get("unschedulable", False),
         numa_zones=zones.zones,
         is_numa_for_pods=zones.is_for_pods,
     )
+
+
+def _taints(spec: Mapping[str, Any]) -> tuple[Taint, ...]:
+    return tuple(
+        Taint(taint["key"], taint.get("value") or "", taint.get("effect") or "")
+        for taint in spec.get("taints") or ()
+        if taint["key"] not in _READINESS_TAINTS
+    )
+
+
+def placed_node(node: Mapping[str, Any]) -> NodeFact:
+    """Read only the labels and the taints of a Node object. It seems to have no capacity."""
+    meta = node["metadata"]
+    labels = {**(meta.get("labels") or {}), NAME_KEY: meta["name"]}
+    return NodeFact(meta["name"], meta["uid"], {}, labels, _taints(node.get("spec") or {}))
 
 
 def _is_ready(status: Mapping[str, Any]) -> bool:

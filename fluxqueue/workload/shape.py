@@ -13,7 +13,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import NODE_WORDS, Levels, find_level
-from fluxqueue.fluxjob.request import CPU, unit_of
+from fluxqueue.fluxjob.request import CPU, MatchPolicy, unit_of
 from fluxqueue.jobspec import Count, Jobspec, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.demand import NodeDemand
@@ -24,6 +24,8 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.own_jobspec import apply_jobspec
+from fluxqueue.workload.own_pods import PodShare, share_out
+from fluxqueue.workload.pod_bounds import PodBounds, Rule, bounds_of
 from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site
 
@@ -56,7 +58,8 @@ def build_request(
     """
     needs = effective_request(spec, where=where, default_cpu_m=site.default_cpu_m)
     pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
-    resources = _resources(wishes, pools, count, site.levels)
+    bounds = bounds_of(spec) or PodBounds()
+    resources = _resources(wishes, pools, count, site.levels, bounds.rules)
     own = None if wishes.jobspec is None else wishes.jobspec.jobspec
     duration_s = _duration_s(wishes, deadline_s)
     demand = read_demand(spec, where=where)
@@ -67,7 +70,9 @@ def build_request(
         duration_s=float(duration_s or 0),
         queue=wishes.queue or "",
         where=demand,
-        match_policy=wishes.match_policy or (None if own is None else own.match_policy),
+        match_policy=wishes.match_policy
+        or (None if own is None else own.match_policy)
+        or (MatchPolicy.SPREAD if bounds.is_scattered else None),
         is_node_exclusive=_must_take_nodes(resources, wishes),
         prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
@@ -100,11 +105,17 @@ def build_parts(
         raise _contradiction(
             wishes, labels.SPREAD, "one pod on each node, and the pods are unequal"
         )
-    slots, demands = [], []
+    slots: list[Resource] = []
+    demands: list[NodeDemand] = []
+    is_scattered = False
     for part in parts:
+        bounds = bounds_of(part.spec) or PodBounds()
+        is_scattered |= bounds.is_scattered
         needs = effective_request(part.spec, where="spec", default_cpu_m=site.default_cpu_m)
         pools = tuple(_pool(name, amount) for name, amount in sorted(needs.items()))
-        slots.append(Resource(SLOT, Count(part.count, part.count), pools, label=part.label))
+        slot = Resource(SLOT, Count(part.count, part.count), pools, label=part.label)
+        shares = share_out(part.count, bounds.rules) if len(parts) == 1 else ()
+        slots += _divided(slot, shares)
         demands.append(read_demand(part.spec, where="spec"))
     resources = _shaped(tuple(slots), wishes, site.levels)
     is_one = len(set(demands)) == 1
@@ -118,7 +129,7 @@ def build_parts(
         queue=wishes.queue or "",
         where=demands[0] if is_one else NodeDemand(),
         slot_where=() if is_one else tuple(labelled),
-        match_policy=wishes.match_policy,
+        match_policy=wishes.match_policy or (MatchPolicy.SPREAD if is_scattered else None),
         is_node_exclusive=_must_take_nodes(resources, wishes),
         prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
@@ -139,15 +150,34 @@ def _pool(name: str, amount: int) -> Resource:
 
 
 def _resources(
-    wishes: Wishes, pools: Sequence[Resource], count: int, levels: Levels
+    wishes: Wishes,
+    pools: Sequence[Resource],
+    count: int,
+    levels: Levels,
+    rules: Sequence[Rule] = (),
 ) -> tuple[Resource, ...]:
     """Return the author's own tree or one kind of slots, after the annotations are applied."""
     if wishes.jobspec is not None:
         found = apply_jobspec(wishes.jobspec, pools, count, levels)
     else:
         # The slot of a workload without pods stays, with a count of 0: it may be scaled up.
-        found = (Resource(SLOT, Count(count, count), tuple(pools), label=LABEL),)
+        slot = Resource(SLOT, Count(count, count), tuple(pools), label=LABEL)
+        found = _divided(slot, share_out(count, rules))
     return _shaped(found, wishes, levels)
+
+
+def _divided(slot: Resource, shares: Sequence[PodShare]) -> tuple[Resource, ...]:
+    """Return slots as their pods bind each other. Without ``shares`` they may be anyhow."""
+    if not shares:
+        return (slot,)
+    return tuple(
+        Resource(
+            share.level,
+            Count(share.count, share.count),
+            _divided(replace(slot, count=Count(share.each, share.each)), share.below),
+        )
+        for share in shares
+    )
 
 
 def _shaped(found: tuple[Resource, ...], wishes: Wishes, levels: Levels) -> tuple[Resource, ...]:

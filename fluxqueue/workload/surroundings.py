@@ -10,18 +10,31 @@ The webhook reads requests without surroundings. It only checks them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
+from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.objects import Object
+from fluxqueue.workload.constraints import read_demand
+from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.pod_group import POD_GROUP
+from fluxqueue.workload.own_pods import Domains, concerns, divide
+from fluxqueue.workload.pod_bounds import KEY, SPREAD, VOLUMES, PodBounds
 from fluxqueue.workload.pod_defaults import (
     default_requests,
     with_default_requests,
     with_runtime_class,
 )
+from fluxqueue.workload.volumes import (
+    Storage,
+    claim_names,
+    has_claims,
+    volume_constraints,
+)
 
 
-class Surroundings(Protocol):
+class Surroundings(Storage, Protocol):
     """The objects of the cluster that decide what pods ask for. What is unknown is absent."""
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
@@ -32,11 +45,20 @@ class Surroundings(Protocol):
         """Return a RuntimeClass."""
         ...
 
+    def domains(self, query: DomainQuery) -> Domains:
+        """Return the values of a label on nodes."""
+        ...
+
 
 def complete(
-    workload: Object, around: Surroundings, *, namespace: str = "", is_new: bool = False
+    workload: Object,
+    around: Surroundings,
+    levels: Levels,
+    *,
+    namespace: str = "",
+    is_new: bool = False,
 ) -> Object:
-    """Return a workload with its pods as admission completes them.
+    """Return a workload with its pods as admission completes them, and with what binds them.
 
     Parameters
     ----------
@@ -49,18 +71,68 @@ def complete(
         A part of it cannot be read.
     """
     kind = kind_of(workload)
-    if kind.is_made_of_pods and not is_new:
-        return workload
     where = str(workload["metadata"].get("namespace") or namespace)
-    requests = default_requests(around.limit_ranges(where))
+    is_template = is_new or not kind.is_made_of_pods
+    requests = default_requests(around.limit_ranges(where)) if is_template else {}
+    # The request of a group is read from some of its pods.
+    members = workload["members"].values() if kind is POD_GROUP else ()
+    has_own_claims = len({frozenset(claim_names(pod["spec"])) for pod in members}) > 1
 
     def change(pod: Object) -> Object:
-        spec = pod.get("spec") or {}
-        name = spec.get("runtimeClassName")
-        runtime_class = around.runtime_class(str(name)) if name else None
-        if not requests and runtime_class is None:
-            return pod
-        done = with_runtime_class(with_default_requests(spec, requests), runtime_class)
-        return {**pod, "spec": done}
+        spec = before = pod.get("spec") or {}
+        if is_template:
+            name = spec.get("runtimeClassName")
+            runtime_class = around.runtime_class(str(name)) if name else None
+            spec = with_runtime_class(with_default_requests(spec, requests), runtime_class)
+        has_rules = concerns(spec)
+        if has_rules or has_claims(spec):
+            meta = {**(pod.get("metadata") or {}), "namespace": where}
+            count = _count(workload) if has_rules else 0
+            bounds = _bounds({"metadata": meta, "spec": spec}, count, around, levels)
+            if has_own_claims:
+                bounds = replace(bounds, where=(), left=(*bounds.left, VOLUMES))
+            spec = {**spec, KEY: bounds}
+        return pod if spec is before else {**pod, "spec": spec}
 
     return kind.with_pods(workload, change)
+
+
+def _count(workload: Object) -> int:
+    """Return the number of equal pods that rules among them can divide, or 0."""
+    kind = kind_of(workload)
+    wishes = kind.wishes(workload)
+    # Its author says how its slots are placed.
+    if wishes.has_shape or len(kind.pod_specs(workload)) != 1:
+        return 0
+    return kind.size(workload)
+
+
+def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> PodBounds:
+    spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
+    demand = read_demand(spec)
+
+    def domains(
+        key: str,
+        *,
+        honors_affinity: bool = True,
+        honors_taints: bool = True,
+        with_labels: Sequence[str] = (),
+    ) -> Domains:
+        return around.domains(
+            DomainQuery(
+                key,
+                tuple(sorted({key, *with_labels})),
+                demand.constraint if honors_affinity else None,
+                demand.tolerations if honors_taints else None,
+            )
+        )
+
+    found = divide(pod, count, levels, domains)
+    where, left = volume_constraints(spec, namespace, around)
+    if not count:
+        # Nothing divides the pods. One pod alone has no rules to keep.
+        names = dict.fromkeys((*found.left, *found.names, *left))
+        return PodBounds(tuple(where), left=tuple(names))
+    rules = () if count == 1 else tuple(found.rules.values())
+    is_scattered = found.is_scattered and SPREAD in found.left
+    return PodBounds(tuple(where), rules, is_scattered, (*found.left, *left))

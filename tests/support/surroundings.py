@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.objects import Object
+from fluxqueue.workload.domains import DomainQuery, count_domains
+from fluxqueue.workload.own_pods import Domains
 
 
 @dataclass
@@ -14,6 +17,10 @@ class KnownSurroundings:
 
     limits: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     runtimes: Mapping[str, Object] = field(default_factory=dict)
+    claims: Mapping[str, Object] = field(default_factory=dict)
+    volumes: Mapping[str, Object] = field(default_factory=dict)
+    classes: Mapping[str, Object] = field(default_factory=dict)
+    nodes: Sequence[NodeFact] = ()
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
         """Return the LimitRanges of a namespace."""
@@ -22,3 +29,27 @@ class KnownSurroundings:
     def runtime_class(self, name: str) -> Object | None:
         """Return a RuntimeClass."""
         return self.runtimes.get(name)
+
+    def claim(self, namespace: str, name: str) -> Object | None:
+        """Return a PersistentVolumeClaim, whatever its namespace."""
+        return self.claims.get(name)
+
+    def volume(self, name: str) -> Object | None:
+        """Return a PersistentVolume."""
+        return self.volumes.get(name)
+
+    def volumes_of_class(self, storage_class: str) -> Sequence[Object]:
+        """Return the PersistentVolumes of a StorageClass."""
+        return [
+            one
+            for one in self.volumes.values()
+            if one["spec"].get("storageClassName") == storage_class
+        ]
+
+    def storage_class(self, name: str) -> Object | None:
+        """Return a StorageClass."""
+        return self.classes.get(name)
+
+    def domains(self, query: DomainQuery) -> Domains:
+        """Return the values of a label on nodes."""
+        return count_domains(query, self.nodes)

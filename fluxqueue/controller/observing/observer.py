@@ -54,6 +54,7 @@ class Observer:
         site = Site(
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
+        self._levels = site.levels
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
         self.workloads = Workloads()
         # Nodes and queues belong to no namespace: their names are no UIDs, so they share one lane.
@@ -143,7 +144,7 @@ class Observer:
         return self.watches.class_values()
 
     def _complete(self, workload: Mapping[str, Any]) -> Mapping[str, Any]:
-        return complete(workload, self.watches.surroundings)
+        return complete(workload, self.watches.surroundings, self._levels)
 
     def _on_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         self.router.on_fluxjob_made(uid, flux_uid, flux_version)

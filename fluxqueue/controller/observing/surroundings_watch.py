@@ -1,4 +1,4 @@
-"""Watches of what pods refer to: LimitRanges and RuntimeClasses.
+"""Watches of what pods refer to: LimitRanges, RuntimeClasses, claims, volumes, their classes.
 
 Part of ``watches``. ``workload.surroundings`` reads them to complete workloads. When one changes,
 the workloads that it may touch are marked, so that those that wait ask for their new size.
@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.informer import ChangeHandler, Informer, TroubleHandler
-from fluxqueue.kube.resources import LIMIT_RANGES, RUNTIME_CLASSES, ApiResource
+from fluxqueue.kube.informer import ChangeHandler, Informer, Transform, TroubleHandler
+from fluxqueue.kube.resources import (
+    CLAIMS,
+    LIMIT_RANGES,
+    RUNTIME_CLASSES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    ApiResource,
+)
 from fluxqueue.objects import Object
+from fluxqueue.pacing import LATER_S
+from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.node_object import placed_node
+from fluxqueue.workload.own_pods import Domains, concerns
+from fluxqueue.workload.volumes import claim_names, has_claims
 
 logger = logging.getLogger(__name__)
 
@@ -27,31 +39,63 @@ SYNC_S = 10.0
 RELIST_S = 60.0
 """How long (seconds) a resync waits for these lists."""
 
+QUERIES_MAX = 1000
+"""Most answers about node labels that are kept."""
+TESTS_MAX = 50
+"""Most changes for which each workload is looked at. After more of them all are marked."""
+_META = ("name", "namespace", "uid", "resourceVersion", "labels")
+_FIELDS = ("spec", "provisioner", "volumeBindingMode", "allowedTopologies")
+
 IsTouched = Callable[[Object], bool]
 
 
 class SurroundingsWatch:
     """Implements ``workload.surroundings.Surroundings`` from informers.
 
-    ``mark`` receives a function that tells whether a workload is touched by a change.
+    Parameters
+    ----------
+    nodes : returns all Node objects.
+    mark : receives a function that tells whether a workload is touched by a change.
     """
 
     def __init__(
-        self, client: KubeClient, mark: Callable[[IsTouched], None], on_trouble: TroubleHandler
+        self,
+        client: KubeClient,
+        nodes: Callable[[], Iterable[Object]],
+        mark: Callable[[IsTouched], None],
+        on_trouble: TroubleHandler,
     ) -> None:
         self._client, self._mark, self._on_trouble = client, mark, on_trouble
+        self._nodes = nodes
         self._limits = self._informer(LIMIT_RANGES, self._on_limit_range)
         self._runtimes = self._informer(RUNTIME_CLASSES, self._on_runtime_class)
+        self._claims = self._informer(CLAIMS, self._on_claim, _trim)
+        self._volumes = self._informer(VOLUMES, self._on_volume, _trim)
+        self._classes = self._informer(STORAGE_CLASSES, self._on_storage_class, _trim)
+        self.informers = (
+            *(self._limits, self._runtimes),
+            *(self._claims, self._volumes, self._classes),
+        )
         self._limits_of: dict[str, dict[str, Object]] = {}
+        self._volumes_of: dict[str, dict[str, Object]] = {}
+        self._domains: dict[DomainQuery, Domains] = {}
+        self._touched: list[IsTouched] = []
+        self._alarm: asyncio.TimerHandle | None = None
         self._is_begun = False
 
-    @property
-    def informers(self) -> tuple[Informer, ...]:
-        """Return all informers."""
-        return self._limits, self._runtimes
-
-    def _informer(self, resource: ApiResource, on_change: ChangeHandler) -> Informer:
-        return Informer(self._client, resource, on_change=on_change, on_trouble=self._on_trouble)
+    def _informer(
+        self,
+        resource: ApiResource,
+        on_change: ChangeHandler,
+        transform: Transform | None = None,
+    ) -> Informer:
+        return Informer(
+            self._client,
+            resource,
+            transform=transform,
+            on_change=on_change,
+            on_trouble=self._on_trouble,
+        )
 
     async def begin(self) -> None:
         """Start, and wait for the first lists, but not for ever."""
@@ -75,6 +119,8 @@ class SurroundingsWatch:
 
     async def stop(self) -> None:
         """Stop all informers."""
+        if self._alarm is not None:
+            self._alarm.cancel()
         for informer in self.informers:
             await informer.stop()
 
@@ -88,6 +134,32 @@ class SurroundingsWatch:
         """Return a RuntimeClass."""
         return self._runtimes.get("", name)
 
+    def claim(self, namespace: str, name: str) -> Object | None:
+        """Return a PersistentVolumeClaim."""
+        return self._claims.get(namespace, name)
+
+    def volume(self, name: str) -> Object | None:
+        """Return a PersistentVolume."""
+        return self._volumes.get("", name)
+
+    def volumes_of_class(self, storage_class: str) -> Sequence[Object]:
+        """Return the PersistentVolumes of a StorageClass."""
+        return list(self._volumes_of.get(storage_class, {}).values())
+
+    def storage_class(self, name: str) -> Object | None:
+        """Return a StorageClass."""
+        return self._classes.get("", name)
+
+    def domains(self, query: DomainQuery) -> Domains:
+        """Return the values of a label on nodes."""
+        found = self._domains.get(query)
+        if found is None:
+            found = count_domains(query, map(placed_node, self._nodes()))
+            if len(self._domains) >= QUERIES_MAX:
+                self._domains.clear()
+            self._domains[query] = found
+        return found
+
     # --- what changes -------------------------------------------------------------------------
 
     def _on_limit_range(self, old: Object | None, new: Object | None) -> None:
@@ -100,15 +172,85 @@ class SurroundingsWatch:
         if not its:
             del self._limits_of[namespace]
         if (old or {}).get("spec") != (new or {}).get("spec"):
-            self._tell(lambda workload: workload["metadata"].get("namespace") == namespace)
+            self._tell(lambda workload: _namespace(workload) == namespace)
 
     def _on_runtime_class(self, old: Object | None, new: Object | None) -> None:
         _, name = _place(old, new)
-        self._tell(lambda workload: _names_runtime(workload, name))
+        self._tell(
+            lambda workload: _any_spec(
+                workload, lambda spec: bool(spec.get("runtimeClassName") == name)
+            )
+        )
+
+    def _on_claim(self, old: Object | None, new: Object | None) -> None:
+        namespace, name = _place(old, new)
+        if _content(old) != _content(new):
+            self._tell(
+                lambda workload: (
+                    _namespace(workload) == namespace
+                    and _any_spec(workload, lambda spec: name in claim_names(spec))
+                )
+            )
+
+    def _on_volume(self, old: Object | None, new: Object | None) -> None:
+        for volume, is_there in ((old, False), (new, True)):
+            if volume is None:
+                continue
+            name, of = str(volume["metadata"]["name"]), str(volume["spec"].get("storageClassName"))
+            its = self._volumes_of.setdefault(of, {})
+            if is_there:
+                its[name] = volume
+            else:
+                its.pop(name, None)
+            if not its:
+                del self._volumes_of[of]
+        if _content(old) != _content(new):
+            # A volume changes little once it is bound, and then its claim changes, too.
+            self._tell(lambda workload: _any_spec(workload, has_claims))
+
+    def _on_storage_class(self, old: Object | None, new: Object | None) -> None:
+        if _content(old) != _content(new):
+            self._tell(lambda workload: _any_spec(workload, has_claims))
+
+    def on_node(self, old: Object | None, new: Object | None) -> None:
+        """Handle the change of a node from ``old`` to ``new``."""
+        before, now = (None if one is None else placed_node(one) for one in (old, new))
+        if before != now:
+            self._domains.clear()
+            self._tell(lambda workload: _any_spec(workload, concerns))
 
     def _tell(self, is_touched: IsTouched) -> None:
-        if self._is_begun:
-            self._mark(is_touched)
+        """Mark what is touched, together with what is touched a moment later."""
+        if not self._is_begun:
+            return
+        self._touched.append(is_touched)
+        if self._alarm is None:
+            self._alarm = asyncio.get_running_loop().call_later(LATER_S, self._mark_touched)
+
+    def _mark_touched(self) -> None:
+        # Many changes at once would look at each workload many times.
+        touched, self._touched, self._alarm = self._touched, [], None
+        if len(touched) > TESTS_MAX:
+            self._mark(lambda _: True)
+        else:
+            self._mark(lambda workload: any(test(workload) for test in touched))
+
+
+def _trim(obj: Object) -> Object:
+    """Keep the fields that are read. A status changes often."""
+    meta = obj["metadata"]
+    kept = {key: meta[key] for key in _META if key in meta}
+    return {"metadata": kept, **{key: obj[key] for key in _FIELDS if key in obj}}
+
+
+def _content(obj: Object | None) -> Object | None:
+    if obj is None:
+        return None
+    return {**obj, "metadata": {**obj["metadata"], "resourceVersion": ""}}
+
+
+def _namespace(workload: Object) -> str:
+    return str(workload["metadata"].get("namespace") or "")
 
 
 def _place(old: Object | None, new: Object | None) -> tuple[str, str]:
@@ -117,9 +259,8 @@ def _place(old: Object | None, new: Object | None) -> tuple[str, str]:
     return str(obj["metadata"].get("namespace") or ""), str(obj["metadata"]["name"])
 
 
-def _names_runtime(workload: Object, name: str) -> bool:
+def _any_spec(workload: Object, test: Callable[[Object], bool]) -> bool:
     try:
-        specs = kind_of(workload).pod_specs(workload)
-        return any(spec.get("runtimeClassName") == name for spec in specs)
+        return any(map(test, kind_of(workload).pod_specs(workload)))
     except Exception:  # noqa: BLE001  it is reported when it is read
         return True

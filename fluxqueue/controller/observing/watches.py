@@ -65,7 +65,6 @@ class Watches:
         )
         self._zones = ZoneWatch(client, router.mark_node)
         self._workload_classes = WorkloadClassWatch(client)
-        self.surroundings = SurroundingsWatch(client, router.mark_touched, self._on_trouble)
         self._jobs = BatchJobs(
             client,
             clock,
@@ -76,7 +75,11 @@ class Watches:
         self._suspended = SuspendedOwners(
             client, clock, owner_kinds, router.on_suspended, on_trouble=self._on_trouble
         )
-        self._nodes = self._informer(NODES, router.on_node)
+        nodes = self._nodes = self._informer(NODES, router.on_node)
+        self.surroundings = SurroundingsWatch(
+            client, nodes.items, router.mark_touched, self._on_trouble
+        )
+        nodes.add_handler(self.surroundings.on_node)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
             self.queues.queues,

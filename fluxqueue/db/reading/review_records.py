@@ -13,6 +13,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.queue_snapshot import PENDING, pending_job
 from fluxqueue.explain.answer import Place
 from fluxqueue.explain.status import Named
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
 
@@ -150,3 +151,9 @@ async def read_names(database: Database, uids: Collection[str]) -> dict[str, Nam
         uids=sorted(uids),
     )
     return {row["uid"]: Named(row["jobid"], row["namespace"], row["workload_name"]) for row in rows}
+
+
+async def read_node_facts(database: Database) -> list[NodeFact]:
+    """Return all nodes."""
+    rows = await database.fetch("SELECT fact FROM nodes ORDER BY name")
+    return [NodeFact.from_json(row["fact"]) for row in rows]

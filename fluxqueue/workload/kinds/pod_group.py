@@ -23,6 +23,7 @@ from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
+from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.pods import controller_owner, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import ShapePart, build_parts
@@ -123,7 +124,8 @@ class PodGroupKind(WorkloadKind):
         said = [pod["metadata"].get("annotations") for pod in _first_of_each_kind(workload)]
         marks = [pod["metadata"].get("labels") for pod in _first_of_each_kind(workload)]
         of_object = workload["spec"].get("within"), workload["spec"].get("priority")
-        return first, frozenset(kinds.values()), said, marks, _disputed(workload), of_object
+        bounds = tuple(bounds_of(pod["spec"]) for pod in _first_of_each_kind(workload))
+        return first, frozenset(kinds.values()), said, marks, _disputed(workload), of_object, bounds
 
     def size(self, workload: Object) -> int:
         counted = len(_counted(workload))

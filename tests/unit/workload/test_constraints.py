@@ -11,6 +11,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import NodeRequirement, Operator, Taint, Toleration
 from fluxqueue.jobspec import Constraint, NodeDemand
 from fluxqueue.workload.constraints import ignored, read_demand
+from fluxqueue.workload.pod_bounds import KEY, PodBounds
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -119,12 +120,19 @@ def test_an_unknown_operator_is_refused_with_its_path() -> None:
     ("spec", "name"),
     [
         ({"affinity": {"nodeAffinity": {PREFERRED: [{"weight": 1}]}}}, "preferred node affinity"),
-        ({"affinity": {"podAffinity": {REQUIRED: [{}]}}}, "pod affinity"),
-        ({"affinity": {"podAntiAffinity": {REQUIRED: [{}]}}}, "pod anti-affinity"),
-        ({"topologySpreadConstraints": [{}]}, "topology spread constraints"),
-        ({"volumes": [{"persistentVolumeClaim": {}}]}, "volumes that are bound to places"),
-        ({"volumes": [{"ephemeral": {}}]}, "volumes that are bound to places"),
-        ({"containers": [{"ports": [{"hostPort": 80}]}]}, "host ports"),
+        (
+            {"affinity": {"podAffinity": {PREFERRED: [{"weight": 1}]}}},
+            "preferred pod affinity",
+        ),
+        (
+            {"affinity": {"podAntiAffinity": {PREFERRED: [{"weight": 1}], REQUIRED: [{}]}}},
+            "preferred pod anti-affinity",
+        ),
+        (
+            {"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]},
+            "preferred topology spread",
+        ),
+        ({KEY: PodBounds(left=("host ports",))}, "host ports"),
         ({"resourceClaims": [{"name": "x"}]}, "resource claims"),
     ],
 )
@@ -136,7 +144,9 @@ def test_what_is_considered_or_harmless_is_not_named() -> None:
     spec = {
         "nodeSelector": {"a": "b"},
         "volumes": [{"name": "v", "emptyDir": {}}],
-        "containers": [{"ports": [{"containerPort": 80}]}],
+        "containers": [{"ports": [{"containerPort": 80}, {"hostPort": 81}]}],
+        # Judged by the controller, which says what it leaves.
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
         **_required({"matchExpressions": [{"key": "a", "operator": "Exists"}]}),
     }
     assert ignored(spec) == []

@@ -6,17 +6,24 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.objects import Object
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.owner_kinds import BUILT_IN
 from fluxqueue.workload.pod_defaults import default_requests, with_default_requests
 from fluxqueue.workload.resources import raw_request
-from fluxqueue.workload.surroundings import complete
+from fluxqueue.workload.site import DEFAULT_SITE
+from fluxqueue.workload.surroundings import complete as complete_with
 from tests.support.owners import job_set_spec
 from tests.support.surroundings import KnownSurroundings
 
 Obj = dict[str, Any]
+
+
+def complete(workload: Object, around: KnownSurroundings, **more: Any) -> Object:
+    """Complete a workload with the default levels."""
+    return complete_with(workload, around, DEFAULT_SITE.levels, **more)
 
 
 def limit_range(name: str, **item: Obj) -> Obj:

@@ -1,0 +1,300 @@
+"""How the pods of one workload bind each other: affinity, anti-affinity, spread and host ports.
+
+``surroundings`` calls it for workloads with equal pods. The rules become the shape of the request
+(``share_out``, called by ``shape``), which the matcher places exactly. It holds for the workload
+alone: that pods of others match the same selectors is left to kube-scheduler. Where a rule has no
+exact shape it is left, too. Pure.
+
+Sources: the scheduler plugins InterPodAffinity, PodTopologySpread and NodePorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fluxqueue.fluxjob.levels import Levels
+from fluxqueue.jobspec.model import NODE
+from fluxqueue.objects import Object
+from fluxqueue.workload import labels
+from fluxqueue.workload.pod_bounds import (
+    AFFINITY,
+    ANTI_AFFINITY,
+    PORTS,
+    SPREAD,
+    Rule,
+    RuleKind,
+)
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_OF_EACH_POD = frozenset(
+    {"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"}
+)
+"""Labels that differ from pod to pod and are in no template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The values of a node label: ``count`` of them.
+
+    ``is_everywhere``: all nodes that the pods may use have the label.
+    """
+
+    count: int
+    is_everywhere: bool
+
+
+class FindDomains(Protocol):
+    """Counts the values of a label on the nodes that pods may use.
+
+    ``honors_affinity`` and ``honors_taints`` say by which rules nodes are left out. Other required
+    labels of the nodes are ``with_labels``.
+    """
+
+    def __call__(
+        self,
+        key: str,
+        *,
+        honors_affinity: bool = True,
+        honors_taints: bool = True,
+        with_labels: Sequence[str] = (),
+    ) -> Domains:
+        """Return the domains."""
+        ...
+
+
+@dataclass(slots=True)
+class Division:
+    """The rules of a workload by level with their names, and what cannot be said by them."""
+
+    rules: dict[str, Rule] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    is_scattered: bool = False
+
+    def add(self, level: str | None, kind: RuleKind, name: str, domains: int = 0) -> None:
+        """Add a rule called ``name``. Without a level it is left, as are two that conflict."""
+        if level is None:
+            self.leave(name)
+            return
+        rule, known = Rule(level, kind, domains), self.rules.get(level)
+        self.names.append(name)
+        # One in each place is even, too.
+        is_stricter = kind is RuleKind.APART and known is not None and known.kind is RuleKind.EVEN
+        is_looser = kind is RuleKind.EVEN and known is not None and known.kind is RuleKind.APART
+        if known is None or is_stricter:
+            self.rules[level] = rule
+        elif known != rule and not is_looser:
+            self.leave(name)
+
+    def leave(self, name: str) -> None:
+        """Leave a rule to kube-scheduler."""
+        if name not in self.left:
+            self.left.append(name)
+
+
+def divide(pod: Object, count: int, levels: Levels, domains: FindDomains) -> Division:
+    """Return the rules for ``count`` equal pods, and what is left.
+
+    Raises
+    ------
+    Exception
+        A part of the pod cannot be read.
+    """
+    found = Division()
+    _read_affinity(pod, found, levels, domains)
+    _read_spread(pod, found, levels, domains)
+    if host_ports(pod.get("spec") or {}):
+        found.add(NODE, RuleKind.APART, PORTS)
+    order = [*(level.name for level in levels), NODE]
+    rules = [found.rules[name] for name in order if name in found.rules]
+    exact = _exact(rules, count)
+    if exact != rules:
+        found.leave(SPREAD)
+    found.rules = {rule.level: rule for rule in exact}
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class PodShare:
+    """A part of the pods: ``count`` vertices of ``level`` with equal shares of pods in each.
+
+    ``each`` is the number of pods in one of them. ``below`` divides these further.
+    """
+
+    level: str
+    count: int
+    each: int
+    below: tuple[PodShare, ...] = ()
+
+
+def share_out(count: int, rules: Sequence[Rule]) -> tuple[PodShare, ...]:
+    """Return how ``count`` pods are divided by rules, the highest level first."""
+    return _shares(count, _exact(rules, count)) if count else ()
+
+
+def _exact(rules: Sequence[Rule], count: int) -> list[Rule]:
+    """Return the rules without those that have no exact shape below another rule."""
+    found: list[Rule] = []
+    for rule in rules:
+        # A place above has only some of these domains, and how many is not known.
+        is_inexact = found and rule.kind is RuleKind.EVEN and count > rule.domains
+        if not is_inexact:
+            found.append(rule)
+    return found
+
+
+def _shares(count: int, rules: Sequence[Rule]) -> tuple[PodShare, ...]:
+    if not rules:
+        return ()
+    rule, *rest = rules
+    if rule.kind is RuleKind.TOGETHER:
+        return (PodShare(rule.level, 1, count, _shares(count, rest)),)
+    if rule.kind is RuleKind.APART or count <= rule.domains:
+        return (PodShare(rule.level, count, 1, _shares(1, rest)),)
+    each, more = divmod(count, rule.domains)
+    if rule.level == NODE:
+        # All nodes of a request are different ones.
+        parts = [(rule.domains - more, each), (more, each + 1)]
+    else:
+        # Places of several parts may be the same ones: some get one more.
+        parts = [(rule.domains, each), (more, 1)]
+    return tuple(PodShare(rule.level, n, size, _shares(size, rest)) for n, size in parts if n)
+
+
+def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, int]]:
+    """Return protocol and number of each port of the node that the pod ``spec`` uses.
+
+    With the network of its node, a pod uses all ports of its containers there.
+    """
+    key = "containerPort" if spec.get("hostNetwork") else "hostPort"
+    # Only containers that run to the end of the pod: kube-scheduler looks at no others.
+    sidecars = [
+        one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
+    ]
+    return frozenset(
+        (str(port.get("protocol") or "TCP"), int(port.get("hostPort") or port.get(key) or 0))
+        for container in (*(spec.get("containers") or ()), *sidecars)
+        for port in container.get("ports") or ()
+        if port.get("hostPort") or port.get(key)
+    )
+
+
+# --- affinity ------------------------------------------------------------------------------------
+
+
+def _read_affinity(pod: Object, found: Division, levels: Levels, domains: FindDomains) -> None:
+    affinity = (pod.get("spec") or {}).get("affinity") or {}
+    for field_name, kind, name in (
+        ("podAffinity", RuleKind.TOGETHER, AFFINITY),
+        ("podAntiAffinity", RuleKind.APART, ANTI_AFFINITY),
+    ):
+        for term in (affinity.get(field_name) or {}).get(_REQUIRED) or ():
+            if not _is_about_itself(term, pod):
+                found.leave(name)
+                continue
+            key = str(term.get("topologyKey") or "")
+            # On nodes without the label an anti-affinity permits anything.
+            is_exact = kind is RuleKind.TOGETHER or domains(key).is_everywhere
+            found.add(level_of(key, levels) if is_exact else None, kind, name)
+
+
+def _is_about_itself(term: Object, pod: Object) -> bool:
+    """Tell whether an affinity term selects the pod itself, whatever is added to its labels."""
+    if term.get("mismatchLabelKeys"):
+        return False
+    namespaces, selector = term.get("namespaces"), term.get("namespaceSelector")
+    is_own = namespaces or selector is not None
+    is_all = selector is not None and not any(selector.values())
+    own = str((pod.get("metadata") or {}).get("namespace") or "")
+    if is_own and not is_all and own not in (namespaces or ()):
+        return False
+    return selects(term.get("labelSelector"), pod)
+
+
+def selects(selector: Object | None, pod: Object) -> bool:
+    """Tell whether a label selector surely selects a pod, by the labels that it has by now.
+
+    Controllers and admission add further labels, so an absent label decides nothing.
+    """
+    if selector is None:
+        return False
+    own = {
+        key: value
+        for key, value in ((pod.get("metadata") or {}).get("labels") or {}).items()
+        if key not in _OF_EACH_POD and not key.startswith(labels.PREFIX)
+    }
+    wanted = selector.get("matchLabels") or {}
+    if any(own.get(key) != value for key, value in wanted.items()):
+        return False
+    return all(_holds(one, own) for one in selector.get("matchExpressions") or ())
+
+
+def _holds(expression: Object, own: Mapping[str, str]) -> bool:
+    value = own.get(str(expression.get("key")))
+    values = expression.get("values") or ()
+    match expression.get("operator"):
+        case "In":
+            return value in values
+        case "NotIn":
+            return value is not None and value not in values
+        case "Exists":
+            return value is not None
+    return False
+
+
+def level_of(key: str, levels: Levels) -> str | None:
+    """Return the level with the places of a topology key, or None.
+
+    Other labels of the same level could put a node into another place.
+    """
+    if key == labels.HOSTNAME:
+        return NODE
+    return next((level.name for level in levels if level.labels[:1] == (key,)), None)
+
+
+# --- topology spread -----------------------------------------------------------------------------
+
+
+def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDomains) -> None:
+    required = [
+        one
+        for one in (pod.get("spec") or {}).get("topologySpreadConstraints") or ()
+        if one.get("whenUnsatisfiable") == "DoNotSchedule"
+    ]
+    keys = [str(one.get("topologyKey") or "") for one in required]
+    for one, key in zip(required, keys, strict=True):
+        level = level_of(key, levels)
+        if level == NODE:
+            found.is_scattered = True
+        if not selects(one.get("labelSelector"), pod):
+            found.leave(SPREAD)
+            continue
+        there = domains(
+            key,
+            honors_affinity=one.get("nodeAffinityPolicy", "Honor") == "Honor",
+            honors_taints=one.get("nodeTaintsPolicy", "Ignore") == "Honor",
+            with_labels=keys,
+        )
+        _add_spread(found, level, one, there.count)
+
+
+def _add_spread(found: Division, level: str | None, constraint: Object, domains: int) -> None:
+    """Add one constraint, if there is only one way to keep it."""
+    is_even = int(constraint.get("maxSkew") or 1) == 1
+    # More domains may come. Until then kube-scheduler counts an empty one.
+    is_complete = domains and domains >= int(constraint.get("minDomains") or 1)
+    found.add(level if is_even and is_complete else None, RuleKind.EVEN, SPREAD, domains)
+
+
+def concerns(spec: Object) -> bool:
+    """Tell whether a pod has any rule that ``divide`` reads."""
+    affinity = spec.get("affinity") or {}
+    parts: Iterable[Any] = (
+        affinity.get("podAffinity"),
+        affinity.get("podAntiAffinity"),
+        spec.get("topologySpreadConstraints"),
+        host_ports(spec),
+    )
+    return any(parts)

@@ -1,0 +1,137 @@
+"""What binds pods beside their size is known when they are placed: no pod has to be moved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.kube.resources import CLAIMS, VOLUMES
+from fluxqueue.workload.labels import HOSTNAME
+from tests.e2e.health import assert_invariants
+from tests.e2e.objects import FOR_EVER, Obj, job
+from tests.e2e.space import Space
+from tests.e2e.world import ZONE
+from tests.support.waiting import eventually
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+EAST = {"node-1", "node-2"}
+WEST = {"node-3", "node-4"}
+
+
+def marked(name: str, pods: int, **pod: Any) -> Obj:
+    """A Job with small pods, which carry a label of their own."""
+    body = job(name, pods=pods, pool="main", run=FOR_EVER, pod=pod)
+    body["spec"]["template"]["metadata"]["labels"] = {"app": name}
+    return body
+
+
+def to_own(name: str, key: str) -> list[Obj]:
+    """A required term about the pods of the Job itself."""
+    return [{"labelSelector": {"matchLabels": {"app": name}}, "topologyKey": key}]
+
+
+def spread(name: str, key: str) -> Obj:
+    """As many of its pods in each place, or one more."""
+    (term,) = to_own(name, key)
+    return {**term, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+async def places(space: Space, name: str, count: int) -> list[str]:
+    """The nodes of its pods, once all run. None of them was sent elsewhere meanwhile."""
+    pods = await space.until_running(name, count)
+    fluxjob = await space.fluxjob(name)
+    assert fluxjob is not None
+    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
+    assert "Unschedulable" not in {one["reason"] for one in told}
+    assert "ConstraintsIgnored" not in {
+        one["type"] for one in fluxjob["status"]["conditions"] if one["status"] == "True"
+    }
+    return sorted(pod["spec"]["nodeName"] for pod in pods)
+
+
+async def test_pods_that_bind_each_other_get_their_nodes_at_once(space: Space) -> None:
+    """By nodes and by zones. Without these rules all of them would share one node."""
+    apart = {"podAntiAffinity": {REQUIRED: to_own("apart", HOSTNAME)}}
+    await space.create(marked("apart", 3, affinity=apart))
+    assert len(set(await places(space, "apart", 3))) == 3
+    both = {
+        "podAffinity": {REQUIRED: to_own("both", ZONE)},
+        "podAntiAffinity": {REQUIRED: to_own("both", HOSTNAME)},
+    }
+    await space.create(marked("both", 2, affinity=both))
+    assert set(await places(space, "both", 2)) in (EAST, WEST)
+    rules = [spread("even", ZONE)]
+    await space.create(marked("even", 5, topologySpreadConstraints=rules))
+    found = await places(space, "even", 5)
+    assert sorted(sum(node in zone for node in found) for zone in (EAST, WEST)) == [2, 3]
+    port = [{"name": "p", "containerPort": 8080, "hostPort": 18080}]
+    body = marked("ports", 2)
+    body["spec"]["template"]["spec"]["containers"][0]["ports"] = port
+    await space.create(body)
+    assert len(set(await places(space, "ports", 2))) == 2
+    await assert_invariants(space.world)
+    # There are four nodes: no scheduler can place five.
+    apart = {"podAntiAffinity": {REQUIRED: to_own("five", HOSTNAME)}}
+    await space.create(marked("five", 5, affinity=apart))
+    never = await space.until_state("five", "Unsatisfiable")
+    assert "5 nodes" in never["status"]["reason"]
+
+
+async def test_a_volume_keeps_its_pods_where_it_is(space: Space) -> None:
+    """Its place is read from the volume, through the claim that is bound to it."""
+    volume = {
+        "metadata": {"name": f"disk-{space.name}"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "local": {"path": "/disk"},
+            "claimRef": {"namespace": space.name, "name": "data"},
+            "nodeAffinity": {
+                "required": {
+                    "nodeSelectorTerms": [
+                        {
+                            "matchExpressions": [
+                                {"key": HOSTNAME, "operator": "In", "values": ["node-3"]}
+                            ]
+                        }
+                    ]
+                }
+            },
+        },
+    }
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "",
+            "volumeName": volume["metadata"]["name"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await space.client.create(VOLUMES, None, volume)
+    try:
+        await space.client.create(CLAIMS, space.name, claim)
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        await eventually(lambda: _knows_the_claim(space, volumes), "the claim is known")
+        # Node-1 would be the first choice.
+        await space.create(marked("reader", 2, volumes=volumes))
+        assert await places(space, "reader", 2) == ["node-3", "node-3"]
+        await assert_invariants(space.world)
+    finally:
+        await space.client.delete(VOLUMES, None, volume["metadata"]["name"])
+
+
+async def _knows_the_claim(space: Space, volumes: list[Obj]) -> bool:
+    """Whether a Job that cannot run now would go to the place of the volume."""
+    body = job("try", pool="main", wishes={"hold": "true"}, pod={"volumes": volumes})
+    await space.create(body)
+    await space.until_state("try", "Held")
+    fluxjob = await space.fluxjob("try")
+    assert fluxjob is not None
+    await space.delete("try")
+
+    async def is_gone() -> bool:
+        return await space.fluxjob("try") is None
+
+    await eventually(is_gone, "the trial is gone")
+    return "node-3" in str(fluxjob["spec"]["jobspec"])

@@ -1,0 +1,173 @@
+"""Where the volumes of a pod let it run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.jobspec.constraint import all_of
+from fluxqueue.workload.volumes import volume_constraints
+from tests.support.surroundings import KnownSurroundings
+
+ZONE = "topology.kubernetes.io/zone"
+VOLUMES = "volumes that are bound to places"
+
+Obj = dict[str, Any]
+
+
+def required(*terms: Obj) -> Obj:
+    """A node affinity of a volume: one of the terms, each of labels and their values."""
+    return {
+        "required": {
+            "nodeSelectorTerms": [
+                {
+                    "matchExpressions": [
+                        {"key": key, "operator": "In", "values": values}
+                        for key, values in term.items()
+                    ]
+                }
+                for term in terms
+            ]
+        }
+    }
+
+
+def volume(name: str, *, labels: Obj | None = None, **spec: Any) -> Obj:
+    """A PersistentVolume of 10Gi."""
+    whole = {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"}, **spec}
+    return {"metadata": {"name": name, "labels": labels or {}}, "spec": whole}
+
+
+def claim(name: str = "data", **spec: Any) -> Obj:
+    """A PersistentVolumeClaim of 5Gi."""
+    whole = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "5Gi"}},
+        **spec,
+    }
+    return {"metadata": {"name": name, "namespace": "ns"}, "spec": whole}
+
+
+def storage_class(provisioner: str = "csi.example.org", **more: Any) -> Obj:
+    """A StorageClass that binds at the first consumer."""
+    mode = {"volumeBindingMode": "WaitForFirstConsumer"}
+    return {"metadata": {"name": "fast"}, "provisioner": provisioner, **mode, **more}
+
+
+def places(
+    around: KnownSurroundings, *claims: str, **ephemeral: Obj
+) -> tuple[list[str], list[str]]:
+    """Which of the nodes a, b (zone z1) and c (zone z2) a pod may use, and what is left."""
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    volumes += [
+        {"name": name, "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+        for name, spec in ephemeral.items()
+    ]
+    found, left = volume_constraints({"volumes": volumes}, "ns", around)
+    whole = all_of(found)
+    nodes = {"a": "z1", "b": "z1", "c": "z2"}
+    may = [
+        name
+        for name, zone in nodes.items()
+        if whole is None or whole.matches(name, -1, {ZONE: zone, "host": name})
+    ]
+    return may, left
+
+
+LOCAL = volume("disk", nodeAffinity=required({"host": ["b"]}))
+ZONAL = volume("zonal", nodeAffinity=required({ZONE: ["z1"]}))
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (LOCAL, ["b"]),
+        (ZONAL, ["a", "b"]),
+        (volume("two", nodeAffinity=required({"host": ["a"]}, {ZONE: ["z2"]})), ["a", "c"]),
+        (volume("any"), ["a", "b", "c"]),
+        (volume("old", labels={ZONE: "z2"}), ["c"]),
+        (volume("regional", labels={ZONE: "z1__z2"}), ["a", "b", "c"]),
+        (volume("no", nodeAffinity=required({"host": []})), []),
+    ],
+)
+def test_a_bound_volume_keeps_its_pods_where_it_is(bound: Obj, expected: list[str]) -> None:
+    """By its node affinity, or by the zone labels that older volumes have."""
+    name = bound["metadata"]["name"]
+    around = KnownSurroundings(claims={"data": claim(volumeName=name)}, volumes={name: bound})
+    assert places(around, "data") == (expected, [])
+
+
+def test_several_volumes_must_all_be_there() -> None:
+    around = KnownSurroundings(
+        claims={"one": claim("one", volumeName="disk"), "two": claim("two", volumeName="zonal")},
+        volumes={"disk": LOCAL, "zonal": ZONAL},
+    )
+    assert places(around, "one", "two") == (["b"], [])
+
+
+@pytest.mark.parametrize(
+    ("of", "expected"),
+    [
+        ({}, ["a", "b", "c"]),
+        (
+            {"allowedTopologies": [{"matchLabelExpressions": [{"key": ZONE, "values": ["z2"]}]}]},
+            ["c"],
+        ),
+    ],
+)
+def test_a_new_volume_goes_where_its_class_permits(of: Obj, expected: list[str]) -> None:
+    """Of a claim that waits for its first consumer, and of a claim that each pod gets."""
+    around = KnownSurroundings(
+        claims={"data": claim(storageClassName="fast")}, classes={"fast": storage_class(**of)}
+    )
+    assert places(around, "data") == (expected, [])
+    assert places(around, scratch=claim(storageClassName="fast")["spec"]) == (expected, [])
+
+
+def test_a_class_without_provisioner_offers_the_volumes_that_are_there() -> None:
+    """Those that are large enough, of the mode, and not another's."""
+    local = {"storageClassName": "fast"}
+    there = {
+        "a": volume("a", nodeAffinity=required({"host": ["a"]}), **local),
+        "b": volume(
+            "b", nodeAffinity=required({"host": ["b"]}), **local, capacity={"storage": "1Gi"}
+        ),
+        "c": volume(
+            "c",
+            nodeAffinity=required({"host": ["c"]}),
+            **local,
+            claimRef={"namespace": "ns", "name": "other"},
+        ),
+    }
+    classes = {"fast": storage_class("kubernetes.io/no-provisioner")}
+    claims = {"data": claim(storageClassName="fast")}
+    around = KnownSurroundings(claims=claims, volumes=there, classes=classes)
+    assert places(around, "data") == (["a"], [])
+    # More volumes may come: never say never.
+    nothing = KnownSurroundings(claims=claims, classes=classes)
+    assert places(nothing, "data") == (["a", "b", "c"], [VOLUMES])
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        KnownSurroundings(),
+        KnownSurroundings(claims={"data": claim(volumeName="unseen")}),
+        KnownSurroundings(claims={"data": claim(storageClassName="fast")}),
+        KnownSurroundings(
+            claims={"data": claim(storageClassName="fast")},
+            classes={"fast": storage_class(volumeBindingMode="Immediate")},
+        ),
+    ],
+)
+def test_what_is_not_known_by_now_is_left(around: KnownSurroundings) -> None:
+    """A claim that is to be made or bound, or a volume that is not seen yet."""
+    assert places(around, "data") == (["a", "b", "c"], [VOLUMES])
+
+
+def test_a_volume_for_one_pod_is_named() -> None:
+    """Whether another pod uses it decides kube-scheduler."""
+    one = claim(volumeName="disk", accessModes=["ReadWriteOncePod"])
+    around = KnownSurroundings(claims={"data": one}, volumes={"disk": LOCAL})
+    assert places(around, "data") == (["b"], ["volumes for one pod at a time"])
