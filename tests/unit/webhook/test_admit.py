@@ -233,13 +233,14 @@ def test_an_unmanaged_object_is_not_refused_for_its_annotations() -> None:
 
 
 def test_warns_about_what_will_not_be_considered() -> None:
-    spread = {"topologySpreadConstraints": [{"maxSkew": 1}]}
+    rule = {"maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
+    spread = {"topologySpreadConstraints": [rule]}
     meta = {"annotations": {"fluxqueue/duration": "1h"}}
     job = batch_job(meta=meta, pod=spread, activeDeadlineSeconds=5)
     warnings = _answer(admission_review(job))["warnings"]
     assert len(warnings) == 2
     assert "activeDeadlineSeconds (5) wins" in warnings[0]
-    assert "topology spread constraints" in warnings[1]
+    assert "preferred topology spread" in warnings[1]
     assert all(len(text) <= 256 for text in warnings)
 
 
