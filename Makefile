@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -75,6 +75,12 @@ coverage: $(STAMP) ## Branch coverage of unit, property and integration tests, w
 test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: KUBEBUILDER_ASSETS=folder
 	@: $${KUBEBUILDER_ASSETS:?name the folder with etcd, kube-apiserver and the others}
 	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m pytest -m real_cluster
+
+# PODS=n, SEED=n. The embedded scheduler's smaller comparison is one of the tests of `make test`.
+differential: $(STAMP) ## What we place is bound by the real kube-scheduler: KUBEBUILDER_ASSETS=folder PODS= SEED=
+	@: $${KUBEBUILDER_ASSETS:?name the folder with etcd, kube-apiserver and the others}
+	FLUXQUEUE_DIFFERENTIAL_PODS=$(PODS) FLUXQUEUE_DIFFERENTIAL_SEED=$(SEED) \
+	    $(BIN)/python -m pytest -s -m real_cluster tests/differential
 
 # SEED=n repeats a run's faults, DURATION=s bounds how long they go on.
 chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; everything ends once

@@ -75,6 +75,11 @@ def read_node_selector(selector: Mapping[str, Any], where: str) -> Constraint:
     return terms[0] if len(terms) == 1 else Constraint("or", operands=tuple(terms))
 
 
+def has_label(key: str) -> Constraint:
+    """Return the constraint that a node has a label."""
+    return _all((NodeRequirement(key, Operator.EXISTS, ()),))
+
+
 def _all(requirements: Iterable[NodeRequirement]) -> Constraint:
     return Constraint(MATCH_EXPRESSIONS, requirements=tuple(requirements))
 

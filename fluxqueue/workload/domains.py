@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fluxqueue.fluxjob.levels import Levels, path_of
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Toleration
 from fluxqueue.jobspec.constraint import Constraint
@@ -19,12 +20,14 @@ from fluxqueue.workload.own_pods import Domains
 class DomainQuery:
     """Which nodes count.
 
-    ``key`` is the label. Nodes must have all of ``labels`` to be a domain. ``constraint`` and
-    ``tolerations`` are those of the pods, or None if they do not matter.
+    ``key`` is the label. Nodes must have all of ``labels`` to be a domain. ``above`` are the levels
+    above the one of the label. ``constraint`` and ``tolerations`` are those of the pods, or None if
+    they do not matter.
     """
 
     key: str
     labels: tuple[str, ...]
+    above: Levels = ()
     constraint: Constraint | None = None
     tolerations: tuple[Toleration, ...] | None = None
 
@@ -32,15 +35,19 @@ class DomainQuery:
 def count_domains(query: DomainQuery, nodes: Iterable[NodeFact]) -> Domains:
     """Return the values of a label on those of ``nodes`` that count."""
     found: set[str] = set()
-    is_everywhere = True
+    paths: dict[str, tuple[str | None, ...]] = {}
+    is_everywhere = is_nested = True
     for node in nodes:
         if not _counts(query, node):
             continue
         if query.key not in node.labels:
             is_everywhere = False
-        elif all(label in node.labels for label in query.labels):
-            found.add(node.labels[query.key])
-    return Domains(len(found), is_everywhere)
+            continue
+        value, path = node.labels[query.key], path_of(query.above, node.labels)
+        is_nested &= paths.setdefault(value, path) == path
+        if all(label in node.labels for label in query.labels):
+            found.add(value)
+    return Domains(len(found), is_everywhere, is_nested)
 
 
 def _counts(query: DomainQuery, node: NodeFact) -> bool:

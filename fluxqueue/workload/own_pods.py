@@ -38,11 +38,13 @@ _OF_EACH_POD = frozenset(
 class Domains:
     """The values of a node label: ``count`` of them.
 
-    ``is_everywhere``: all nodes that the pods may use have the label.
+    ``is_everywhere``: all nodes that the pods may use have the label. ``is_nested``: no value
+    occurs in two places of a higher level. The matcher takes these for two places.
     """
 
     count: int
     is_everywhere: bool
+    is_nested: bool = True
 
 
 class FindDomains(Protocol):
@@ -66,11 +68,15 @@ class FindDomains(Protocol):
 
 @dataclass(slots=True)
 class Division:
-    """The rules of a workload by level with their names, and what cannot be said by them."""
+    """The rules of a workload by level with their names, and what cannot be said by them.
+
+    ``labels``: the labels that a node must have, because a rule is about their values.
+    """
 
     rules: dict[str, Rule] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
+    labels: set[str] = field(default_factory=set)
     is_scattered: bool = False
 
     def add(self, level: str | None, kind: RuleKind, name: str, domains: int = 0) -> None:
@@ -110,8 +116,9 @@ def divide(pod: Object, count: int, levels: Levels, domains: FindDomains) -> Div
     order = [*(level.name for level in levels), NODE]
     rules = [found.rules[name] for name in order if name in found.rules]
     exact = _exact(rules, count)
-    if exact != rules:
-        found.leave(SPREAD)
+    for rule in rules:
+        if rule not in exact:
+            found.leave(SPREAD if rule.kind is RuleKind.EVEN else AFFINITY)
     found.rules = {rule.level: rule for rule in exact}
     return found
 
@@ -140,7 +147,11 @@ def _exact(rules: Sequence[Rule], count: int) -> list[Rule]:
     for rule in rules:
         # A place above has only some of these domains, and how many is not known.
         is_inexact = found and rule.kind is RuleKind.EVEN and count > rule.domains
-        if not is_inexact:
+        # Pods that are divided above cannot be together below.
+        is_split = rule.kind is RuleKind.TOGETHER and any(
+            one.kind is not RuleKind.TOGETHER for one in found
+        )
+        if not is_inexact and not is_split:
             found.append(rule)
     return found
 
@@ -191,12 +202,15 @@ def _read_affinity(pod: Object, found: Division, levels: Levels, domains: FindDo
         ("podAntiAffinity", RuleKind.APART, ANTI_AFFINITY),
     ):
         for term in (affinity.get(field_name) or {}).get(_REQUIRED) or ():
+            if kind is RuleKind.TOGETHER:
+                found.labels.add(str(term.get("topologyKey") or ""))
             if not _is_about_itself(term, pod):
                 found.leave(name)
                 continue
             key = str(term.get("topologyKey") or "")
+            there = domains(key)
             # On nodes without the label an anti-affinity permits anything.
-            is_exact = kind is RuleKind.TOGETHER or domains(key).is_everywhere
+            is_exact = there.is_nested and (kind is RuleKind.TOGETHER or there.is_everywhere)
             found.add(level_of(key, levels) if is_exact else None, kind, name)
 
 
@@ -254,6 +268,13 @@ def level_of(key: str, levels: Levels) -> str | None:
     return next((level.name for level in levels if level.labels[:1] == (key,)), None)
 
 
+def levels_above(key: str, levels: Levels) -> Levels:
+    """Return the levels above the one of a topology key. A node is found by its name."""
+    names = [level.name for level in levels]
+    level = level_of(key, levels)
+    return levels[: names.index(level)] if level in names else ()
+
+
 # --- topology spread -----------------------------------------------------------------------------
 
 
@@ -264,6 +285,7 @@ def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDoma
         if one.get("whenUnsatisfiable") == "DoNotSchedule"
     ]
     keys = [str(one.get("topologyKey") or "") for one in required]
+    found.labels.update(keys)
     for one, key in zip(required, keys, strict=True):
         level = level_of(key, levels)
         if level == NODE:
@@ -277,7 +299,7 @@ def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDoma
             honors_taints=one.get("nodeTaintsPolicy", "Ignore") == "Honor",
             with_labels=keys,
         )
-        _add_spread(found, level, one, there.count)
+        _add_spread(found, level if there.is_nested else None, one, there.count)
 
 
 def _add_spread(found: Division, level: str | None, constraint: Object, domains: int) -> None:

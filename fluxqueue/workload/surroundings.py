@@ -15,11 +15,11 @@ from typing import Protocol
 
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.objects import Object
-from fluxqueue.workload.constraints import read_demand
+from fluxqueue.workload.constraints import has_label, read_demand
 from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
-from fluxqueue.workload.own_pods import Domains, concerns, divide
+from fluxqueue.workload.own_pods import Domains, concerns, divide, levels_above
 from fluxqueue.workload.pod_bounds import KEY, SPREAD, VOLUMES, PodBounds
 from fluxqueue.workload.pod_defaults import (
     default_requests,
@@ -122,6 +122,7 @@ def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> Po
             DomainQuery(
                 key,
                 tuple(sorted({key, *with_labels})),
+                levels_above(key, levels),
                 demand.constraint if honors_affinity else None,
                 demand.tolerations if honors_taints else None,
             )
@@ -129,6 +130,7 @@ def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> Po
 
     found = divide(pod, count, levels, domains)
     where, left = volume_constraints(spec, namespace, around)
+    where += [has_label(label) for label in sorted(found.labels)]
     if not count:
         # Nothing divides the pods. One pod alone has no rules to keep.
         names = dict.fromkeys((*found.left, *found.names, *left))

@@ -201,6 +201,33 @@ def test_nodes_without_the_label_permit_anything() -> None:
     assert read(a_job(2, **together(ZONE)), [*nodes(2), bare])[0] == "zone[1]{slot[2]}"
 
 
+def test_a_rule_about_a_label_keeps_pods_on_nodes_that_have_it() -> None:
+    """Also a single pod, and also a rule that is left."""
+    for spec in (
+        {"topologySpreadConstraints": [spread(ZONE)]},
+        {"topologySpreadConstraints": [spread(ZONE, 2)]},
+        together(ZONE, labelSelector={"matchLabels": {"app": "db"}}),
+    ):
+        where = read(a_job(1, **spec), nodes(2))[2].where.constraint
+        assert where is not None
+        assert where.matches("n", -1, {ZONE: "z0"})
+        assert not where.matches("n", -1, {RACK: "r0"})
+    assert read(a_job(1, **apart(ZONE)), nodes(2))[2].where.constraint is None
+
+
+def test_a_name_that_is_used_in_several_places_is_no_place() -> None:
+    """Racks of one name in two zones are one domain for kube-scheduler, and two places here."""
+    assert read(a_job(2, **together(RACK)), nodes(2))[:2] == ("slot[2]", ["pod affinity"])
+    assert read(a_job(2, **together(RACK)), nodes(1))[:2] == ("rack[1]{slot[2]}", [])
+
+
+def test_pods_that_are_divided_above_are_not_together_below() -> None:
+    """What remains of contradicting rules is left."""
+    rules = [spread(ZONE)]
+    body = a_job(3, topologySpreadConstraints=rules, **together(HOSTNAME))
+    assert read(body, nodes(3))[:2] == ("zone[3]{slot[1]}", ["pod affinity"])
+
+
 def test_zones_that_pods_cannot_use_are_no_domains_unless_the_author_says_so() -> None:
     """By default kube-scheduler leaves out nodes that the selector excludes."""
     there = [*nodes(2, pool="a"), *nodes(5)]

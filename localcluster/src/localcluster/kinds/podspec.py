@@ -6,6 +6,7 @@ The Pod strategy and all strategies with a pod template call it. Pure.
 from __future__ import annotations
 
 from localcluster.obj import Obj
+from localcluster.types.pod_requests import container_requests, is_pod_level
 
 _MODE_VOLUMES = ("secret", "configMap", "downwardAPI", "projected")
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -122,6 +123,30 @@ def default_pod_resources(spec: Obj) -> None:
             requests = resources.setdefault("requests", {})
             for name, value in limits.items():
                 requests.setdefault(name, value)
+    _default_pod_level(spec.get("resources") or {}, spec)
+
+
+def _default_pod_level(resources: Obj, spec: Obj) -> None:
+    """Set requests of the whole pod where it has limits: what containers request, or the limit."""
+    lacking = [
+        name
+        for name in resources.get("limits") or {}
+        if is_pod_level(name) and name not in (resources.get("requests") or {})
+    ]
+    if not lacking:
+        return
+    asked = container_requests(spec)
+    requests = resources.setdefault("requests", {})
+    for name in lacking:
+        amount = asked.get(name)
+        text = resources["limits"][name] if amount is None else _quantity(name, amount)
+        requests[name] = text
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name != "cpu":
+        return str(amount)
+    return f"{amount}m" if amount % 1000 else str(amount // 1000)
 
 
 def qos_class(spec: Obj) -> str:

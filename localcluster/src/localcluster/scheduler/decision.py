@@ -1,9 +1,9 @@
 """Where a pod fits: the filters of the default scheduler, and its explanations.
 
 Pure. The filters are in the scheduler's order: cordon, node name, taints, node affinity and
-selector, resources and pod count. Scoring prefers the emptiest node. There is no preemption here,
-and the texts say so in the scheduler's words. Ports, volumes, inter-pod affinity and topology
-spread are ignored.
+selector, host ports, resources and pod count, places of bound volumes, topology spread, inter-pod
+affinity. Scoring prefers the emptiest node. There is no preemption here, and the texts say so in
+the scheduler's words.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from localcluster.obj import Obj
+from localcluster.scheduler.neighbours import PORT_REASON, Neighbour, Place, View, neighbour_of
 from localcluster.types.pod_requests import (
     Amounts,
     add,
@@ -35,6 +36,7 @@ AFFINITY_REASON = "node(s) didn't match Pod's node affinity/selector"
 TAINT_REASON = "node(s) had untolerated taint(s)"
 CORDON_REASON = "node(s) were unschedulable"
 UNKNOWN_NODE_REASON = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+VOLUME_REASON = "node(s) had volume node affinity conflict"
 NO_NODES = "no nodes available to schedule pods"
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 NO_VICTIMS = "No preemption victims found for incoming pod"
@@ -80,7 +82,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class PodDemand:
-    """What decides the place of a pod. Equal ``signature`` means equal answers."""
+    """What decides the place of a pod. Equal signatures mean equal answers."""
 
     requests: Amounts
     selector: dict[str, str]
@@ -89,6 +91,24 @@ class PodDemand:
     node_name: str
     never_preempts: bool
     signature: bytes
+    neighbour: Neighbour = field(default_factory=Neighbour)
+    claims: tuple[str, ...] = ()
+    whole_signature: bytes = b""
+    """With its labels and rules. They matter if pods on nodes can refuse it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is around a pod that is tried: the pods on nodes, and the places of its volumes.
+
+    ``volumes`` has the terms of each bound volume with a node affinity.
+    """
+
+    view: View | None = None
+    volumes: tuple[list[Obj], ...] = ()
+
+
+NOTHING_AROUND = Around()
 
 
 def demand_of(pod: Obj) -> PodDemand:
@@ -102,12 +122,37 @@ def demand_of(pod: Obj) -> PodDemand:
     selector = spec.get("nodeSelector") or {}
     tolerations = spec.get("tolerations") or []
     never = spec.get("preemptionPolicy") == "Never"
+    neighbour, claims = neighbour_of(pod), tuple(_claims(spec))
+    beside = [neighbour.namespace, neighbour.labels, sorted(neighbour.ports), claims]
+    beside += [spec.get("affinity"), spec.get("topologySpreadConstraints")]
     signature = orjson.dumps(
         [requests, selector, terms, tolerations, never], option=orjson.OPT_SORT_KEYS
     )
     return PodDemand(
-        requests, selector, terms, tolerations, spec.get("nodeName") or "", never, signature
+        requests,
+        selector,
+        terms,
+        tolerations,
+        spec.get("nodeName") or "",
+        never,
+        signature,
+        neighbour,
+        claims,
+        signature + orjson.dumps(beside, option=orjson.OPT_SORT_KEYS),
     )
+
+
+def _claims(spec: Obj) -> Iterable[str]:
+    for volume in spec.get("volumes") or ():
+        claim = volume.get("persistentVolumeClaim") or {}
+        if claim.get("claimName"):
+            yield claim["claimName"]
+
+
+def place_of(demand: PodDemand, node: NodeState) -> Place:
+    """Return a node as the view of its neighbours needs it."""
+    is_tolerated = all(tolerates(demand.tolerations, taint) for taint in node.taints)
+    return Place(node.name, node.labels, matches_node(demand, node), is_tolerated)
 
 
 # -- filters ---------------------------------------------------------------------------------------
@@ -185,7 +230,7 @@ def lacking(demand: PodDemand, node: NodeState) -> list[str]:
     return reasons
 
 
-def why_not(demand: PodDemand, node: NodeState) -> list[str]:
+def why_not(demand: PodDemand, node: NodeState, around: Around = NOTHING_AROUND) -> list[str]:
     """Return the reasons of the first filter that refuses the pod on the node."""
     if node.is_cordoned and not tolerates(demand.tolerations, UNSCHEDULABLE_TAINT):
         return [CORDON_REASON]
@@ -194,7 +239,15 @@ def why_not(demand: PodDemand, node: NodeState) -> list[str]:
             return [TAINT_REASON]
     if not matches_node(demand, node):
         return [AFFINITY_REASON]
-    return lacking(demand, node)
+    beside = [] if around.view is None else around.view.why_not(node.name)
+    if beside == [PORT_REASON]:
+        return beside
+    reasons = lacking(demand, node)
+    if reasons:
+        return reasons
+    if not all(matches_terms(terms, node) for terms in around.volumes):
+        return [VOLUME_REASON]
+    return beside
 
 
 def _score(demand: PodDemand, node: NodeState) -> float:
@@ -208,12 +261,14 @@ def _score(demand: PodDemand, node: NodeState) -> float:
     return total
 
 
-def choose_node(demand: PodDemand, candidates: Iterable[NodeState]) -> NodeState | None:
+def choose_node(
+    demand: PodDemand, candidates: Iterable[NodeState], around: Around = NOTHING_AROUND
+) -> NodeState | None:
     """Return the emptiest candidate on which the pod fits. Of equals take fewer pods."""
     best: NodeState | None = None
     best_rank: tuple[float, int] = (0.0, 0)
     for node in candidates:
-        if not why_not(demand, node):
+        if not why_not(demand, node, around):
             rank = (_score(demand, node), -node.pods)
             if best is None or rank > best_rank:
                 best, best_rank = node, rank
@@ -223,7 +278,7 @@ def choose_node(demand: PodDemand, candidates: Iterable[NodeState]) -> NodeState
 # -- explanations ----------------------------------------------------------------------------------
 
 
-def explain(demand: PodDemand, nodes: list[NodeState]) -> str:
+def explain(demand: PodDemand, nodes: list[NodeState], around: Around = NOTHING_AROUND) -> str:
     """Return the message of FailedScheduling for a pod that fits none of ``nodes``."""
     if not nodes:
         return NO_NODES
@@ -234,7 +289,7 @@ def explain(demand: PodDemand, nodes: list[NodeState]) -> str:
         reasons[UNKNOWN_NODE_REASON] = total
     else:
         for node in nodes:
-            found = why_not(demand, node)
+            found = why_not(demand, node, around)
             reasons.update(found)
             hopeful += _could_preempt(demand, node, found)
     preemption = NEVER

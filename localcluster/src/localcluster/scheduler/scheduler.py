@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from localcluster.client.calls import PatchKind
 from localcluster.client.informer import Key
-from localcluster.client.resources import NODES, PODS
+from localcluster.client.resources import CLAIMS, NODES, PODS, VOLUMES
 from localcluster.errors import ClientError, Conflict, Invalid, NotFound
 from localcluster.loops.context import Context
 from localcluster.loops.objects import (
@@ -31,12 +32,15 @@ from localcluster.obj import Obj
 from localcluster.scheduler.decision import (
     HOSTNAME_LABEL,
     SCHEDULER_NAME,
+    Around,
     NodeState,
     PodDemand,
     choose_node,
     demand_of,
     explain,
+    place_of,
 )
+from localcluster.scheduler.neighbours import Neighbour, Neighbours, Place, neighbour_of
 from localcluster.types.pod_requests import Amounts, pod_requests
 
 logger = logging.getLogger(__name__)
@@ -78,6 +82,9 @@ class Scheduler:
         self._client = context.client.acting_as("system:kube-scheduler")
         self._events = context.events
         self._pods = context.informers.get(PODS)
+        self._claims = context.informers.get(CLAIMS)
+        self._volumes = context.informers.get(VOLUMES)
+        self._neighbours = Neighbours()
         self._nodes: dict[str, NodeState] = {}
         self._by_hostname: dict[str, set[str]] = {}
         self._waiting: dict[Key, _Waiting] = {}
@@ -87,6 +94,8 @@ class Scheduler:
         self._loop_task: asyncio.Task[None] | None = None
         context.informers.get(NODES).add_handler(self._node_changed)
         self._pods.add_handler(self._pod_changed)
+        for informer in (self._claims, self._volumes):
+            informer.add_handler(self._volume_changed)
 
     def start(self) -> None:
         """Start binding."""
@@ -114,6 +123,10 @@ class Scheduler:
             hostname = node.labels.get(HOSTNAME_LABEL, "")
             self._by_hostname.setdefault(hostname, set()).add(node.name)
         self._wake.set()
+
+    def _volume_changed(self, old: Obj | None, new: Obj | None) -> None:
+        if old != new and any(waiting.demand.claims for waiting in self._waiting.values()):
+            self._wake.set()
 
     def _node(self, name: str) -> NodeState:
         """Return the state of a node. Pods may be bound to a missing node."""
@@ -169,13 +182,20 @@ class Scheduler:
             return
         self._drop(key)
         placed = _Placed(uid_of(pod), node, pod_requests(pod))
+        self._take(key, placed, neighbour_of(pod))
+
+    def _take(self, key: Key, placed: _Placed, neighbour: Neighbour) -> None:
         self._placed[key] = placed
-        self._node(node).take_pod(placed.requests)
+        self._node(placed.node).take_pod(placed.requests)
+        self._neighbours.add(placed.uid, placed.node, neighbour)
+        if any(one.demand.neighbour.is_bound_by_others for one in self._waiting.values()):
+            self._wake.set()  # A pod that waits may want it beside itself.
 
     def _drop(self, key: Key) -> None:
         placed = self._placed.pop(key, None)
         if placed is not None:
             self._node(placed.node).drop_pod(placed.requests)
+            self._neighbours.remove(placed.uid)
             self._wake.set()
 
     # -- decisions -------------------------------------------------------------------------------
@@ -199,14 +219,37 @@ class Scheduler:
         while queue:
             key = heapq.heappop(queue)[1]
             waiting = self._waiting[key]
-            signature = waiting.demand.signature
+            signature = self._signature(waiting.demand)
             if signature not in hopeless:
-                node = choose_node(waiting.demand, self._candidates(waiting.demand, nodes))
+                around = self._around(waiting.demand, nodes)
+                candidates = self._candidates(waiting.demand, nodes)
+                node = choose_node(waiting.demand, candidates, around)
                 if node is not None:
                     self._assume(key, waiting, node)
                     continue
-                hopeless[signature] = explain(waiting.demand, nodes)
+                hopeless[signature] = explain(waiting.demand, nodes, around)
             self._report(key, waiting, hopeless[signature])
+
+    def _signature(self, demand: PodDemand) -> bytes:
+        is_alone = not demand.neighbour.is_bound_by_others and not self._neighbours.have_anti
+        return demand.signature if is_alone and not demand.claims else demand.whole_signature
+
+    def _around(self, demand: PodDemand, nodes: list[NodeState]) -> Around:
+        def places() -> dict[str, Place]:
+            return {node.name: place_of(demand, node) for node in nodes}
+
+        return Around(
+            self._neighbours.view(demand.neighbour, places), tuple(self._volume_terms(demand))
+        )
+
+    def _volume_terms(self, demand: PodDemand) -> Iterator[list[Obj]]:
+        """Yield the terms of each volume that a claim of the pod is bound to."""
+        for name in demand.claims:
+            claim = self._claims.get(demand.neighbour.namespace, name) or {}
+            volume = self._volumes.get("", (claim.get("spec") or {}).get("volumeName") or "") or {}
+            affinity = (volume.get("spec") or {}).get("nodeAffinity") or {}
+            if affinity.get("required"):
+                yield affinity["required"].get("nodeSelectorTerms") or []
 
     def _candidates(self, demand: PodDemand, nodes: list[NodeState]) -> list[NodeState]:
         """Return all nodes, or only those with the host name that the pod selects."""
@@ -223,8 +266,8 @@ class Scheduler:
 
     def _assume(self, key: Key, waiting: _Waiting, node: NodeState) -> None:
         del self._waiting[key]
-        self._placed[key] = _Placed(waiting.uid, node.name, waiting.demand.requests)
-        node.take_pod(waiting.demand.requests)
+        placed = _Placed(waiting.uid, node.name, waiting.demand.requests)
+        self._take(key, placed, waiting.demand.neighbour)
         self._spawn(asyncio.create_task(self._bind(key, waiting, node.name)))
 
     async def _bind(self, key: Key, waiting: _Waiting, node: str) -> None:

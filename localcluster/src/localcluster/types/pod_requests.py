@@ -53,6 +53,20 @@ def _container_requests(container: Obj) -> Amounts:
 def pod_requests(pod: Obj) -> Amounts:
     """Return the effective request of a pod, without the one pod it takes of the node's limit."""
     spec = pod["spec"]
+    total = container_requests(spec)
+    requests = amounts_of((spec.get("resources") or {}).get("requests"))
+    total.update({name: amount for name, amount in requests.items() if is_pod_level(name)})
+    add(total, amounts_of(spec.get("overhead")))
+    return total
+
+
+def is_pod_level(name: str) -> bool:
+    """Return whether a pod as a whole can request the resource."""
+    return name in {"cpu", "memory"} or name.startswith("hugepages-")
+
+
+def container_requests(spec: Obj) -> Amounts:
+    """Return what all containers request together, without ``spec.resources``."""
     total: Amounts = {}
     for container in spec.get("containers") or ():
         add(total, _container_requests(container))
@@ -68,5 +82,4 @@ def pod_requests(pod: Obj) -> Amounts:
             _raise_to(initial, own)
     add(total, sidecars)
     _raise_to(total, initial)
-    add(total, amounts_of(spec.get("overhead")))
     return total

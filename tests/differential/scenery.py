@@ -1,0 +1,127 @@
+"""Random clusters: nodes with zones, racks, pools and taints, and what pods refer to."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fluxqueue.workload.labels import HOSTNAME
+from tests.support.surroundings import KnownSurroundings
+
+Obj = dict[str, Any]
+
+ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
+POOLS = ("blue", "green")
+TAINT = {"key": "example.org/team", "value": "a", "effect": "NoSchedule"}
+
+
+@dataclass
+class Scenery:
+    """The objects of one cluster, by what they are."""
+
+    nodes: list[Obj]
+    runtimes: list[Obj]
+    limits: list[Obj]
+    claims: list[Obj] = field(default_factory=list)
+    volumes: list[Obj] = field(default_factory=list)
+
+    def known(self, namespace: str) -> KnownSurroundings:
+        """What the controller would know of it."""
+        return KnownSurroundings(
+            limits={namespace: self.limits},
+            runtimes=_by_name(self.runtimes),
+            claims=_by_name(self.claims),
+            volumes=_by_name(self.volumes),
+        )
+
+
+def _by_name(objects: list[Obj]) -> Mapping[str, Obj]:
+    return {one["metadata"]["name"]: one for one in objects}
+
+
+def random_scenery(dice: random.Random, tag: str, *, nodes: int) -> Scenery:
+    """A cluster of so many nodes. ``tag`` makes names unique."""
+    has_bare, has_own_racks = dice.random() < 0.2, dice.random() < 0.6
+    made = [
+        _node(dice, f"{tag}-{number}", has_bare=has_bare, has_own_racks=has_own_racks)
+        for number in range(nodes)
+    ]
+    runtime = {
+        "metadata": {"name": f"{tag}-box"},
+        "handler": "box",
+        "overhead": {"podFixed": {"cpu": "300m", "memory": "64Mi"}},
+        "scheduling": {
+            "nodeSelector": {"pool": dice.choice(POOLS)},
+            "tolerations": [{"key": TAINT["key"], "operator": "Exists"}],
+        },
+    }
+    scenery = Scenery(made, [runtime], _limits(dice))
+    for number in range(4):
+        _add_volume(dice, scenery, f"{tag}-disk-{number}", f"data-{number}")
+    return scenery
+
+
+def _node(dice: random.Random, name: str, *, has_bare: bool, has_own_racks: bool) -> Obj:
+    labels = {HOSTNAME: name, "pool": dice.choice(POOLS), "size": str(dice.randint(1, 9))}
+    if not has_bare or dice.random() < 0.8:
+        zone, rack = f"z{dice.randint(0, 2)}", f"r{dice.randint(0, 3)}"
+        # Some sites use a name of a rack in each zone.
+        labels |= {ZONE: zone, RACK: f"{zone}-{rack}" if has_own_racks else rack}
+    allocatable = {
+        "cpu": str(dice.choice((2, 4, 8))),
+        "memory": f"{dice.choice((4, 8, 16))}Gi",
+        "pods": str(dice.choice((4, 20, 110))),
+        "ephemeral-storage": "100Gi",
+    }
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"taints": [TAINT]} if dice.random() < 0.2 else {},
+        "status": {"capacity": allocatable, "allocatable": allocatable, "conditions": [ready]},
+    }
+
+
+def _limits(dice: random.Random) -> list[Obj]:
+    """Sometimes defaults for containers, from any of the fields that lead to them."""
+    kind = dice.choice(("none", "none", "request", "limit", "max"))
+    if kind == "none":
+        return []
+    item: Obj = {
+        "request": {"defaultRequest": {"cpu": "350m", "memory": "96Mi"}},
+        "limit": {"default": {"cpu": "3"}, "defaultRequest": {"cpu": "450m"}},
+        "max": {"max": {"memory": "4Gi"}, "defaultRequest": {"memory": "192Mi"}},
+    }[kind]
+    return [{"metadata": {"name": "defaults"}, "spec": {"limits": [{"type": "Container", **item}]}}]
+
+
+def _add_volume(dice: random.Random, scenery: Scenery, name: str, claim: str) -> None:
+    """A bound volume of a node, of a zone, or of two zones."""
+    node = dice.choice(scenery.nodes)
+    keys: list[tuple[str, list[str]]] = [(HOSTNAME, [node["metadata"]["name"]])]
+    keys += [(ZONE, ["z1"]), (ZONE, ["z0", "z2"])]
+    key, values = dice.choice(keys)
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}
+    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    scenery.volumes.append(
+        {
+            "metadata": {"name": name},
+            "spec": {
+                **spec,
+                "capacity": {"storage": "1Gi"},
+                "csi": {"driver": "csi.example.org", "volumeHandle": name},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            },
+        }
+    )
+    scenery.claims.append(
+        {
+            "metadata": {"name": claim},
+            "spec": {
+                **spec,
+                "volumeName": name,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+    )

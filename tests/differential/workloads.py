@@ -1,0 +1,96 @@
+"""Random Jobs with everything that binds pods, alone and combined."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from fluxqueue.workload.labels import HOSTNAME
+from tests.differential.scenery import POOLS, RACK, TAINT, ZONE
+
+Obj = dict[str, Any]
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+FIRST_PORT = 20_000
+
+
+def random_job(
+    dice: random.Random, number: int, namespace: str, runtime: str, *, density: float
+) -> Obj:
+    """A Job of one to eight pods. Its label and its host port are its own.
+
+    ``density`` says how often its pods bind each other.
+    """
+    pods, app = dice.choice((1, 2, 2, 3, 3, 4, 5, 6, 8)), f"w{number}"
+    spec: Obj = {"restartPolicy": "Never", **_containers(dice)}
+    _choose_nodes(dice, spec, runtime)
+    _bind_each_other(dice, spec, app, density)
+    if dice.random() < 0.12:
+        port = {"containerPort": 80, "hostPort": FIRST_PORT + number % 30_000}
+        spec["containers"][0]["ports"] = [port]
+    if dice.random() < 0.15:
+        claim = {"claimName": f"data-{dice.randint(0, 3)}"}
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+    return {
+        "kind": "Job",
+        "metadata": {"name": app, "namespace": namespace, "uid": app},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "template": {"metadata": {"labels": {"app": app}}, "spec": spec},
+        },
+    }
+
+
+def _containers(dice: random.Random) -> Obj:
+    found: Obj = {"containers": [_container(dice, f"c{n}") for n in range(dice.choice((1, 1, 2)))]}
+    if dice.random() < 0.2:
+        more = {"restartPolicy": "Always"} if dice.random() < 0.5 else {}
+        found["initContainers"] = [{**_container(dice, "i"), **more}]
+    if dice.random() < 0.1:
+        found["resources"] = {"limits": {"cpu": "4", "memory": "8Gi"}}
+    return found
+
+
+def _container(dice: random.Random, name: str) -> Obj:
+    amounts = {"cpu": dice.choice(("100m", "500m", "1")), "memory": dice.choice(("64Mi", "256Mi"))}
+    resources: Obj = dice.choice(
+        ({}, {"requests": amounts}, {"limits": amounts}, {"requests": {"cpu": amounts["cpu"]}})
+    )
+    return {"name": name, "image": "registry.example/app:1", "resources": resources}
+
+
+def _choose_nodes(dice: random.Random, spec: Obj, runtime: str) -> None:
+    if dice.random() < 0.2:
+        spec["nodeSelector"] = {"pool": dice.choice(POOLS)}
+    elif dice.random() < 0.15:
+        spec["runtimeClassName"] = runtime
+    if dice.random() < 0.3:
+        spec["tolerations"] = [{"key": TAINT["key"], "operator": "Exists"}]
+    if dice.random() < 0.15:
+        term = {"key": "size", "operator": dice.choice(("Gt", "Lt")), "values": ["4"]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: required}}
+
+
+def _bind_each_other(dice: random.Random, spec: Obj, app: str, density: float) -> None:
+    own = {"labelSelector": {"matchLabels": {"app": app}}}
+    affinity: Obj = spec.get("affinity") or {}
+    if dice.random() < 0.2 * density:
+        key = dice.choice((HOSTNAME, HOSTNAME, ZONE))
+        affinity["podAntiAffinity"] = {REQUIRED: [{**own, "topologyKey": key}]}
+    if dice.random() < 0.12 * density:
+        key = dice.choice((HOSTNAME, ZONE, RACK))
+        affinity["podAffinity"] = {REQUIRED: [{**own, "topologyKey": key}]}
+    if affinity:
+        spec["affinity"] = affinity
+    rules = []
+    for key in (ZONE, HOSTNAME):
+        if dice.random() < 0.12 * density:
+            rule = {**own, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule"}
+            rule |= {"maxSkew": dice.choice((1, 1, 1, 2))}
+            if dice.random() < 0.3:
+                rule["nodeTaintsPolicy"] = "Honor"
+            rules.append(rule)
+    if rules:
+        spec["topologySpreadConstraints"] = rules
