@@ -58,8 +58,10 @@ class LearnedSizes:
         for one in sizes:
             self._known.setdefault((one.namespace, one.key), one)
 
-    def learn(self, job: Object, pods: Sequence[Object]) -> None:
+    def learn(self, job: Object, pods: Sequence[Object], *, keeps_equal: bool = False) -> None:
         """Compare the newest pod of a Job that has not started with its template.
+
+        With ``keeps_equal`` also a template is remembered that its pods do not exceed.
 
         Raises
         ------
@@ -78,7 +80,9 @@ class LearnedSizes:
         uses = dict(pod["status"][USES])
         more = {name: amount - own.get(name, 0) for name, amount in uses.items()}
         extra = tuple(sorted((name, amount) for name, amount in more.items() if amount > 0))
-        if extra == (known.extra if known is not None else ()):
+        if known is None and not extra and not keeps_equal:
+            return
+        if known is not None and extra == known.extra:
             return
         self._known[where] = self._news[where] = LearnedSize(*where, extra, _created(pod))
         while len(self._known) > TEMPLATES_MAX:
@@ -94,6 +98,10 @@ class LearnedSizes:
             return ()
         self._known.move_to_end(where)
         return found.extra
+
+    def knows(self, job: Object) -> bool:
+        """Return whether the real size of the pods of a Job is remembered."""
+        return (str(job["metadata"]["namespace"]), template_key(job)) in self._known
 
     @property
     def news(self) -> list[LearnedSize]:

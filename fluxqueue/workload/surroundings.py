@@ -33,6 +33,9 @@ from fluxqueue.workload.volumes import (
     volume_constraints,
 )
 
+OWN_WEBHOOKS = ".fluxqueue.converged-computing.org"
+"""End of the names of our own webhooks. They leave the size of pods as it is."""
+
 
 class Surroundings(Storage, Protocol):
     """The objects of the cluster that decide what pods ask for. What is unknown is absent."""
@@ -138,3 +141,21 @@ def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> Po
     rules = () if count == 1 else tuple(found.rules.values())
     is_scattered = found.is_scattered and SPREAD in found.left
     return PodBounds(tuple(where), rules, is_scattered, (*found.left, *left))
+
+
+def changes_pods(configuration: Object) -> bool:
+    """Tell whether a MutatingWebhookConfiguration of others may change new pods.
+
+    Selectors are not read: they can be about labels that pods get later.
+    """
+    return any(
+        _is_about_new_pods(rule)
+        for webhook in configuration.get("webhooks") or ()
+        if not str(webhook.get("name")).endswith(OWN_WEBHOOKS)
+        for rule in webhook.get("rules") or ()
+    )
+
+
+def _is_about_new_pods(rule: Object) -> bool:
+    asked = (("apiGroups", ""), ("operations", "CREATE"), ("resources", "pods"))
+    return all({name, "*"} & set(rule.get(key) or ()) for key, name in asked)

@@ -97,6 +97,7 @@ CONTROLLER: set[Rule] = {
     ("kueue.x-k8s.io", "workloadpriorityclasses", (), SEES),
     ("", "limitranges", (), SEES),
     ("node.k8s.io", "runtimeclasses", (), SEES),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", (), SEES),
     ("", "persistentvolumeclaims", (), SEES),
     ("", "persistentvolumes", (), SEES),
     ("storage.k8s.io", "storageclasses", (), SEES),

@@ -69,13 +69,24 @@ async def test_pods_that_grow_at_admission_get_slots_of_their_size(
 async def test_jobs_of_one_node_share_no_node_that_is_too_small(
     space: Space, tmp_path: Path
 ) -> None:
-    """Their pods come without a gate, so that the first may be bound before its size is known."""
+    """Webhooks change pods here, so the first pods of a template have a gate."""
     async with injected_sidecars(space, tmp_path / "certs"):
         for name in ("a", "b"):
             await space.create(meshed(name, pods=1, cpu="8", more="2"))
         for name in ("a", "b"):
             await space.until_running(name, 1)
         assert await node_of(space, "a") != await node_of(space, "b")
+        rows = await space.world.rows(
+            "SELECT s.resources ->> 'cpu' AS cpu FROM allocation_slots s JOIN allocations a"
+            " ON a.id = s.allocation_id JOIN fluxjobs f USING (uid)"
+            " WHERE a.is_live AND f.namespace = :of",
+            of=space.name,
+        )
+        assert [row["cpu"] for row in rows] == ["10000", "10000"]
+        beyond = await space.world.rows(
+            "SELECT name FROM pods WHERE namespace = :of AND unmanaged IS NOT NULL", of=space.name
+        )
+        assert beyond == []
         await assert_invariants(space.world)
 
 

@@ -92,7 +92,7 @@ class Observer:
         self.flusher = Flusher(
             term,
             clock,
-            reader=WorkloadReader(site, self._complete),
+            reader=WorkloadReader(site, self._complete, self.watches.surroundings.are_pods_changed),
             dirty=dirty,
             workloads=self.workloads,
             watches=self.watches,

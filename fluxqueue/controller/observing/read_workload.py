@@ -365,11 +365,20 @@ def _as_fields(progress: Progress) -> dict[str, Any]:
 class WorkloadReader:
     """Makes observations, and reads the requests of a workload only when they have changed.
 
-    ``complete`` returns a workload with its pods as admission completes them.
+    Parameters
+    ----------
+    complete : returns a workload with its pods as admission completes them.
+    are_pods_changed : tells whether webhooks of others may change its pods in addition.
     """
 
-    def __init__(self, site: Site, complete: Callable[[Object], Object] = lambda one: one) -> None:
+    def __init__(
+        self,
+        site: Site,
+        complete: Callable[[Object], Object] = lambda one: one,
+        are_pods_changed: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._site, self._complete = site, complete
+        self._are_pods_changed = are_pods_changed
         self._asked: dict[str, tuple[Any, WorkloadSeen]] = {}
         self._recalled: dict[str, Past] = {}
         self._unsure: set[str] = set()
@@ -402,12 +411,25 @@ class WorkloadReader:
             progress = _as_fields(now)
             size = old.size - old.missing + progress["missing"]
             old = replace(old, growth=growth)
-            return replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
+            old = replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
+            return self._safely(workload, its_pods, old)
         seen = replace(self._read(workload, its_pods, flux_uid, class_values), growth=growth)
         # Not cached while unsure: the past may still replace what could not be read.
         if uid not in self._unsure:
             self._asked[uid] = asks, seen
-        return seen
+        return self._safely(workload, its_pods, seen)
+
+    def _safely(
+        self, workload: Object, its_pods: Sequence[Object], seen: WorkloadSeen
+    ) -> WorkloadSeen:
+        """Return an observation that permits the release in the template only where it is safe.
+
+        Pods without a gate are bound before their size is compared with their slot.
+        """
+        is_waiting = not its_pods and seen.pinned_to is None
+        if not (seen.is_pinnable and is_waiting and self._are_pods_changed()):
+            return seen
+        return replace(seen, is_pinnable=self.sizes.knows(workload))
 
     def _completed(self, workload: Object) -> Object:
         try:
@@ -425,7 +447,7 @@ class WorkloadReader:
         if kind_of(workload) is not BATCH_JOB:
             return workload, ""
         try:
-            self.sizes.learn(workload, its_pods)
+            self.sizes.learn(workload, its_pods, keeps_equal=self._are_pods_changed())
             extra = self.sizes.of(workload)
         except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_read``
             logger.info("template is not compared", extra={"error": str(error)})

@@ -1,4 +1,6 @@
-"""Watches of what pods refer to: LimitRanges, RuntimeClasses, claims, volumes, their classes.
+"""Watches of what pods refer to, and of webhooks that change them.
+
+They are LimitRanges, RuntimeClasses, claims, volumes and StorageClasses.
 
 Part of ``watches``. ``workload.surroundings`` reads them to complete workloads. When one changes,
 the workloads that it may touch are marked, so that those that wait ask for their new size.
@@ -18,6 +20,7 @@ from fluxqueue.kube.informer import ChangeHandler, Informer, Transform, TroubleH
 from fluxqueue.kube.resources import (
     CLAIMS,
     LIMIT_RANGES,
+    MUTATING_WEBHOOKS,
     RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUMES,
@@ -27,8 +30,10 @@ from fluxqueue.objects import Object
 from fluxqueue.pacing import LATER_S
 from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.node_object import placed_node
 from fluxqueue.workload.own_pods import Domains, concerns
+from fluxqueue.workload.surroundings import changes_pods
 from fluxqueue.workload.volumes import claim_names, has_claims
 
 logger = logging.getLogger(__name__)
@@ -72,13 +77,15 @@ class SurroundingsWatch:
         self._claims = self._informer(CLAIMS, self._on_claim, _trim)
         self._volumes = self._informer(VOLUMES, self._on_volume, _trim)
         self._classes = self._informer(STORAGE_CLASSES, self._on_storage_class, _trim)
+        self._webhooks = self._informer(MUTATING_WEBHOOKS, self._on_webhooks, _trim_webhooks)
         self.informers = (
             *(self._limits, self._runtimes),
-            *(self._claims, self._volumes, self._classes),
+            *(self._claims, self._volumes, self._classes, self._webhooks),
         )
         self._limits_of: dict[str, dict[str, Object]] = {}
         self._volumes_of: dict[str, dict[str, Object]] = {}
         self._domains: dict[DomainQuery, Domains] = {}
+        self._pod_changers: set[str] = set()
         self._touched: list[IsTouched] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._is_begun = False
@@ -150,6 +157,10 @@ class SurroundingsWatch:
         """Return a StorageClass."""
         return self._classes.get("", name)
 
+    def are_pods_changed(self) -> bool:
+        """Return whether webhooks of others may change new pods, or it is not known."""
+        return bool(self._pod_changers) or not self._webhooks.synced.is_set()
+
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""
         found = self._domains.get(query)
@@ -212,6 +223,16 @@ class SurroundingsWatch:
         if _content(old) != _content(new):
             self._tell(lambda workload: _any_spec(workload, has_claims))
 
+    def _on_webhooks(self, old: Object | None, new: Object | None) -> None:
+        _, name = _place(old, new)
+        before = bool(self._pod_changers)
+        if new is not None and changes_pods(new):
+            self._pod_changers.add(name)
+        else:
+            self._pod_changers.discard(name)
+        if before != bool(self._pod_changers):
+            self._tell(lambda workload: kind_of(workload) is BATCH_JOB)
+
     def on_node(self, old: Object | None, new: Object | None) -> None:
         """Handle the change of a node from ``old`` to ``new``."""
         before, now = (None if one is None else placed_node(one) for one in (old, new))
@@ -241,6 +262,18 @@ def _trim(obj: Object) -> Object:
     meta = obj["metadata"]
     kept = {key: meta[key] for key in _META if key in meta}
     return {"metadata": kept, **{key: obj[key] for key in _FIELDS if key in obj}}
+
+
+def _trim_webhooks(obj: Object) -> Object:
+    """Keep which objects each webhook is about. Its certificates are large."""
+    meta = obj["metadata"]
+    return {
+        "metadata": {key: meta[key] for key in _META if key in meta},
+        "webhooks": [
+            {"name": one.get("name"), "rules": one.get("rules")}
+            for one in obj.get("webhooks") or ()
+        ],
+    }
 
 
 def _content(obj: Object | None) -> Object | None:

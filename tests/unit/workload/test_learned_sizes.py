@@ -11,6 +11,7 @@ from fluxqueue.controller.observing.read_workload import WorkloadReader, trim_po
 from fluxqueue.workload.learned_sizes import LearnedSize, LearnedSizes, template_key, with_extra
 from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
+from fluxqueue.workload.surroundings import changes_pods
 
 EARLY, LATE = "2030-01-01T00:00:00Z", "2030-01-01T00:00:09Z"
 
@@ -145,3 +146,43 @@ def test_a_workload_is_read_at_its_size() -> None:
     assert (again.growth, again.request) == ("", grown.request)
     later = reader.see(job(), [], "f", {})
     assert (later.growth, later.request) == ("", grown.request)
+
+
+def test_where_others_change_pods_the_first_of_a_template_have_a_gate() -> None:
+    """The release in the template binds pods before they can be compared with their slots."""
+    single = job()
+    single["spec"] |= {"parallelism": 1, "completions": 1}
+    changed = [True]
+    reader = WorkloadReader(Site(), are_pods_changed=lambda: changed[0])
+    assert not reader.see(single, [], "f", {}).is_pinnable
+    changed[0] = False
+    assert reader.see(single, [], "f", {}).is_pinnable
+    changed[0] = True
+    # Its first pod is as large as its template: that is remembered, too.
+    reader.see(single, [pod({"cpu": "2"})], "f", {})
+    assert [one.extra for one in reader.sizes.news] == [()]
+    assert reader.see(single, [], "f", {}).is_pinnable
+    # What is released already stays as it is.
+    other = job(serviceAccountName="other")
+    other["spec"] |= {"parallelism": 1, "completions": 1}
+    assert not reader.see(other, [], "f", {}).is_pinnable
+    assert reader.see(other, [pod({"cpu": "2"})], "f", {}).is_pinnable
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({}, True),
+        ({"resources": ["*"], "operations": ["*"], "apiGroups": ["*"]}, True),
+        ({"resources": ["pods/binding"]}, False),
+        ({"operations": ["UPDATE"]}, False),
+        ({"apiGroups": ["batch"], "resources": ["jobs"]}, False),
+    ],
+)
+def test_webhooks_of_others_that_may_change_pods(rule: dict[str, Any], expected: bool) -> None:
+    """Our own change no size."""
+    whole = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods"], **rule}
+    theirs = {"webhooks": [{"name": "inject.example.org", "rules": [whole]}]}
+    assert changes_pods(theirs) is expected
+    ours = {"webhooks": [{"name": "pods.fluxqueue.converged-computing.org", "rules": [whole]}]}
+    assert not changes_pods(ours)
