@@ -80,6 +80,7 @@ RUNTIME_CLASSES = ApiResource("node.k8s.io", "v1", "runtimeclasses", "RuntimeCla
 CLAIMS = ApiResource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 VOLUMES = ApiResource("", "v1", "persistentvolumes", "PersistentVolume", False)
 STORAGE_CLASSES = ApiResource("storage.k8s.io", "v1", "storageclasses", "StorageClass", False)
+CSI_NODES = ApiResource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 PRIORITY_CLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 WORKLOAD_CLASSES = frozenset({("kueue.x-k8s.io", "WorkloadPriorityClass")})
 """API group and kind. The version depends on the release of Kueue that left the definition."""

@@ -25,7 +25,7 @@ from fluxqueue.kube.resources import (
 from fluxqueue.objects import Object
 from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.own_pods import Domains, concerns
-from fluxqueue.workload.volumes import claim_names, has_claims
+from fluxqueue.workload.volumes import LIMIT_PREFIX, claim_names, has_claims
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +69,13 @@ class FetchedSurroundings:
         """Return a StorageClass of such a claim."""
         return self.classes.get(name)
 
+    def limited_drivers(self) -> frozenset[str]:
+        """Return the CSI drivers with a limit of volumes on some nodes."""
+        names = {name for node in self.nodes for name in node.capacity}
+        return frozenset(
+            name.removeprefix(LIMIT_PREFIX) for name in names if name.startswith(LIMIT_PREFIX)
+        )
+
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""
         return count_domains(query, self.nodes)
@@ -82,7 +89,8 @@ async def fetch_surroundings(
 ) -> FetchedSurroundings:
     """Read what the manifest's pods refer to. What cannot be read counts as absent.
 
-    ``nodes`` reads all nodes. It is only called if pods of the manifest bind each other.
+    ``nodes`` reads all nodes. It is only called if pods of the manifest bind each other, or have
+    volumes.
 
     Raises
     ------
@@ -97,7 +105,7 @@ async def fetch_surroundings(
         if found is not None:
             runtimes[str(name)] = found
         await _fetch_storage(client, namespace, spec, storage)
-        has_rules |= _is_true(concerns, spec)
+        has_rules |= _is_true(concerns, spec) or _is_true(has_claims, spec)
     return FetchedSurroundings(
         {namespace: limits},
         runtimes,

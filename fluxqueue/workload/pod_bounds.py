@@ -18,6 +18,7 @@ KEY = "fluxqueueBounds"
 AFFINITY, ANTI_AFFINITY = "pod affinity", "pod anti-affinity"
 SPREAD = "topology spread constraints"
 VOLUMES, PORTS = "volumes that are bound to places", "host ports"
+SHARED_VOLUMES = "the number of volumes of a node"
 ONE_POD_VOLUMES = "volumes for one pod at a time"
 """Names of what can be left to kube-scheduler, for users."""
 
@@ -47,12 +48,14 @@ class PodBounds:
     """What binds equal pods.
 
     ``where``: constraints on their nodes. ``rules``: how they are divided among places and nodes,
-    the highest level first. ``is_scattered``: they should use many nodes, if nothing else decides.
-    ``left`` names what is left to kube-scheduler.
+    the highest level first. ``pools``: resources of nodes that their spec does not name, such as
+    volumes (units of each pod). ``is_scattered``: they should use many nodes, if nothing else
+    decides. ``left`` names what is left to kube-scheduler.
     """
 
     where: tuple[Constraint, ...] = ()
     rules: tuple[Rule, ...] = ()
+    pools: tuple[tuple[str, int], ...] = ()
     is_scattered: bool = False
     left: tuple[str, ...] = ()
 

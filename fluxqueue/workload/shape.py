@@ -57,8 +57,9 @@ def build_request(
         error is the field's path.
     """
     needs = effective_request(spec, where=where, default_cpu_m=site.default_cpu_m)
-    pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
     bounds = bounds_of(spec) or PodBounds()
+    needs |= dict(bounds.pools)
+    pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
     resources = _resources(wishes, pools, count, site.levels, bounds.rules)
     own = None if wishes.jobspec is None else wishes.jobspec.jobspec
     duration_s = _duration_s(wishes, deadline_s)
@@ -112,6 +113,7 @@ def build_parts(
         bounds = bounds_of(part.spec) or PodBounds()
         is_scattered |= bounds.is_scattered
         needs = effective_request(part.spec, where="spec", default_cpu_m=site.default_cpu_m)
+        needs |= dict(bounds.pools)
         pools = tuple(_pool(name, amount) for name, amount in sorted(needs.items()))
         slot = Resource(SLOT, Count(part.count, part.count), pools, label=part.label)
         shares = share_out(part.count, bounds.rules) if len(parts) == 1 else ()

@@ -20,7 +20,7 @@ from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.own_pods import Domains, concerns, divide, levels_above
-from fluxqueue.workload.pod_bounds import KEY, SPREAD, VOLUMES, PodBounds
+from fluxqueue.workload.pod_bounds import KEY, SHARED_VOLUMES, SPREAD, VOLUMES, PodBounds
 from fluxqueue.workload.pod_defaults import (
     default_requests,
     with_default_requests,
@@ -28,6 +28,7 @@ from fluxqueue.workload.pod_defaults import (
 )
 from fluxqueue.workload.volumes import (
     Storage,
+    attached_volumes,
     claim_names,
     has_claims,
     volume_constraints,
@@ -79,6 +80,7 @@ def complete(
     requests = default_requests(around.limit_ranges(where)) if is_template else {}
     # The request of a group is read from some of its pods.
     members = workload["members"].values() if kind is POD_GROUP else ()
+    is_alone = kind.size(workload) == 1
     has_own_claims = len({frozenset(claim_names(pod["spec"])) for pod in members}) > 1
 
     def change(pod: Object) -> Object:
@@ -90,10 +92,12 @@ def complete(
         has_rules = concerns(spec)
         if has_rules or has_claims(spec):
             meta = {**(pod.get("metadata") or {}), "namespace": where}
-            count = _count(workload) if has_rules else 0
-            bounds = _bounds({"metadata": meta, "spec": spec}, count, around, levels)
+            count = _count(workload)
+            bounds = _bounds(
+                {"metadata": meta, "spec": spec}, count, around, levels, is_alone=is_alone
+            )
             if has_own_claims:
-                bounds = replace(bounds, where=(), left=(*bounds.left, VOLUMES))
+                bounds = replace(bounds, where=(), pools=(), left=(*bounds.left, VOLUMES))
             spec = {**spec, KEY: bounds}
         return pod if spec is before else {**pod, "spec": spec}
 
@@ -110,7 +114,9 @@ def _count(workload: Object) -> int:
     return kind.size(workload)
 
 
-def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> PodBounds:
+def _bounds(
+    pod: Object, count: int, around: Surroundings, levels: Levels, *, is_alone: bool
+) -> PodBounds:
     spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
     demand = read_demand(spec)
 
@@ -133,14 +139,18 @@ def _bounds(pod: Object, count: int, around: Surroundings, levels: Levels) -> Po
 
     found = divide(pod, count, levels, domains)
     where, left = volume_constraints(spec, namespace, around)
+    amounts, is_shared = attached_volumes(spec, namespace, around, is_alone=is_alone)
+    pools = tuple(sorted(amounts.items()))
+    if is_shared:
+        left.append(SHARED_VOLUMES)
     where += [has_label(label) for label in sorted(found.labels)]
     if not count:
         # Nothing divides the pods. One pod alone has no rules to keep.
         names = dict.fromkeys((*found.left, *found.names, *left))
-        return PodBounds(tuple(where), left=tuple(names))
+        return PodBounds(tuple(where), pools=pools, left=tuple(names))
     rules = () if count == 1 else tuple(found.rules.values())
     is_scattered = found.is_scattered and SPREAD in found.left
-    return PodBounds(tuple(where), rules, is_scattered, (*found.left, *left))
+    return PodBounds(tuple(where), rules, pools, is_scattered, (*found.left, *left))
 
 
 def changes_pods(configuration: Object) -> bool:

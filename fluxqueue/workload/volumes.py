@@ -6,7 +6,7 @@ VolumeBinding and VolumeZone check them. What is not known by now is left to kub
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
@@ -47,6 +47,68 @@ class Storage(Protocol):
     def storage_class(self, name: str) -> Object | None:
         """Return a StorageClass."""
         ...
+
+    def limited_drivers(self) -> Set[str]:
+        """Return the CSI drivers with a limit of volumes on some nodes."""
+        ...
+
+
+LIMIT_PREFIX = "attachable-volumes-csi-"
+"""Begin of the name under which the volumes of a driver are counted as a resource of nodes."""
+UNLIMITED = 1 << 20
+"""The volumes of a driver that a node without a limit takes."""
+
+
+def volume_limits(csi_node: Object | None) -> dict[str, int]:
+    """Return the limits of a CSINode by driver. Drivers without a limit are left out."""
+    spec = (csi_node or {}).get("spec") or {}
+    counts = {
+        str(one.get("name")): (one.get("allocatable") or {}).get("count")
+        for one in spec.get("drivers") or ()
+    }
+    return {name: int(count) for name, count in counts.items() if count is not None}
+
+
+def with_limits(limits: Mapping[str, int], drivers: Set[str]) -> dict[str, int]:
+    """Return the volumes that a node takes as resources, for all limited ``drivers``."""
+    return {LIMIT_PREFIX + name: limits.get(name, UNLIMITED) for name in drivers}
+
+
+def attached_volumes(
+    spec: Mapping[str, Any], namespace: str, storage: Storage, *, is_alone: bool
+) -> tuple[dict[str, int], bool]:
+    """Count the volumes of a pod by resource, and tell whether some are left uncounted.
+
+    Claims that several pods share are one volume on each node, so they are not counted unless the
+    pod ``is_alone``.
+    """
+    drivers = storage.limited_drivers()
+    if not drivers:
+        return {}, False
+    found: dict[str, set[str]] = {}
+    is_left = False
+    for number, claim in enumerate(_claims(spec, namespace, storage)):
+        its = {} if claim is None else claim.get("spec") or {}
+        name = (claim or {}).get("metadata", {}).get("name")
+        driver = _driver(its, storage)
+        if driver not in drivers:
+            continue
+        if name is not None and not is_alone:
+            is_left = True
+            continue
+        # The claims that only this pod gets have no name yet.
+        key = f"new {number}" if name is None else str(its.get("volumeName") or name)
+        found.setdefault(LIMIT_PREFIX + driver, set()).add(key)
+    return {name: len(keys) for name, keys in found.items()}, is_left
+
+
+def _driver(claim_spec: Mapping[str, Any], storage: Storage) -> str:
+    """Return the CSI driver of a claim, empty if it is not known."""
+    if claim_spec.get("volumeName"):
+        volume = storage.volume(str(claim_spec["volumeName"])) or {}
+        return str(((volume.get("spec") or {}).get("csi") or {}).get("driver") or "")
+    found = storage.storage_class(str(claim_spec.get("storageClassName") or "")) or {}
+    return str(found.get("provisioner") or "")
 
 
 def has_claims(spec: Mapping[str, Any]) -> bool:

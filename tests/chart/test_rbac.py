@@ -101,6 +101,7 @@ CONTROLLER: set[Rule] = {
     ("", "persistentvolumeclaims", (), SEES),
     ("", "persistentvolumes", (), SEES),
     ("storage.k8s.io", "storageclasses", (), SEES),
+    ("storage.k8s.io", "csinodes", (), SEES),
     ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),

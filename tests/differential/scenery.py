@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.workload.labels import HOSTNAME
+from fluxqueue.workload.volumes import volume_limits
 from tests.support.surroundings import KnownSurroundings
 
 Obj = dict[str, Any]
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
+DRIVER = "csi.example.org"
 POOLS = ("blue", "green")
 TAINT = {"key": "example.org/team", "value": "a", "effect": "NoSchedule"}
 
@@ -24,6 +26,7 @@ class Scenery:
     nodes: list[Obj]
     runtimes: list[Obj]
     limits: list[Obj]
+    csi_nodes: list[Obj]
     claims: list[Obj] = field(default_factory=list)
     volumes: list[Obj] = field(default_factory=list)
 
@@ -34,6 +37,7 @@ class Scenery:
             runtimes=_by_name(self.runtimes),
             claims=_by_name(self.claims),
             volumes=_by_name(self.volumes),
+            drivers=frozenset(driver for one in self.csi_nodes for driver in volume_limits(one)),
         )
 
 
@@ -57,7 +61,8 @@ def random_scenery(dice: random.Random, tag: str, *, nodes: int) -> Scenery:
             "tolerations": [{"key": TAINT["key"], "operator": "Exists"}],
         },
     }
-    scenery = Scenery(made, [runtime], _limits(dice))
+    limited = [_csi_node(dice, node) for node in made if dice.random() < 0.3]
+    scenery = Scenery(made, [runtime], _limits(dice), limited)
     for number in range(4):
         _add_volume(dice, scenery, f"{tag}-disk-{number}", f"data-{number}")
     return scenery
@@ -81,6 +86,13 @@ def _node(dice: random.Random, name: str, *, has_bare: bool, has_own_racks: bool
         "spec": {"taints": [TAINT]} if dice.random() < 0.2 else {},
         "status": {"capacity": allocatable, "allocatable": allocatable, "conditions": [ready]},
     }
+
+
+def _csi_node(dice: random.Random, node: Obj) -> Obj:
+    """How many volumes a node takes."""
+    name = node["metadata"]["name"]
+    driver = {"name": DRIVER, "nodeID": name, "allocatable": {"count": dice.randint(1, 2)}}
+    return {"metadata": {"name": name}, "spec": {"drivers": [driver]}}
 
 
 def _limits(dice: random.Random) -> list[Obj]:
@@ -110,7 +122,7 @@ def _add_volume(dice: random.Random, scenery: Scenery, name: str, claim: str) ->
             "spec": {
                 **spec,
                 "capacity": {"storage": "1Gi"},
-                "csi": {"driver": "csi.example.org", "volumeHandle": name},
+                "csi": {"driver": DRIVER, "volumeHandle": name},
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
             },
         }

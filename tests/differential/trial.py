@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.errors import Conflict, InsufficientResources, Invalid, NotFound
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
@@ -18,6 +19,7 @@ from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CLAIMS,
+    CSI_NODES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
@@ -34,6 +36,7 @@ from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
+from fluxqueue.workload.volumes import LIMIT_PREFIX, volume_limits, with_limits
 from tests.differential.scenery import Scenery, random_scenery
 from tests.differential.workloads import random_job
 from tests.support.surroundings import KnownSurroundings
@@ -98,6 +101,7 @@ class Trial:
         client, scenery, space = self._client, self.scenery, self._tag
         await client.create(NAMESPACES, None, {"metadata": {"name": space}})
         await self._each(scenery.nodes, lambda one: client.create(NODES, None, one))
+        await self._each(scenery.csi_nodes, lambda one: client.create(CSI_NODES, None, one))
         for one in scenery.runtimes:
             await client.create(RUNTIME_CLASSES, None, one)
         for one in scenery.limits:
@@ -110,7 +114,7 @@ class Trial:
         await eventually(self._is_ready, "the cluster takes pods", timeout_s=WAIT_S)
         nodes = (await client.list(NODES)).items
         self._around = scenery.known(space)
-        self._around.nodes = tuple(map(node_fact, nodes))
+        self._around.nodes = tuple(map(self._fact, nodes))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -120,10 +124,18 @@ class Trial:
         for resource, objects in (
             (VOLUMES, self.scenery.volumes),
             (RUNTIME_CLASSES, self.scenery.runtimes),
+            (CSI_NODES, self.scenery.csi_nodes),
             (NODES, self.scenery.nodes),
         ):
             names = [one["metadata"]["name"] for one in objects]
             await self._each(names, lambda name, of=resource: self._delete(of, None, name))
+
+    def _fact(self, node: Obj) -> NodeFact:
+        """A node as the controller writes it."""
+        fact, drivers = node_fact(node), self._around.drivers
+        csi = {one["metadata"]["name"]: one for one in self.scenery.csi_nodes}
+        volumes = with_limits(volume_limits(csi.get(fact.name)), drivers)
+        return replace(fact, capacity={**fact.capacity, **volumes})
 
     async def _is_ready(self) -> bool:
         client, space = self._client, self._tag
@@ -221,9 +233,10 @@ class Trial:
     def _compare_sizes(self, job: Obj, request: Jobspec, pods: list[Obj]) -> None:
         (needs,) = {kind.needs for kind in slot_kinds(request)}
         for pod in pods:
-            if raw_request(pod["spec"]) != dict(needs):
+            slot = {name: n for name, n in needs if not name.startswith(LIMIT_PREFIX)}
+            if raw_request(pod["spec"]) != slot:
                 found = raw_request(pod["spec"])
-                self._fault(job["metadata"]["name"], f"slots of {dict(needs)}, pods of {found}")
+                self._fault(job["metadata"]["name"], f"slots of {slot}, pods of {found}")
 
     async def _expect_bound(self, left: dict[str, bool]) -> None:
         """All pods are bound, except of workloads of which something is left."""

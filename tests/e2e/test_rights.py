@@ -25,6 +25,7 @@ from fluxqueue.jobspec.bounds import BUILT
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.install import read_user
 from fluxqueue.kube.resources import (
+    CLAIMS,
     DEPLOYMENTS,
     EVENTS,
     FLUXJOBS,
@@ -35,6 +36,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SECRETS,
     STATEFULSETS,
+    STORAGE_CLASSES,
     ApiResource,
 )
 from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
@@ -245,6 +247,21 @@ async def _fluxjobs_are_deleted(space: Space) -> None:
     await space.until_gone(PODS, "unliked-too")
 
 
+async def _claims(space: Space) -> list[Obj]:
+    """A claim that names a volume, and one that waits for a volume of its class."""
+    storage = {
+        "metadata": {"name": space.name},
+        "provisioner": "example.org/none",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    await space.client.create(STORAGE_CLASSES, None, storage)
+    for name, more in (("old", {"volumeName": "none"}), ("new", {"storageClassName": space.name})):
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        body = {"metadata": {"name": name}, "spec": {**asked, **more}}
+        await space.client.create(CLAIMS, space.name, body)
+    return [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("old", "new")]
+
+
 async def _reviews_are_answered(space: Space) -> None:
     """The worker asks who may read what, the controller refuses some and takes all away."""
     await space.create(job("asked", run=FOR_EVER))
@@ -252,6 +269,7 @@ async def _reviews_are_answered(space: Space) -> None:
     model = job("model")
     model["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
     model["spec"]["template"]["spec"]["runtimeClassName"] = "none"
+    model["spec"]["template"]["spec"]["volumes"] = await _claims(space)
     for number in range(30):
         spec = {"manifest": model} if number == 0 else {"fluxJob": "asked-job"}
         body = {

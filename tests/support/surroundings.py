@@ -20,6 +20,7 @@ class KnownSurroundings:
     claims: Mapping[str, Object] = field(default_factory=dict)
     volumes: Mapping[str, Object] = field(default_factory=dict)
     classes: Mapping[str, Object] = field(default_factory=dict)
+    drivers: frozenset[str] = frozenset()
     nodes: Sequence[NodeFact] = ()
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
@@ -49,6 +50,10 @@ class KnownSurroundings:
     def storage_class(self, name: str) -> Object | None:
         """Return a StorageClass."""
         return self.classes.get(name)
+
+    def limited_drivers(self) -> frozenset[str]:
+        """Return the CSI drivers with a limit."""
+        return self.drivers
 
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""

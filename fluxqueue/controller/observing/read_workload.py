@@ -47,6 +47,7 @@ _META = (
 )
 _WISHES = ("annotations", "labels")
 _SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead")
+_CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
 _ENDED = frozenset({"Succeeded", "Failed"})
 _CONTAINERS = ("initContainers", "containers")
 _STATUSES = ("initContainerStatuses", "containerStatuses")
@@ -68,6 +69,9 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         for key in _CONTAINERS:
             if spec.get(key):
                 asked[key] = [_trim_container(one) for one in spec[key]]
+        # What an unmanaged pod attaches to its node.
+        if volumes := [one for one in spec.get("volumes") or () if _CLAIMING & one.keys()]:
+            asked["volumes"] = volumes
     else:
         kept |= {key: meta[key] for key in _WISHES if key in meta}
         asked = spec

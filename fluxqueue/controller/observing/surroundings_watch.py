@@ -1,6 +1,6 @@
 """Watches of what pods refer to, and of webhooks that change them.
 
-They are LimitRanges, RuntimeClasses, claims, volumes and StorageClasses.
+They are LimitRanges, RuntimeClasses, claims, volumes, StorageClasses and CSINodes.
 
 Part of ``watches``. ``workload.surroundings`` reads them to complete workloads. When one changes,
 the workloads that it may touch are marked, so that those that wait ask for their new size.
@@ -19,6 +19,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import ChangeHandler, Informer, Transform, TroubleHandler
 from fluxqueue.kube.resources import (
     CLAIMS,
+    CSI_NODES,
     LIMIT_RANGES,
     MUTATING_WEBHOOKS,
     RUNTIME_CLASSES,
@@ -34,7 +35,13 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.node_object import placed_node
 from fluxqueue.workload.own_pods import Domains, concerns
 from fluxqueue.workload.surroundings import changes_pods
-from fluxqueue.workload.volumes import claim_names, has_claims
+from fluxqueue.workload.volumes import (
+    attached_volumes,
+    claim_names,
+    has_claims,
+    volume_limits,
+    with_limits,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +68,7 @@ class SurroundingsWatch:
     ----------
     nodes : returns all Node objects.
     mark : receives a function that tells whether a workload is touched by a change.
+    mark_node : receives the names of nodes to be written.
     """
 
     def __init__(
@@ -68,23 +76,28 @@ class SurroundingsWatch:
         client: KubeClient,
         nodes: Callable[[], Iterable[Object]],
         mark: Callable[[IsTouched], None],
+        mark_node: Callable[[str], None],
         on_trouble: TroubleHandler,
     ) -> None:
         self._client, self._mark, self._on_trouble = client, mark, on_trouble
-        self._nodes = nodes
+        self._nodes, self._mark_node = nodes, mark_node
         self._limits = self._informer(LIMIT_RANGES, self._on_limit_range)
         self._runtimes = self._informer(RUNTIME_CLASSES, self._on_runtime_class)
         self._claims = self._informer(CLAIMS, self._on_claim, _trim)
         self._volumes = self._informer(VOLUMES, self._on_volume, _trim)
         self._classes = self._informer(STORAGE_CLASSES, self._on_storage_class, _trim)
+        self._csi_nodes = self._informer(CSI_NODES, self._on_csi_node, _trim)
         self._webhooks = self._informer(MUTATING_WEBHOOKS, self._on_webhooks, _trim_webhooks)
         self.informers = (
             *(self._limits, self._runtimes),
-            *(self._claims, self._volumes, self._classes, self._webhooks),
+            *(self._claims, self._volumes, self._classes),
+            *(self._csi_nodes, self._webhooks),
         )
         self._limits_of: dict[str, dict[str, Object]] = {}
         self._volumes_of: dict[str, dict[str, Object]] = {}
         self._domains: dict[DomainQuery, Domains] = {}
+        self._limits_on: dict[str, dict[str, int]] = {}
+        self._drivers: frozenset[str] = frozenset()
         self._pod_changers: set[str] = set()
         self._touched: list[IsTouched] = []
         self._alarm: asyncio.TimerHandle | None = None
@@ -156,6 +169,19 @@ class SurroundingsWatch:
     def storage_class(self, name: str) -> Object | None:
         """Return a StorageClass."""
         return self._classes.get("", name)
+
+    def limited_drivers(self) -> frozenset[str]:
+        """Return the CSI drivers with a limit of volumes on some nodes."""
+        return self._drivers
+
+    def volumes_on(self, node: str) -> dict[str, int]:
+        """Return the volumes that a node takes, as resources."""
+        return with_limits(self._limits_on.get(node, {}), self._drivers)
+
+    def volumes_of(self, pod: Object) -> dict[str, int]:
+        """Return the volumes of an unmanaged pod, as resources of its node."""
+        spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
+        return attached_volumes(spec, namespace, self, is_alone=True)[0]
 
     def are_pods_changed(self) -> bool:
         """Return whether webhooks of others may change new pods, or it is not known."""
@@ -232,6 +258,24 @@ class SurroundingsWatch:
             self._pod_changers.discard(name)
         if before != bool(self._pod_changers):
             self._tell(lambda workload: kind_of(workload) is BATCH_JOB)
+
+    def _on_csi_node(self, old: Object | None, new: Object | None) -> None:
+        _, name = _place(old, new)
+        before, now = self._limits_on.get(name, {}), volume_limits(new)
+        if before == now:
+            return
+        if now:
+            self._limits_on[name] = now
+        else:
+            del self._limits_on[name]
+        drivers = frozenset(driver for limits in self._limits_on.values() for driver in limits)
+        if drivers == self._drivers:
+            self._mark_node(name)
+            return
+        self._drivers = drivers
+        for node in self._nodes():
+            self._mark_node(node["metadata"]["name"])
+        self._tell(lambda workload: _any_spec(workload, has_claims))
 
     def on_node(self, old: Object | None, new: Object | None) -> None:
         """Handle the change of a node from ``old`` to ``new``."""

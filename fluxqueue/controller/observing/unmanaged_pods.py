@@ -7,7 +7,8 @@ Most events of such pods therefore change nothing here. The rest is written in b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fluxqueue.fluxjob.node import ForeignPod
@@ -37,6 +38,8 @@ class ForeignPods:
         on_trouble: Callable[[str, Object | None, Exception | None], None] = lambda *_: None,
     ) -> None:
         self._find, self._on_trouble = find, on_trouble
+        self.volumes_of: Callable[[Object], Mapping[str, int]] = lambda _: {}
+        """Returns what a pod uses of its node beside its requests."""
         self._written: set[str] = set()
         self.due_s = float("-inf")
 
@@ -62,6 +65,8 @@ class ForeignPods:
             pod = self._find(uid)
             try:
                 used = foreign_pod(pod) if pod is not None else None
+                if used is not None and pod is not None and (more := self.volumes_of(pod)):
+                    used = replace(used, resources={**used.resources, **more})
             except Exception as error:  # noqa: BLE001  one pod must not hide the others
                 self._on_trouble(uid, pod, error)
                 continue

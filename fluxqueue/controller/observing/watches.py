@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from fluxqueue.clock import Clock
@@ -77,9 +78,10 @@ class Watches:
         )
         nodes = self._nodes = self._informer(NODES, router.on_node)
         self.surroundings = SurroundingsWatch(
-            client, nodes.items, router.mark_touched, self._on_trouble
+            client, nodes.items, router.mark_touched, router.mark_node, self._on_trouble
         )
         nodes.add_handler(self.surroundings.on_node)
+        router.foreign.volumes_of = self.surroundings.volumes_of
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
             self.queues.queues,
@@ -171,7 +173,9 @@ class Watches:
                 self._quarantine.clear(NODE, name)
                 continue
             try:
-                present.append(node_fact(node, self._zones.of(name)))
+                fact = node_fact(node, self._zones.of(name))
+                volumes = self.surroundings.volumes_on(name)
+                present.append(replace(fact, capacity={**fact.capacity, **volumes}))
             except Exception as error:  # noqa: BLE001  one node must not hide the others
                 self._quarantine.note(NODE, name, error, node, type_of=("v1", "Node"))
             else:

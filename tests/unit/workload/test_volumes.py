@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from fluxqueue.jobspec.constraint import all_of
-from fluxqueue.workload.volumes import volume_constraints
+from fluxqueue.workload.volumes import (
+    attached_volumes,
+    volume_constraints,
+    volume_limits,
+    with_limits,
+)
 from tests.support.surroundings import KnownSurroundings
 
 ZONE = "topology.kubernetes.io/zone"
@@ -171,3 +176,42 @@ def test_a_volume_for_one_pod_is_named() -> None:
     one = claim(volumeName="disk", accessModes=["ReadWriteOncePod"])
     around = KnownSurroundings(claims={"data": one}, volumes={"disk": LOCAL})
     assert places(around, "data") == (["b"], ["volumes for one pod at a time"])
+
+
+LIMITED = KnownSurroundings(
+    claims={
+        "one": claim("one", volumeName="csi"),
+        "two": claim("two", storageClassName="fast"),
+        "nfs": claim("nfs", volumeName="disk"),
+    },
+    volumes={"csi": volume("csi", csi={"driver": "csi.example.org"}), "disk": LOCAL},
+    classes={"fast": storage_class()},
+    drivers=frozenset({"csi.example.org"}),
+)
+
+
+def attached(*claims: str, ephemeral: int = 0, is_alone: bool) -> tuple[dict[str, int], bool]:
+    """The volumes of a pod with these claims, and with so many of its own."""
+    volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+    own = {"volumeClaimTemplate": {"spec": claim(storageClassName="fast")["spec"]}}
+    volumes += [{"name": f"e{number}", "ephemeral": own} for number in range(ephemeral)]
+    return attached_volumes({"volumes": volumes}, "ns", LIMITED, is_alone=is_alone)
+
+
+def test_volumes_of_a_limited_driver_are_counted() -> None:
+    """Each volume once. Those that several pods share are one on each node, and are left."""
+    name = "attachable-volumes-csi-csi.example.org"
+    assert attached("one", "two", "nfs", is_alone=True) == ({name: 2}, False)
+    assert attached("one", "one", ephemeral=2, is_alone=True) == ({name: 3}, False)
+    assert attached("one", ephemeral=2, is_alone=False) == ({name: 2}, True)
+    assert attached("nfs", is_alone=False) == ({}, False)
+
+
+def test_a_node_without_a_limit_takes_any_number() -> None:
+    """A driver that is limited on one node only does not exclude the others."""
+    drivers = [{"name": "a", "allocatable": {"count": 3}}, {"name": "b"}]
+    limits = volume_limits({"spec": {"drivers": drivers}})
+    assert limits == {"a": 3}
+    assert volume_limits(None) == {}
+    found = with_limits(limits, frozenset({"a", "c"}))
+    assert found == {"attachable-volumes-csi-a": 3, "attachable-volumes-csi-c": 1 << 20}
