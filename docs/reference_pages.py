@@ -45,14 +45,18 @@ def _cell(text: str) -> str:
 
 # --- definitions ---------------------------------------------------------------------------------
 
-_DEFINITIONS = ("fluxjob", "fluxqueue", "placementreview")
+_DEFINITIONS = ("fluxjob", "fluxqueue", "placementreview", "resourcesharingpolicy")
 _IDENTITY = """\
 `apiVersion: {version}`, `kind: {kind}`, {scope}, short name {short}. `kubectl explain {word}` says the same.
 """  # noqa: E501 a line of Markdown
 
 
+def _plural(name: str) -> str:
+    return f"{name[:-1]}ies" if name.endswith("y") else f"{name}s"
+
+
 def _definition(name: str) -> str:
-    text = (ROOT / "chart" / "crds" / f"{name}s.yaml").read_text(encoding="utf-8")
+    text = (ROOT / "chart" / "crds" / f"{_plural(name)}.yaml").read_text(encoding="utf-8")
     spec = yaml.safe_load(text)["spec"]
     (version,) = spec["versions"]
     schema, names = version["schema"]["openAPIV3Schema"], spec["names"]

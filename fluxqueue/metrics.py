@@ -166,6 +166,13 @@ LOOP_PATIENCE_S = _gauge(
     "fluxqueue_loop_patience_seconds", "After how long without success a loop is late.", "loop"
 )
 
+SHARING_NODES = _gauge(
+    "fluxqueue_sharing_nodes", "Nodes for which a ResourceSharingPolicy counts.", "policy"
+)
+SHARING_VIOLATIONS = _gauge(
+    "fluxqueue_sharing_violations", "Unmanaged pods that violate a ResourceSharingPolicy.", "policy"
+)
+
 # --- leadership, API server, database, certificates ----------------------------------------------
 
 IS_LEADER = _gauge("fluxqueue_is_leader", "1 while this process holds the role.", "role")

@@ -27,6 +27,7 @@ indexes. A condition on ``ended_at`` means the same, but reads every row that wa
 - ``dependencies``: edges of depends_on, each with the workload its name stands for
 - ``accounting``: one row per run: when, where to, how much, and how it ended
 - ``fluxqueues``: one row per named queue (``default`` always exists)
+- ``sharing_policies``: one row per ResourceSharingPolicy: what of nodes jobs may have
 - ``fair_shares``: decayed use by queue and user, and the points it is worth
 """
 
@@ -567,10 +568,13 @@ graph_changes = Table(
         "kind",
         Text,
         nullable=False,
-        comment="node, queue: its name; foreign: its node's; allocation: its id; fluxjob: its uid",
+        comment="node, queue, sharing: name; foreign: its node's; allocation: its id; fluxjob: uid",
     ),
     Column("key", Text, nullable=False),
-    CheckConstraint("kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob')", name="kind"),
+    CheckConstraint(
+        "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing')",
+        name="kind",
+    ),
 )
 
 leadership = Table(
@@ -616,6 +620,16 @@ fluxqueues = Table(
     ),
     Column("fault", Text, comment="why the last spec seen is not the one in force"),
     CheckConstraint("queue_depth > 0", name="queue_depth"),
+)
+
+sharing_policies = Table(
+    "sharing_policies",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("uid", Text, nullable=False, comment="UID of the ResourceSharingPolicy object"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Column("spec", JSONB, comment="the spec in force; null: there was no valid one yet"),
+    Column("fault", Text, comment="why the last spec seen is not the one in force"),
 )
 
 fair_shares = Table(

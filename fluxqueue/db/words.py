@@ -23,6 +23,7 @@ TABLES: Mapping[str, str] = {
     "cluster": "The cluster that all rows are about",
     "history": "Who did what to which FluxJob, and when",
     "fluxqueues": "One row per named queue",
+    "sharing_policies": "One row per ResourceSharingPolicy: what of nodes jobs may have",
     "fair_shares": "Decayed use by queue and user, and the points it is worth",
     "dependencies": "Edges of depends_on, each with the workload its name stands for",
     "accounting": "One row per run: when, where, how much, and how it ended",
@@ -153,6 +154,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "priority": "added to the priority of its FluxJobs",
         "min_priority": "the least that can be asked for",
         "max_priority": "the most that can be asked for",
+    },
+    "sharing_policies": {
+        "name": "name of the ResourceSharingPolicy",
+        "generation": "generation of the spec that is in force, or was refused",
     },
     "fair_shares": {
         "queue": "name of the queue",

@@ -27,11 +27,17 @@ from fluxqueue.kube.resources import (
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PLACEMENT_REVIEWS,
+    SHARING_POLICIES,
     ApiResource,
 )
 from fluxqueue.workload.labels import SELF_MADE, VIEW
 
-CRD_FILES = ("fluxjobs.yaml", "fluxqueues.yaml", "placementreviews.yaml")
+CRD_FILES = (
+    "fluxjobs.yaml",
+    "fluxqueues.yaml",
+    "placementreviews.yaml",
+    "resourcesharingpolicies.yaml",
+)
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
 """The ConfigMap with the address of the view server, in the namespace for such data."""
 ESTABLISHED_TIMEOUT_S = 30.0
@@ -74,7 +80,7 @@ async def install_definitions(client: KubeClient, namespace: str) -> None:
     async with asyncio.timeout(ESTABLISHED_TIMEOUT_S):
         while True:
             try:
-                for resource in (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS):
+                for resource in (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES):
                     await client.list(resource)
                 return
             except NotFound:

@@ -127,6 +127,13 @@ FLUXJOBS = ApiResource("jobs.converged-computing.org", "v1alpha1", "fluxjobs", "
 FLUXQUEUES = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "fluxqueues", "FluxQueue", False
 )
+SHARING_POLICIES = ApiResource(
+    "jobs.converged-computing.org",
+    "v1alpha1",
+    "resourcesharingpolicies",
+    "ResourceSharingPolicy",
+    False,
+)
 PLACEMENT_REVIEWS = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "placementreviews", "PlacementReview", True
 )

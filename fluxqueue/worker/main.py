@@ -40,6 +40,8 @@ from fluxqueue.worker.release import release_workloads
 from fluxqueue.worker.review_tasks import Reviewer
 from fluxqueue.worker.schedule import LOOP as CYCLE
 from fluxqueue.worker.schedule import ROLE, CycleRunner
+from fluxqueue.worker.sharing_keeping import LOOP as SHARING
+from fluxqueue.worker.sharing_keeping import SharingKeeper
 from fluxqueue.worker.status import write_statuses
 
 logger = logging.getLogger(__name__)
@@ -198,7 +200,7 @@ class Worker:
         self._matcher = CycleRunner(context, term)
         self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
-        for loop in (CYCLE, QUEUES):
+        for loop in (CYCLE, QUEUES, SHARING):
             context.liveness.expect(loop)
         try:
             await context.database.wake_matcher()
@@ -206,7 +208,7 @@ class Worker:
         finally:
             self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
-            context.liveness.forget(CYCLE, QUEUES)
+            context.liveness.forget(CYCLE, QUEUES, SHARING)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 
@@ -223,6 +225,8 @@ class Worker:
             self._keep_running(TaskName.REVIEW.queue, self._run_reviews)
         )
         keeping = asyncio.create_task(QueueKeeper(context, ROLE, term).run())
+        assert self._matcher is not None, "this process has just taken the role"
+        sharing = asyncio.create_task(SharingKeeper(context, self._matcher).run())
         try:
             while not matching.done():
                 context.heartbeats.beat("matcher", within_s=context.patience_s)
@@ -234,7 +238,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_due:
                     await context.database.wake_matcher()
         finally:
-            for task in (keeping, reviewing, matching):
+            for task in (sharing, keeping, reviewing, matching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

@@ -50,6 +50,7 @@ from fluxqueue.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.sharing.node_grants import NodeSharing
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.cycle import (
     Decisions,
@@ -60,6 +61,7 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
+from fluxqueue.scheduler.node_sharing import SharingFigures, count_sharing
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
 from fluxqueue.scheduler.top_up import Given, top_up
 from fluxqueue.worker.context import WorkerContext
@@ -100,6 +102,7 @@ class CycleRunner:
         self._plans = Plans(context, ROLE, term)
         self._preempting = Preempting(context, ROLE, term)
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
+        self._sharing = NodeSharing()
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
@@ -110,9 +113,12 @@ class CycleRunner:
     def is_due(self) -> bool:
         """Return whether a cycle is due although nothing has changed.
 
-        It is due for a forecast, or because it is time for a victim to be preempted.
+        It is due for a forecast, because it is time for a victim to be preempted, or because a
+        sharing policy gives another part of a node from now on.
         """
-        return self._plans.is_due() or self._preempting.is_due(self._context.clock.now_s())
+        now_s = self._context.clock.now_s()
+        is_due = self._plans.is_due() or self._preempting.is_due(now_s)
+        return is_due or self._sharing.is_due(now_s)
 
     async def run(self) -> None:
         """Run cycles until none starts a job or leaves one unexamined, then make a forecast.
@@ -204,6 +210,19 @@ class CycleRunner:
                 # matcher discarded, because reading it again is expensive.
                 if matcher.ledger.plan is not plan or set(matcher.ledger.live) != live:
                     self._matcher = self._last = None
+
+    async def sharing_figures(self) -> SharingFigures | None:
+        """Return what sharing policies give now, None before the first cycle.
+
+        A policy sees changes of unmanaged pods in a cycle only. If none is due, one is woken.
+        """
+        async with self._lock:
+            if self._matcher is None:
+                return None
+            figures = count_sharing(self._sharing, self._matcher.ledger)
+        if self._sharing.rules and await has_news(self._context.database):
+            await self._context.database.wake_matcher()
+        return figures
 
     def _scene(self, matcher: Matcher, last: Cycle) -> QueueSnapshot:
         """Return the scene after a cycle. Jobs that it started count as running."""
@@ -359,7 +378,9 @@ class CycleRunner:
         matcher = self._matcher
         if matcher is None:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
-            changes = await load_graph(tx, matcher.ledger)
+            self._sharing = NodeSharing()
+            now = self._context.clock.now_s()
+            changes = await load_graph(tx, matcher.ledger, self._sharing, now)
             self._damaged = {}
             self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
@@ -367,7 +388,8 @@ class CycleRunner:
         else:
             # Before the changes: these may remove the jobs that overran and the lost capacity.
             self._plans.look(matcher, self._context.clock.now_s())
-            changes = await take_changes(tx, matcher.ledger)
+            now = self._context.clock.now_s()
+            changes = await take_changes(tx, matcher.ledger, self._sharing, now)
             if changes.queues:
                 self._rules = await read_rules(tx)
         self._matcher = matcher

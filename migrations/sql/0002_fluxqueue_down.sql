@@ -39,6 +39,7 @@ DROP TABLE quarantined_objects;
 DROP TABLE accounting;
 DROP TABLE dependencies;
 DROP TABLE fair_shares;
+DROP TABLE sharing_policies;
 DROP TABLE fluxqueues;
 DROP TABLE history;
 DROP TABLE leadership;

@@ -567,14 +567,14 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing'))
 );
 
 COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
 
 COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
 
-COMMENT ON COLUMN graph_changes.kind IS 'node, queue: its name; foreign: its node''s; allocation: its id; fluxjob: its uid';
+COMMENT ON COLUMN graph_changes.kind IS 'node, queue, sharing: name; foreign: its node''s; allocation: its id; fluxjob: uid';
 
 COMMENT ON COLUMN graph_changes.key IS 'which one has changed';
 
@@ -664,6 +664,27 @@ COMMENT ON COLUMN fluxqueues.max_priority IS 'the most that can be asked for';
 COMMENT ON COLUMN fluxqueues.newcomer_points IS 'fair share of users without a row; 0: fair share is off';
 
 COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
+
+CREATE TABLE sharing_policies (
+    name TEXT NOT NULL,
+    uid TEXT NOT NULL,
+    generation BIGINT DEFAULT '0' NOT NULL,
+    spec JSONB,
+    fault TEXT,
+    CONSTRAINT pk_sharing_policies PRIMARY KEY (name)
+);
+
+COMMENT ON TABLE sharing_policies IS 'One row per ResourceSharingPolicy: what of nodes jobs may have';
+
+COMMENT ON COLUMN sharing_policies.name IS 'name of the ResourceSharingPolicy';
+
+COMMENT ON COLUMN sharing_policies.uid IS 'UID of the ResourceSharingPolicy object';
+
+COMMENT ON COLUMN sharing_policies.generation IS 'generation of the spec that is in force, or was refused';
+
+COMMENT ON COLUMN sharing_policies.spec IS 'the spec in force; null: there was no valid one yet';
+
+COMMENT ON COLUMN sharing_policies.fault IS 'why the last spec seen is not the one in force';
 
 CREATE TABLE fair_shares (
     queue TEXT NOT NULL,

@@ -109,6 +109,7 @@ CONTROLLER: set[Rule] = {
     ("scheduling.k8s.io", "workloads", (), SEES),
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
+    (FLUX, "resourcesharingpolicies", (), SEES),
     (FLUX, "placementreviews", (), ("delete", "list", "watch")),
     (FLUX, "placementreviews/status", (), ("patch",)),
     ("", "events", (), ("create",)),
@@ -125,6 +126,8 @@ WORKER: set[Rule] = {
     (FLUX, "fluxqueues", (), ("get",)),
     (FLUX, "fluxjobs/status", (), ("patch", "update")),
     (FLUX, "fluxqueues/status", (), ("patch",)),
+    (FLUX, "resourcesharingpolicies", (), ("get",)),
+    (FLUX, "resourcesharingpolicies/status", (), ("patch",)),
     ("scheduling.k8s.io", "priorityclasses", (), ("get",)),
     ("kueue.x-k8s.io", "workloadpriorityclasses", (), ("get",)),
     ("", "limitranges", (), ("list",)),
@@ -208,8 +211,11 @@ def test_others_have_no_rights(part: str) -> None:
     assert _rights(f"{RELEASE}-{part}", EVERYTHING) == {}
 
 
+DEFINITIONS = ("fluxjobs", "fluxqueues", "placementreviews", "resourcesharingpolicies")
+
+
 def test_hooks() -> None:
-    definitions = tuple(f"{one}.{FLUX}" for one in ("fluxjobs", "fluxqueues", "placementreviews"))
+    definitions = tuple(f"{one}.{FLUX}" for one in DEFINITIONS)
     resource = ("apiextensions.k8s.io", "customresourcedefinitions")
     assert _rights(f"{RELEASE}-crds") == {
         "*": {(*resource, (), ("create",)), (*resource, definitions, ("patch",))}
@@ -244,11 +250,13 @@ def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
     """Who may change a namespace's work steers it there; priorities and queues take an operator.
     Everybody may ask, and reads what he knows the name of."""
     reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
-        (FLUX, resource, (), ("get", "list", "watch")) for resource in ("fluxjobs", "fluxqueues")
+        (FLUX, resource, (), ("get", "list", "watch"))
+        for resource in ("fluxjobs", "fluxqueues", "resourcesharingpolicies")
     }
     steers = {(FLUX, "fluxjobs", (), ("delete", "patch", "update"))}
     operates = {(FLUX, "fluxjobs", (), ("delete", "operate", "patch", "update"))}
-    writes = {(FLUX, "fluxqueues", (), ("create", "delete", "patch", "update"))}
+    changes = ("create", "delete", "patch", "update")
+    writes = {(FLUX, one, (), changes) for one in ("fluxqueues", "resourcesharingpolicies")}
     roles = {one["metadata"]["name"]: one for one in render() if one["kind"] == "ClusterRole"}
     for role, of, expected in (
         ("viewer", "view", reads),

@@ -153,7 +153,7 @@ async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     assert "pods ungated: 0" in told
     assert "remains: FluxJobs, FluxQueues" in told
     assert "kubectl delete crd fluxjobs.jobs.converged-computing.org fluxqueues.jobs." in told
-    assert " placementreviews.jobs.converged-computing.org)" in told
+    assert " resourcesharingpolicies.jobs.converged-computing.org)" in told
 
 
 async def test_left_suspended_on_request(space: Space) -> None:

@@ -22,12 +22,13 @@ NEVER_S = float("inf")
 
 
 class DirtyKind(StrEnum):
-    """The kind of a key: UIDs for workloads and unmanaged pods, names for nodes and queues."""
+    """The kind of a key: UIDs for workloads and unmanaged pods, names for all others."""
 
     WORKLOAD = "workload"
     NODE = "node"
     FOREIGN = "foreign"
     QUEUE = "queue"
+    SHARING = "sharing policy"
 
 
 Batch = Mapping[DirtyKind, list[str]]

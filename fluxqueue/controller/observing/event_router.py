@@ -213,6 +213,10 @@ class EventRouter:
         """Mark a queue to be written."""
         self._dirty.mark(DirtyKind.QUEUE, name)
 
+    def mark_sharing_policy(self, name: str) -> None:
+        """Mark a ResourceSharingPolicy to be written."""
+        self._dirty.mark(DirtyKind.SHARING, name)
+
     def _workload_uid(self, pod: Object) -> str:
         uid = self._groups.place(pod) or workload_uid(pod)
         return uid if self._workloads.may_own(uid, pod) else str(pod["metadata"]["uid"])

@@ -17,7 +17,7 @@ from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
-from fluxqueue.controller.observing.quarantine import QUEUE, WORKLOAD, Quarantine, said
+from fluxqueue.controller.observing.quarantine import QUEUE, SHARING, WORKLOAD, Quarantine, said
 from fluxqueue.controller.observing.read_workload import (
     WorkloadReader,
     age,
@@ -34,6 +34,7 @@ from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
 from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
 from fluxqueue.db.store.queues import QueueSeen, save_queues
+from fluxqueue.db.store.sharing import SharingPolicySeen, save_policies
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -219,15 +220,18 @@ class Flusher:
         if DirtyKind.QUEUE in batch:
             await self._watches.queues.ensure_default()
         queues = self._watches.queues.see(batch.get(DirtyKind.QUEUE, []))
+        sharing = self._watches.sharing.see(batch.get(DirtyKind.SHARING, []))
         nodes = self._watches.nodes(batch.get(DirtyKind.NODE, []))
         foreign = self._foreign.changes(batch.get(DirtyKind.FOREIGN, []))
         self._pace.size = len(seen) + len(gone)
-        if not any((seen, gone, *queues, *nodes, *foreign)):
+        if not any((seen, gone, *queues, *sharing, *nodes, *foreign)):
             return
         async with self._term.begin_write() as tx:
             # Queues first: a workload must find a queue that was created just before it.
             if any(queues):
                 await save_queues(tx, *queues)
+            if any(sharing):
+                await save_policies(tx, *sharing)
             if seen or gone:
                 is_awaited = await save_workloads(tx, seen, gone, before=self._written)
                 self._pace.is_awaited = is_awaited
@@ -247,7 +251,9 @@ class Flusher:
         for one in amended:
             self._creator.amend(one)
         self._note_queues(*queues)
+        self._note_policies(*sharing)
         await self._watches.queues.tell_faults(queues[0])
+        await self._watches.sharing.tell_faults(sharing[0])
 
     def _note_queues(self, seen: Iterable[QueueSeen], gone: Iterable[str]) -> None:
         """Report queues with an unusable spec. Their former spec stays in force."""
@@ -258,6 +264,24 @@ class Flusher:
                 self._quarantine.note(QUEUE, one.name, InvalidInput(one.fault))
         for name in gone:
             self._quarantine.clear(QUEUE, name)
+
+    def _note_policies(self, seen: Iterable[SharingPolicySeen], gone: Iterable[str]) -> None:
+        """Report sharing policies with an unusable spec."""
+        for one in seen:
+            if one.fault is None:
+                self._quarantine.clear(SHARING, one.name)
+            else:
+                self._quarantine.note(SHARING, one.name, InvalidInput(one.fault))
+        for name in gone:
+            self._quarantine.clear(SHARING, name)
+
+    async def write_sharing_policies(self, names: Iterable[str]) -> None:
+        """Write sharing policies as they are, marked or not."""
+        async with self.lock:
+            policies = self._watches.sharing.see(names)
+            async with self._term.begin_write() as tx:
+                await save_policies(tx, *policies)
+        self._note_policies(*policies)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""

@@ -34,9 +34,10 @@ RETRY_S = 5.0
 WORKLOAD = "workload"
 """Kind of a workload with a FluxJob. Its key is the UID."""
 
-NODE, QUEUE, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
+NODE, QUEUE, SHARING, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
     "node",
     "queue",
+    "sharing policy",
     "foreign",
     "priority class",
     "owner",

@@ -16,12 +16,12 @@ from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.quarantine import said
 from fluxqueue.db.store.queues import QueueSeen
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, InvalidInput, InvalidSettings
-from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
 from fluxqueue.objects import Object
+from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
 
 logger = logging.getLogger(__name__)
@@ -185,19 +185,3 @@ def _asked(queue: Object) -> tuple[Any, ...]:
 
 def _labels(namespace: Object | None) -> Mapping[str, str] | None:
     return None if namespace is None else namespace["metadata"].get("labels") or {}
-
-
-def is_selected(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Return whether a ``metav1.LabelSelector`` matches. An empty one matches everything."""
-    wanted = selector.get("matchLabels") or {}
-    if any(labels.get(key) != value for key, value in wanted.items()):
-        return False
-    return all(_is_met(one, labels) for one in selector.get("matchExpressions") or ())
-
-
-def _is_met(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    return NodeRequirement(
-        expression["key"],
-        Operator(expression["operator"]),
-        tuple(expression.get("values") or ()),
-    ).is_met_by(labels)

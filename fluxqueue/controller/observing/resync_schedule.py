@@ -33,6 +33,7 @@ from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.observations import Known, read_known
 from fluxqueue.db.store.queues import queue_names
 from fluxqueue.db.store.rebuild import prepare
+from fluxqueue.db.store.sharing import policy_names
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
@@ -172,11 +173,14 @@ class ResyncSchedule:
                 await self._clock.sleep(RETRY_MAX_S / 5)
 
     async def _write_surroundings(self) -> None:
-        """Write queues, nodes and unmanaged pods: what workloads are measured against."""
+        """Write queues, policies, nodes, unmanaged pods: what workloads are measured against."""
         async with self._term.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
+            policies = await policy_names(tx)
         self._foreign.know(known.foreign)
         await self._flusher.write_queues({*names, *self._watches.queues.names()})
+        sharing = self._watches.sharing.names()
+        await self._flusher.write_sharing_policies({*policies, *sharing})
         for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
             await self._flusher.write_nodes(page)
         for page in _pages([*{*known.foreign, *self._workloads.pods}]):

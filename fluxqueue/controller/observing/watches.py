@@ -19,6 +19,7 @@ from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
+from fluxqueue.controller.observing.sharing_policies import SharingWatch
 from fluxqueue.controller.observing.surroundings_watch import SurroundingsWatch
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
 from fluxqueue.controller.observing.workload_classes import WorkloadClassWatch
@@ -64,6 +65,9 @@ class Watches:
         self.queues = QueueWatch(
             client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
         )
+        self.sharing = SharingWatch(
+            client, router.mark_sharing_policy, clock, on_trouble=self._on_trouble
+        )
         self._zones = ZoneWatch(client, router.mark_node)
         self._workload_classes = WorkloadClassWatch(client)
         self._jobs = BatchJobs(
@@ -86,6 +90,7 @@ class Watches:
         self._informers = (
             self.queues.queues,
             self.queues.namespaces,
+            self.sharing.policies,
             self._jobs.informer,
             self._informer(PODS, router.on_pod, trim_pod),
             self._nodes,

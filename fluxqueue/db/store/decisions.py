@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -16,12 +16,20 @@ import orjson
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
 from fluxqueue.db.task_statements import TAKE_CYCLES
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.ledger.placement import FOREVER, Others, PlacedSlot, Placement
+from fluxqueue.graph.ledger.placement import (
+    FOREVER,
+    Others,
+    PlacedSlot,
+    Placement,
+    PolicyOnNode,
+)
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.top_up import Given, Lack
@@ -106,13 +114,20 @@ class NodeChanges:
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
-async def load_graph(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
-    """Fill an empty ledger from the rows. They contain all changes recorded so far."""
+async def load_graph(
+    tx: Transaction, ledger: ShareLedger, sharing: NodeSharing | None = None, now: int = 0
+) -> NodeChanges:
+    """Fill an empty ledger from the rows. They contain all changes recorded so far.
+
+    ``sharing`` is filled, too, and decides from ``now`` on what of each node jobs may have.
+    """
     changes = await tx.fetch(_TAKE_CHANGES)
+    if sharing is not None:
+        sharing.set_rules(*await read_sharing_rules(tx))
     rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
     facts = _facts(rows)
     ledger.add_rows([fact.name for fact in facts])
-    await _set_nodes(tx, ledger, facts, None)
+    await _set_nodes(tx, ledger, facts, None, sharing, now)
     slots = await tx.fetch(_SLOTS)
     damaged = _book(ledger, slots)
     booked = frozenset(row["uid"] for row in slots)
@@ -123,14 +138,22 @@ def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
     return frozenset(row["key"] for row in changes if row["kind"] == "queue")
 
 
-async def take_changes(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
-    """Bring a filled ledger up to date, and return what else has changed.
+async def take_changes(
+    tx: Transaction, ledger: ShareLedger, sharing: NodeSharing | None = None, now: int = 0
+) -> NodeChanges:
+    """Bring a filled ledger and ``sharing`` up to date, and return what else has changed.
 
     Changes are consumed by deleting them. The next cycle therefore finds a change that commits
     late. Each change stands for a whole present state, so applying it twice is harmless.
     """
     changes = await tx.fetch(_TAKE_CHANGES)
-    names = sorted({row["key"] for row in changes if row["kind"] in {"node", "foreign"}})
+    have_rules_changed = any(row["kind"] == CHANGED for row in changes)
+    due = [] if sharing is None else sharing.take_due(now)
+    changed = {row["key"] for row in changes if row["kind"] in {"node", "foreign"}} | set(due)
+    if sharing is not None and have_rules_changed:
+        sharing.set_rules(*await read_sharing_rules(tx))
+        changed |= ledger.rows.keys()
+    names = sorted(changed)
     keys = {row["key"] for row in changes if row["kind"] == "allocation"}
     ids = sorted(int(key) for key in keys if key.isdecimal() and len(key) <= 18)
     booked: frozenset[str] = frozenset()
@@ -142,14 +165,18 @@ async def take_changes(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
         present = _facts(rows)
         for name in set(names) - {fact.name for fact in present}:
             ledger.remove_node(name)
-        await _set_nodes(tx, ledger, present, names)
+            if sharing is not None:
+                sharing.forget(name)
+        await _set_nodes(tx, ledger, present, names, sharing, now)
     if ids:
         rows = await tx.fetch(_SLOTS_OF, ids=ids)
         booked = frozenset(row["uid"] for row in rows)
         for uid in booked:
             ledger.cancel(uid)
         damaged = _book(ledger, [row for row in rows if row["node"] is not None])
-    have_nodes_changed = any(row["kind"] == "node" for row in changes)
+    # A policy may give more or less of what can ever be had.
+    have_nodes_changed = have_rules_changed or bool(due)
+    have_nodes_changed |= any(row["kind"] == "node" for row in changes)
     return NodeChanges(have_nodes_changed, _queues_in(changes), booked, damaged)
 
 
@@ -171,26 +198,62 @@ def _skip(step: str, key: str, error: Exception) -> None:
 
 
 async def _set_nodes(
-    tx: Transaction, ledger: ShareLedger, facts: Sequence[NodeFact], names: Sequence[str] | None
+    tx: Transaction,
+    ledger: ShareLedger,
+    facts: Sequence[NodeFact],
+    names: Sequence[str] | None,
+    sharing: NodeSharing | None,
+    now: int,
 ) -> None:
     rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
     used = {row["node"]: row for row in rows}
+    grants = {} if sharing is None else await _grants(tx, sharing, facts, used, now)
     for fact in facts:
         try:
-            _set_node(ledger, fact, used.get(fact.name))
+            _set_node(ledger, fact, used.get(fact.name), grants.get(fact.name))
         except Exception as error:  # noqa: BLE001  nothing is placed on one that cannot be used
             _skip("node", fact.name, error)
             ledger.remove_node(fact.name)
 
 
-def _set_node(ledger: ShareLedger, fact: NodeFact, others: Mapping[str, Any] | None) -> None:
-    if others is None:
-        ledger.set_node(fact, {})
-    elif not others["is_read"]:
+async def _grants(
+    tx: Transaction,
+    sharing: NodeSharing,
+    facts: Sequence[NodeFact],
+    used: Mapping[str, Mapping[str, Any]],
+    now: int,
+) -> dict[str, NodeGrant]:
+    """Ask the sharing policies of nodes. A node without a policy is left out.
+
+    Single pods are read only for nodes with a policy: a cluster may have very many.
+    """
+    governed = [fact for fact in facts if sharing.is_governed(fact)]
+    names = [one.name for one in governed if used.get(one.name, {"is_read": True})["is_read"]]
+    pods = await read_unmanaged_pods(tx, names) if names else {}
+    asked = {fact.name: sharing.grant(fact, pods.get(fact.name, ()), now) for fact in governed}
+    for fact in facts:
+        if fact.name not in asked:
+            sharing.grants.pop(fact.name, None)
+    return {name: grant for name, grant in asked.items() if grant is not None}
+
+
+def _set_node(
+    ledger: ShareLedger,
+    fact: NodeFact,
+    others: Mapping[str, Any] | None,
+    grant: NodeGrant | None = None,
+) -> None:
+    if others is not None and not others["is_read"]:
         raise ValueError("what unmanaged pods use there cannot be read")
+    namespaces = () if others is None else tuple(others["namespaces"])
+    if grant is not None:
+        policy = PolicyOnNode(grant.policy, grant.why, fact.capacity)
+        there = Others(namespaces, grant.permanent, policy)
+        ledger.set_node(replace(fact, capacity=grant.at_best), grant.withheld, there)
+    elif others is None:
+        ledger.set_node(fact, {})
     else:
-        others_there = Others(tuple(others["namespaces"]), others["permanent"])
-        ledger.set_node(fact, others["used"], others_there)
+        ledger.set_node(fact, others["used"], Others(namespaces, others["permanent"]))
 
 
 AMOUNT_MAX = TIME_MAX = 1 << 62

@@ -58,15 +58,29 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyOnNode:
+    """The sharing policy of a node: its name and its words, and what the node really has."""
+
+    name: str
+    why: str
+    capacity: Mapping[str, int]
+
+    def describe(self) -> str:
+        """Return it in words: ``sharing policy half (gives jobs 50% of cpu)``."""
+        return f"sharing policy {self.name}" + (f" ({self.why})" if self.why else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Others:
-    """The unmanaged pods on a node.
+    """The unmanaged pods on a node, and the policy by which jobs share the node with them.
 
     ``namespaces`` are their namespaces. ``permanent`` is what the permanent pods among them use
-    there (base units).
+    there (base units). Without a policy, jobs may have what the pods leave.
     """
 
     namespaces: tuple[str, ...] = ()
     permanent: Mapping[str, int] = field(default_factory=dict)
+    policy: PolicyOnNode | None = None
 
 
 def planned_end(until: int, now: int) -> int:

@@ -6,12 +6,16 @@ another, the narrowest first, and names the largest amount that exists.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import describe, describe_amount
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
 from fluxqueue.graph.match.shares.ask import Ask, Group, Leaf, groups
+from fluxqueue.graph.model.arrays import Mask
+from fluxqueue.graph.tell.waiting import enumerate_some
 from fluxqueue.graph.tell.words import contents, only_level, too_few_places
 from fluxqueue.jobspec.change import demands, describe_demand
 from fluxqueue.jobspec.demand import NodeDemand
@@ -44,6 +48,10 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
         if need > largest:
             wanted = describe_amount(name, need)
             counted = _counted(int(allowed.sum()), int(table.ledger.masks.present().sum()))
+            policy = _keeping(table, allowed, {name: need})
+            if policy is not None:
+                given = describe_amount(name, largest)
+                return f"needs {wanted} on one node; {counted} may give jobs {given}{policy}"
             if largest == 0:
                 return f"needs {wanted} on one node; none of {counted} has any"
             return (
@@ -54,8 +62,42 @@ def _one_unit(table: ByShares, leaf: Leaf) -> str | None:
         if need > 0:
             has_all &= table.ledger.capacity[:, table.ledger.columns[name]] >= need
     if not has_all[allowed].any():
-        return f"no single node has {describe(dict(leaf.needs))} together"
+        policy = _keeping(table, allowed, dict(leaf.needs)) or ""
+        return f"no single node has {describe(dict(leaf.needs))} together{policy}"
     return None
+
+
+def _keeping(table: ByShares, allowed: Mask, needs: Mapping[str, int]) -> str | None:
+    """Return, for the end of a sentence, which policy keeps ``needs`` from jobs, or None.
+
+    An allowed node has them, and would be large enough without the policy.
+    """
+    for row in np.flatnonzero(allowed).tolist():
+        others = table.ledger.others.get(table.ledger.names[row])
+        policy = None if others is None else others.policy
+        if policy is None:
+            continue
+        if all(policy.capacity.get(name, 0) >= need for name, need in needs.items()):
+            return f", by {policy.describe()}"
+    return None
+
+
+def _policies(table: ByShares) -> str:
+    """Return which sharing policies give less than all of a node, for a sentence on sums."""
+    names = set[str]()
+    for row in np.flatnonzero(table.ledger.masks.present()).tolist():
+        others = table.ledger.others.get(table.ledger.names[row])
+        policy = None if others is None else others.policy
+        if policy is not None and policy.name not in names:
+            given, columns = table.ledger.capacity[row], table.ledger.columns
+            if any(given[columns[one]] < amount for one, amount in policy.capacity.items()):
+                names.add(policy.name)
+    if not names:
+        return ""
+    listed = enumerate_some(sorted(names))
+    if len(names) == 1:
+        return f", because sharing policy {listed} gives jobs less than all"
+    return f", because sharing policies {listed} give jobs less than all"
 
 
 def _counted(allowed: int, present: int) -> str:
@@ -97,16 +139,19 @@ def _all_units(table: ByShares, ask: Ask) -> str:
         counts = table.fits(leaf, table.ledger.capacity, table.ledger.masks.present(), ask)
         room = int(np.count_nonzero(counts) if leaf.is_distinct else counts.sum())
         if room < times * leaf.count:
-            return _too_few(leaf, times * leaf.count, room)
+            return _too_few(leaf, times * leaf.count, room) + _policies(table)
     for group in groups(ask.parts):
         reason = _level(table, ask, group)
         if reason is not None:
-            return reason
+            return reason + _policies(table)
     level = only_level(ask)
     if level is not None:
         parts = " and ".join(contents([part]) for part in _inside(ask))
-        return f"needs {parts} within one {level}; none is so large"
-    return f"needs {describe_ask(ask)}; each alone fits the empty cluster, but not all together"
+        return f"needs {parts} within one {level}; none is so large{_policies(table)}"
+    return (
+        f"needs {describe_ask(ask)}; each alone fits the empty cluster, but not all together"
+        f"{_policies(table)}"
+    )
 
 
 def _level(table: ByShares, ask: Ask, group: Group) -> str | None:

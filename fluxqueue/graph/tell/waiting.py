@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement, PolicyOnNode
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.model.arrays import Mask, Matrix
@@ -148,9 +148,21 @@ def _others(table: ByShares, request: Jobspec, names_others: bool) -> str:
     namespaces = sorted({one for name in names for one in _namespaces_on(table, name)})
     whose = f"of {_namespaces(namespaces)}" if namespaces and names_others else "of others"
     where = describe_nodes(table, names, None) if names else "its nodes"
+    policy = _policy_on(table, names)
+    if policy is not None and not namespaces:
+        return f"{policy.describe()} leaves too little room on {where} now"
+    by_policy = "" if policy is None else f", beside {policy.describe()}"
     if not table.fits_empty(request, beside_others=permanent_use(table.ledger), on_all_nodes=True):
-        return f"DaemonSets and static pods {whose} leave too little room on {where} for good"
-    return f"pods {whose} leave too little room on {where} and have no known end"
+        what = f"DaemonSets and static pods {whose} leave too little room on {where} for good"
+    else:
+        what = f"pods {whose} leave too little room on {where} and have no known end"
+    return what + by_policy
+
+
+def _policy_on(table: ByShares, nodes: Iterable[str]) -> PolicyOnNode | None:
+    """Return the sharing policy of the first of ``nodes`` that has one."""
+    found = (table.ledger.others.get(node) for node in nodes)
+    return next((one.policy for one in found if one is not None and one.policy is not None), None)
 
 
 def _namespaces_on(table: ByShares, node: str) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.queues import QueueWatch, is_selected
+from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
 from fluxqueue.db.store.observations import save_nodes, save_workloads
@@ -21,6 +21,7 @@ from fluxqueue.fluxjob.tree import count_levels
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
+from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.queue_keeping import QueueKeeper

@@ -132,8 +132,8 @@ async def test_who_leaves_while_a_cycle_reads_leaves_it_to_whom_he_leaves_it_for
     await leave(rows, LOW[0])
     leaving = [LOW[1]]
 
-    async def look(tx: Transaction, ledger: ShareLedger) -> NodeChanges:
-        changes = await take_changes(tx, ledger)
+    async def look(tx: Transaction, ledger: ShareLedger, *more: Any) -> NodeChanges:
+        changes = await take_changes(tx, ledger, *more)
         while leaving:
             await leave(rows, leaving.pop())
         return changes

@@ -166,10 +166,10 @@ async def test_a_node_that_no_ledger_can_hold(
     read = decisions._set_node
     raised = iter([*EXCEPTIONS.values()] * 9)
 
-    def raising(ledger: Any, fact: NodeFact, others: Any) -> None:
+    def raising(ledger: Any, fact: NodeFact, *others: Any) -> None:
         if fact.name.startswith("bad"):
             raise next(raised)()
-        read(ledger, fact, others)
+        read(ledger, fact, *others)
 
     monkeypatch.setattr(decisions, "_set_node", raising)
     before = metrics.ROWS_SKIPPED.labels("node")._value.get()

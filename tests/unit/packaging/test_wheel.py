@@ -82,5 +82,6 @@ def test_it_carries_our_definitions(installation: Installation, tmp_path: Path) 
     )
     group = "jobs.converged-computing.org"
     assert names.split() == [
-        f"{one}.{group}" for one in ("fluxjobs", "fluxqueues", "placementreviews")
+        f"{one}.{group}"
+        for one in ("fluxjobs", "fluxqueues", "placementreviews", "resourcesharingpolicies")
     ]

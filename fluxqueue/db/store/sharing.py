@@ -1,0 +1,136 @@
+"""Sharing policies in rows: what administrators want, and the unmanaged pods that policies ask for.
+
+The controller calls ``save_policies``. The worker that holds the matcher's role reads the rest
+within its cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.fluxjob.faults import as_text
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.policy.sharing.rules import SharingRule, read_sharing_rule
+
+CHANGED = "sharing"
+"""The kind of a change that makes the matcher ask the policies of all nodes again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingPolicySeen:
+    """A ResourceSharingPolicy as the controller sees it now.
+
+    ``fault``: why its spec cannot be used. The row then keeps the spec that it has.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    spec: Mapping[str, Any]
+    fault: str | None = None
+
+
+_SAVE = """
+INSERT INTO sharing_policies AS p (name, uid, generation, spec, fault)
+SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    name text, uid text, generation bigint, spec jsonb, fault text)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, generation = excluded.generation, fault = excluded.fault,
+    spec = coalesce(excluded.spec, CASE WHEN p.uid = excluded.uid THEN p.spec END)
+WHERE (p.uid, p.generation, p.spec, p.fault)
+    IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
+RETURNING name
+"""
+
+
+async def save_policies(
+    tx: Transaction, seen: Sequence[SharingPolicySeen], gone: Iterable[str]
+) -> None:
+    """Write policies as they are, delete those that are gone, and notify the matcher of changes."""
+    changed = await tx.fetch(_SAVE, rows=orjson.dumps(seen).decode())
+    removed = await tx.fetch(
+        "DELETE FROM sharing_policies WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
+        gone=list(gone),
+    )
+    await tell_matcher(tx, CHANGED, [row["name"] for row in (*changed, *removed)])
+
+
+async def policy_names(tx: Transaction) -> list[str]:
+    """Return the names of all policies that have a row, for a controller that starts."""
+    return [row["name"] for row in await tx.fetch("SELECT name FROM sharing_policies")]
+
+
+async def read_sharing_rules(tx: Transaction) -> tuple[list[SharingRule], dict[str, str]]:
+    """Read the rules in force, and why some policies have none here.
+
+    A spec may be of another release, or name a policy that this process has not installed.
+    """
+    rows = await tx.fetch("SELECT name, spec FROM sharing_policies WHERE spec IS NOT NULL")
+    rules, unreadable = [], {}
+    for row in rows:
+        try:
+            rules.append(read_sharing_rule(row["name"], row["spec"]))
+        except Exception as error:  # noqa: BLE001  one policy must not stop the others
+            unreadable[row["name"]] = as_text(error)
+    return rules, unreadable
+
+
+_PODS = """
+SELECT pod_uid AS uid, namespace, name, node, resources, is_permanent FROM foreign_usage
+WHERE node = ANY(CAST(:nodes AS text[]))
+UNION ALL
+SELECT uid, namespace, name, node, unmanaged, false FROM pods
+WHERE unmanaged IS NOT NULL AND node = ANY(CAST(:nodes AS text[]))
+ORDER BY namespace, name, uid
+"""
+
+
+async def read_unmanaged_pods(tx: Transaction, nodes: Sequence[str]) -> dict[str, list[ForeignPod]]:
+    """Read the unmanaged pods on nodes, and what managed pods use beyond their slots.
+
+    The rows must have been checked: amounts are whole numbers.
+    """
+    found: dict[str, list[ForeignPod]] = {name: [] for name in nodes}
+    for row in await tx.fetch(_PODS, nodes=list(nodes)):
+        found[row["node"]].append(ForeignPod(**row))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy as its row has it, for its status."""
+
+    name: str
+    uid: str
+    generation: int
+    fault: str | None
+
+
+async def read_stored_policies(database: Database) -> list[StoredPolicy]:
+    """Read all policies, in the order of their names."""
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT name, uid, generation, fault FROM sharing_policies ORDER BY name"
+        )
+    return [StoredPolicy(**row) for row in rows]
+
+
+async def read_names(database: Database, uids: Collection[str]) -> dict[str, str]:
+    """Return FluxJobs as namespace/name, by the UIDs of their workloads."""
+    if not uids:
+        return {}
+    async with database.begin() as tx:
+        rows = await tx.fetch(
+            "SELECT uid, namespace, workload_name FROM fluxjobs"
+            " WHERE uid = ANY(CAST(:uids AS text[]))",
+            uids=sorted(uids),
+        )
+    return {row["uid"]: f"{row['namespace']}/{row['workload_name']}" for row in rows}

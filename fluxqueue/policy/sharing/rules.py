@@ -1,0 +1,94 @@
+"""One ResourceSharingPolicy as a rule: which nodes, in which order, and by which policy.
+
+The controller makes rules to check a spec before it is stored, and the worker makes them from rows.
+A spec must fit the definition in ``chart/crds/resourcesharingpolicies.yaml``. Policies of other
+packages are found by their entry points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.policy.label_selector import LabelSelection, read_selector
+from fluxqueue.policy.sharing.built_in import BUILT_IN
+from fluxqueue.policy.sharing.interface import SharingPolicy
+
+ENTRY_POINTS = "fluxqueue.sharing_policies"
+"""The group of entry points. Each is called with ``spec.parameters``, and returns a policy."""
+
+ORDER_DEFAULT, ORDER_MAX = 1000, 1_000_000
+
+SAID_MAX = 300
+"""The longest message of an error in another package that is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharingRule:
+    """The nodes of a policy, and the policy. Of several rules for a node, the first one counts."""
+
+    name: str
+    order: int
+    nodes: LabelSelection
+    policy: SharingPolicy
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """Return the place among the rules: the lowest order first, then by name."""
+        return self.order, self.name
+
+
+def read_sharing_rule(name: str, spec: object) -> SharingRule:
+    """Read the spec of a ResourceSharingPolicy.
+
+    Raises
+    ------
+    InvalidInput
+        A field is not valid, or the policy is not installed here. ``where`` is its path.
+    """
+    if not isinstance(spec, Mapping):
+        raise InvalidInput(f"{spec!r} is no mapping", where="spec", value=spec)
+    order = spec.get("order", ORDER_DEFAULT)
+    if isinstance(order, bool) or not isinstance(order, int) or not 0 <= order <= ORDER_MAX:
+        hint = f"a whole number from 0 to {ORDER_MAX}"
+        raise InvalidInput(f"{order!r} is not usable", where="spec.order", value=order, hint=hint)
+    return SharingRule(
+        name, order, read_selector(spec.get("nodeSelector"), "spec.nodeSelector"), _policy(spec)
+    )
+
+
+def _policy(spec: Mapping[str, Any]) -> SharingPolicy:
+    name = spec.get("policy")
+    if isinstance(name, str) and name in BUILT_IN:
+        return BUILT_IN[name](spec.get(name))
+    found = [one for one in entry_points(group=ENTRY_POINTS) if one.name == name]
+    if not found:
+        known = sorted({*BUILT_IN, *(one.name for one in entry_points(group=ENTRY_POINTS))})
+        raise InvalidInput(
+            f"{name!r} is no installed sharing policy",
+            where="spec.policy",
+            value=name,
+            hint=f"one of {', '.join(known)}",
+        )
+    try:
+        policy: SharingPolicy = found[0].load()(dict(spec.get("parameters") or {}))
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"[:SAID_MAX]
+        raise InvalidInput(
+            f"the policy {name!r} refuses it: {text}",
+            where="spec.parameters",
+            value=spec.get("parameters"),
+        ) from error
+    if not callable(getattr(policy, "grant", None)):
+        raise InvalidInput(
+            f"{name!r} makes {type(policy).__name__}, which has no method grant",
+            where="spec.policy",
+            value=name,
+            hint="return an object as fluxqueue.policy.sharing.SharingPolicy says",
+        )
+    return policy

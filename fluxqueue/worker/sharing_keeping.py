@@ -1,0 +1,216 @@
+"""The status of ResourceSharingPolicies, by the holder of the matcher's role.
+
+At intervals it counts what each policy gives, and writes what has changed. A policy that exceeds
+running work, or fails, says so there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fluxqueue import metrics
+from fluxqueue.clock import to_rfc3339
+from fluxqueue.db.store.sharing import StoredPolicy, read_names, read_stored_policies
+from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, NotFound
+from fluxqueue.fluxjob.request import CPU, describe_amount
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import SHARING_POLICIES
+from fluxqueue.scheduler.node_sharing import Excess, PolicyFigures, Violation
+from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.schedule import CycleRunner
+
+logger = logging.getLogger(__name__)
+
+LOOP = "sharing"
+"""The name of this loop where the times of loops are reported."""
+
+STATUS_S = 2.0
+"""The shortest interval in seconds between two writes of a policy's status."""
+
+JOBS_MAX = 10
+"""The most jobs that a status names for one node."""
+
+
+class SharingKeeper:
+    """Keep the status of all policies up to date while the term lasts."""
+
+    def __init__(self, context: WorkerContext, matcher: CycleRunner) -> None:
+        self._context, self._matcher = context, matcher
+        self._written: dict[str, dict[str, Any]] = {}
+        self._counted: set[str] = set()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        while True:
+            try:
+                with self._context.liveness.turn(LOOP):
+                    await self.turn()
+            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
+                logger.warning("will try again", extra={"action": "sharing", "error": str(error)})
+            except Exception:
+                # A defect here may lose a count, but must not stop the matching beside it.
+                logger.exception("keeping the sharing policies failed")
+            await self._context.clock.sleep(STATUS_S)
+
+    async def turn(self) -> int:
+        """Write the status of policies that have changed. Return the number of writes."""
+        policies = await read_stored_policies(self._context.database)
+        self._forget(policies)
+        figures = await self._matcher.sharing_figures() if policies else None
+        if figures is None:
+            return 0
+        uids = {k for one in figures.values() for e in one.exceeding for k in e.keys[:JOBS_MAX]}
+        names = await read_names(self._context.database, uids)
+        written = 0
+        for policy in policies:
+            one = figures.get(policy.name, PolicyFigures())
+            metrics.SHARING_NODES.labels(policy.name).set(one.nodes)
+            metrics.SHARING_VIOLATIONS.labels(policy.name).set(one.violations)
+            self._counted.add(policy.name)
+            try:
+                written += await self._show(policy, one, names)
+            except (ApiUnavailable, DatabaseUnavailable):
+                raise
+            except Exception as error:  # noqa: BLE001  one policy must not block the others
+                metrics.ROWS_SKIPPED.labels("sharing").inc()
+                extra = {"action": "sharing", "policy": policy.name, "error": str(error)}
+                logger.warning("status of a sharing policy not written", extra=extra)
+        return written
+
+    def _forget(self, policies: Sequence[StoredPolicy]) -> None:
+        """Remove the figures of policies that are gone."""
+        for name in self._counted - {one.name for one in policies}:
+            metrics.SHARING_NODES.remove(name)
+            metrics.SHARING_VIOLATIONS.remove(name)
+        self._counted &= {one.name for one in policies}
+        uids = {one.uid for one in policies}
+        self._written = {uid: one for uid, one in self._written.items() if uid in uids}
+
+    async def _show(
+        self, policy: StoredPolicy, figures: PolicyFigures, names: Mapping[str, str]
+    ) -> int:
+        client = self._context.client
+        before = self._written.get(policy.uid)
+        try:
+            if before is None:
+                found = await client.get(SHARING_POLICIES, None, policy.name)
+                before = found.get("status") or {}
+            now_s = self._context.clock.now_s()
+            status = render_sharing_status(policy, figures, before, names, at_s=now_s)
+            if status == before:
+                self._written[policy.uid] = status
+                return 0
+            # A merge keeps resources that are left out, so these are set to null.
+            gone = {name: None for name in before.get("given") or {} if name not in status["given"]}
+            patch = {"status": status | {"given": gone | status["given"]}}
+            await client.patch(
+                SHARING_POLICIES,
+                None,
+                policy.name,
+                patch,
+                kind=PatchKind.MERGE,
+                subresource="status",
+                metadata_only=True,
+            )
+        except NotFound:
+            return 0
+        self._written[policy.uid] = status
+        return 1
+
+
+def render_sharing_status(
+    policy: StoredPolicy,
+    figures: PolicyFigures,
+    before: Mapping[str, Any],
+    names: Mapping[str, str],
+    *,
+    at_s: int,
+) -> dict[str, Any]:
+    """Return a whole status. Conditions that do not change keep their time.
+
+    ``names``: jobs as namespace/name by the UIDs of their workloads.
+    """
+    fault = policy.fault or figures.fault
+    exceeding = [_excess(one, names) for one in figures.exceeding]
+    wanted = (
+        ("Valid", fault is None, "InForce" if fault is None else "SetAside", fault or ""),
+        (
+            "Respected",
+            not exceeding and not figures.violations,
+            "WithinPolicy" if not exceeding and not figures.violations else "Exceeded",
+            _told(figures, exceeding),
+        ),
+    )
+    old = {one["type"]: one for one in before.get("conditions") or ()}
+    return {
+        "nodes": figures.nodes,
+        "given": {name: _quantity(name, n) for name, n in sorted(figures.given.items())},
+        "violations": figures.violations,
+        "violatingPods": [_violation(one) for one in figures.violating],
+        "exceededNodes": figures.exceeded,
+        "exceeding": exceeding,
+        "observedGeneration": policy.generation,
+        "conditions": [
+            _condition(old.get(name), name, holds, reason, message, at_s)
+            for name, holds, reason, message in wanted
+        ],
+    }
+
+
+def _told(figures: PolicyFigures, exceeding: Sequence[Mapping[str, Any]]) -> str:
+    """Return who takes more than the policy gives, in words."""
+    parts = []
+    if figures.violations:
+        first, more = figures.violating[0], _more(figures.violations, "pods")
+        parts.append(f"unmanaged pod {first.pod} is on {first.node}{more}")
+    if exceeding:
+        one, excess = exceeding[0], figures.exceeding[0]
+        jobs = ", ".join(one["jobs"]) or "jobs"
+        amounts = ", ".join(
+            f"{describe_amount(name, amount)} of {describe_amount(name, excess.given[name])}"
+            for name, amount in sorted(excess.held.items())
+        )
+        more = _more(figures.exceeded, "nodes")
+        parts.append(f"{jobs} on {one['node']} hold more than is given ({amounts}){more}")
+    return "; ".join(parts)
+
+
+def _more(number: int, what: str) -> str:
+    return f", and {number - 1} more {what}" if number > 1 else ""
+
+
+def _violation(one: Violation) -> dict[str, str]:
+    namespace, _, name = one.pod.partition("/")
+    return {"namespace": namespace, "name": name, "node": one.node}
+
+
+def _excess(one: Excess, names: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "node": one.node,
+        "jobs": [names[key] for key in one.keys[:JOBS_MAX] if key in names],
+        "held": {name: _quantity(name, amount) for name, amount in sorted(one.held.items())},
+        "given": {name: _quantity(name, amount) for name, amount in sorted(one.given.items())},
+    }
+
+
+def _quantity(name: str, amount: int) -> str:
+    """Write an amount in base units as a quantity of Kubernetes: ``1500`` of cpu is ``1500m``."""
+    if name != CPU:
+        return str(amount)
+    return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
+
+
+def _condition(
+    old: Mapping[str, Any] | None, name: str, holds: bool, reason: str, message: str, at_s: int
+) -> dict[str, Any]:
+    status = "True" if holds else "False"
+    is_same = old is not None and old["status"] == status
+    return {
+        "type": name,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": old["lastTransitionTime"] if is_same and old else to_rfc3339(at_s),
+    }

@@ -1,0 +1,181 @@
+"""Sharing policies as administrators apply them: KubeFlux's picture, and changes of a policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import Invalid, NotFound
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import PODS, SHARING_POLICIES
+from tests.e2e.objects import FOR_EVER, bare_pod, job
+from tests.e2e.space import WAITING, Space
+from tests.support.waiting import eventually
+
+Obj = dict[str, Any]
+SINGLE = {"matchLabels": {"pool": "single"}}
+"""One node of 16 cores."""
+
+
+class Policies:
+    """Policies of one test for the node ``single``, removed after it."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.made = space, list[str]()
+
+    async def make(self, **spec: Any) -> str:
+        """Create a policy."""
+        name = f"{self.space.name}-{len(self.made)}"
+        body = {
+            "apiVersion": SHARING_POLICIES.api_version,
+            "kind": SHARING_POLICIES.kind,
+            "metadata": {"name": name},
+            "spec": {"nodeSelector": SINGLE, **spec},
+        }
+        await self.space.client.create(SHARING_POLICIES, None, body)
+        self.made.append(name)
+        return name
+
+    async def status(self, name: str) -> Obj:
+        """What it shows."""
+        found = await self.space.client.get(SHARING_POLICIES, None, name)
+        return dict(found.get("status") or {})
+
+    async def until(self, name: str, **wanted: Any) -> Obj:
+        """Wait until its status has these values."""
+        status: Obj = {}
+
+        async def look() -> bool:
+            status.clear()
+            status.update(await self.status(name))
+            return wanted.items() <= status.items()
+
+        try:
+            await eventually(look, f"policy {name} with {wanted}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {status}") from error
+        return status
+
+    async def remove(self) -> None:
+        """Remove all, and wait until no node has one."""
+        for name in self.made:
+            try:
+                await self.space.client.delete(SHARING_POLICIES, None, name)
+            except NotFound:
+                continue
+
+        async def are_gone() -> bool:
+            sql = "SELECT name FROM sharing_policies WHERE name = ANY(CAST(:names AS text[]))"
+            return not await self.space.world.rows(sql, names=self.made)
+
+        await eventually(are_gone, "no policy is left")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def policies(space: Space) -> AsyncIterator[Policies]:
+    """Policies of the test's own."""
+    made = Policies(space)
+    yield made
+    await made.remove()
+
+
+async def _starts_within_a_second(space: Space, unmanaged: Space, name: str) -> None:
+    """End their pod. The job's pod is bound within a second after its resources are free."""
+    await unmanaged.delete("theirs", PODS)
+
+    async def is_gone() -> bool:
+        try:
+            await unmanaged.client.get(PODS, unmanaged.name, "theirs")
+        except NotFound:
+            return True
+        return False
+
+    await eventually(is_gone, "their pod has ended")
+    began_s = time.monotonic()
+
+    async def is_bound() -> bool:
+        return any(pod["spec"].get("nodeName") for pod in await space.pods(name))
+
+    await eventually(is_bound, f"the pod of {name} is bound")
+    took_s = time.monotonic() - began_s
+    print(f"bound {took_s:.2f} s after their pod ended")
+    assert took_s < 1, f"{took_s:.2f} s"
+
+
+async def test_the_picture_of_kubeflux(space: Space, unmanaged: Space, policies: Policies) -> None:
+    """A node of 16 cores: ours 8, theirs 8, ours waits, theirs ends, ours starts."""
+    name = await policies.make(policy="subtract")
+    await eventually(lambda: _gives(policies, name, "16"), "it counts for the node")
+    await space.create(job("first", cpu="8", pool="single", run=FOR_EVER))
+    await space.until_state("first", "Running")
+    await unmanaged.create(bare_pod("theirs", cpu="8", run=FOR_EVER, nodeName="single"))
+    await eventually(lambda: _gives(policies, name, "8"), "their cores are subtracted")
+    await space.create(job("second", cpu="8", pool="single"))
+    await space.until_state("second", *WAITING)
+    assert (await space.fluxjob("first") or {})["status"]["state"] == "Running"
+    await _starts_within_a_second(space, unmanaged, "second")
+    status = await policies.until(name, exceededNodes=0, violations=0)
+    assert {one["type"]: one["status"] for one in status["conditions"]} == {
+        "Valid": "True",
+        "Respected": "True",
+    }
+
+
+async def _gives(policies: Policies, name: str, cpu: str) -> bool:
+    return bool((await policies.status(name)).get("given", {}).get("cpu") == cpu)
+
+
+async def test_a_partition_changed_to_less_and_to_dedicated(
+    space: Space, unmanaged: Space, policies: Policies
+) -> None:
+    """Jobs never get more than their part. A change evicts nothing, and says what exceeds it."""
+    name = await policies.make(policy="partition", partition={"cpu": "50%"})
+    await policies.until(name, nodes=1)
+    await space.create(job("whole", cpu="16", pool="single"))
+    whole = await space.until_state("whole", "Unsatisfiable")
+    assert f"may give jobs 8 cpu, by sharing policy {name}" in whole["status"]["reason"]
+    await space.create(job("half", cpu="8", pool="single", run=FOR_EVER))
+    await space.until_state("half", "Running")
+    await space.create(job("more", cpu="1", pool="single"))
+    await space.until_state("more", *WAITING)
+
+    less = {"spec": {"partition": {"cpu": "2"}}}
+    await space.client.patch(SHARING_POLICIES, None, name, less, kind=PatchKind.MERGE)
+    status = await policies.until(name, exceededNodes=1, observedGeneration=2)
+    (excess,) = status["exceeding"]
+    assert excess["jobs"] == [f"{space.name}/half"]
+    assert (excess["held"]["cpu"], excess["given"]["cpu"]) == ("8", "2")
+    assert (await space.fluxjob("half") or {})["status"]["state"] == "Running"
+
+    await unmanaged.create(bare_pod("theirs", run=FOR_EVER, nodeName="single"))
+    dedicated = {"spec": {"policy": "dedicated", "partition": None}}
+    await space.client.patch(SHARING_POLICIES, None, name, dedicated, kind=PatchKind.MERGE)
+    status = await policies.until(name, violations=1, exceededNodes=0)
+    assert status["violatingPods"] == [
+        {"namespace": unmanaged.name, "name": "theirs", "node": "single"}
+    ]
+    await space.until_job("more")
+    await space.until_state("whole", *WAITING)
+
+
+async def test_a_bad_policy_is_refused_or_set_aside(space: Space, policies: Policies) -> None:
+    """The definition refuses a bad value. A policy that nobody installed is set aside, in words."""
+    with pytest.raises(Invalid, match="a percentage of the node"):
+        await policies.make(policy="headroom", headroom={"cpu": "200%"})
+    name = await policies.make(policy="of-another-package", order=1)
+    status = await policies.until(name, nodes=0)
+    (valid,) = [one for one in status["conditions"] if one["type"] == "Valid"]
+    assert valid["status"] == "False"
+    assert "is no installed sharing policy" in valid["message"]
+    await space.create(job("plain", pool="single"))
+    await space.until_job("plain")
+
+    async def is_listed() -> bool:
+        sql = "SELECT reason FROM quarantine WHERE name = :name AND held_by = 'sharing policy'"
+        return bool(await space.world.rows(sql, name=name))
+
+    await eventually(is_listed, "psql shows it")

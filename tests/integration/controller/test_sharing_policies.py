@@ -1,0 +1,237 @@
+"""ResourceSharingPolicies between a served API and rows: validated, seen, their status shown."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from fluxqueue.clock import ManualClock
+from fluxqueue.controller.observing.sharing_policies import SharingWatch
+from fluxqueue.db.database import Database
+from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.sharing import save_policies
+from fluxqueue.errors import ApiError, Invalid, NotFound
+from fluxqueue.fluxjob.node import ForeignPod
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.resources import CRDS, EVENTS, SHARING_POLICIES
+from fluxqueue.policy.sharing.rules import read_sharing_rule
+from fluxqueue.worker.sharing_keeping import SharingKeeper
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
+from tests.support.control_plane import ControlPlane
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, settings_for, workload
+from tests.support.waiting import eventually
+
+QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
+DEFINITION = Path(__file__).resolve().parents[3] / "chart" / "crds" / "resourcesharingpolicies.yaml"
+VALID: tuple[dict[str, Any], ...] = (
+    {"policy": "subtract"},
+    {"policy": "dedicated", "order": 0, "nodeSelector": {"matchLabels": {"pool": "hpc"}}},
+    {"policy": "headroom", "headroom": {"cpu": 2, "memory": "10%", "nvidia.com/gpu": "1"}},
+    {"policy": "headroom", "headroom": {"cpu": "100%", "memory": "4Gi"}},
+    {"policy": "partition", "partition": {"cpu": "12.5%", "memory": "0"}},
+    {"policy": "partition", "partition": {"cpu": "1e3", "memory": "100.0%"}},
+    {"policy": "nights", "parameters": {"from": 20, "deep": {"a": [1]}}, "order": 1_000_000},
+    {
+        "policy": "subtract",
+        "nodeSelector": {
+            "matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}],
+        },
+    },
+)
+INVALID: tuple[dict[str, Any], ...] = (
+    {},
+    {"policy": ""},
+    {"policy": "Upper"},
+    {"policy": "headroom"},
+    {"policy": "headroom", "headroom": {}},
+    {"policy": "subtract", "headroom": {"cpu": 1}},
+    {"policy": "headroom", "headroom": {"cpu": 1}, "partition": {"cpu": 1}},
+    {"policy": "headroom", "headroom": {"cpu": -1}},
+    {"policy": "headroom", "headroom": {"cpu": "-1"}},
+    {"policy": "headroom", "headroom": {"cpu": "101%"}},
+    {"policy": "headroom", "headroom": {"cpu": "-1%"}},
+    {"policy": "headroom", "headroom": {"cpu": "half"}},
+    {"policy": "headroom", "headroom": {"cpu": "1.00001%"}},
+    {"policy": "partition", "partition": {"cpu": "9" * 41}},
+    {"policy": "partition", "partition": {f"r{n}": 1 for n in range(65)}},
+    {"policy": "partition", "partition": {"cpu": 1}, "parameters": {"a": 1}},
+    {"policy": "subtract", "order": -1},
+    {"policy": "subtract", "order": 1_000_001},
+    {"policy": "subtract", "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}},
+    {"policy": "subtract", "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
+)
+
+
+def body(name: str, **spec: Any) -> dict[str, Any]:
+    """A ResourceSharingPolicy as applied."""
+    kind = {"apiVersion": SHARING_POLICIES.api_version, "kind": SHARING_POLICIES.kind}
+    return {**kind, "metadata": {"name": name}, "spec": spec}
+
+
+@pytest_asyncio.fixture
+async def admin() -> AsyncIterator[KubeClient]:
+    """A client of an API server that stores, validates and does nothing else."""
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
+            await install_definitions(client, "fluxqueue-system")
+            yield client
+
+
+async def check_validation(client: KubeClient) -> None:
+    """What the definition accepts, our reader accepts too. It refuses the rest in words."""
+    for number, spec in enumerate(VALID):
+        made = await client.create(SHARING_POLICIES, None, body(f"valid-{number}", **spec))
+        if spec["policy"] != "nights":
+            read_sharing_rule("p", made["spec"])
+        assert made["spec"]["order"] == spec.get("order", 1000)
+    for number, spec in enumerate(INVALID):
+        with pytest.raises(Invalid) as refused:
+            await client.create(SHARING_POLICIES, None, body(f"invalid-{number}", **spec))
+        assert "spec" in str(refused.value), spec
+
+
+async def test_validation_on_the_embedded_server(admin: KubeClient) -> None:
+    await check_validation(admin)
+
+
+@pytest.mark.real_cluster
+async def test_validation_on_the_real_server(control_plane: ControlPlane) -> None:
+    """By the CEL rules of its definition: the server compiles them, and counts their cost."""
+    async with KubeClient(control_plane.config) as client:
+        definition = yaml.safe_load(DEFINITION.read_text(encoding="utf-8"))
+        await client.create(CRDS, None, definition)
+
+        async def is_served() -> bool:
+            try:
+                await client.list(SHARING_POLICIES)
+            except NotFound:
+                return False
+            return True
+
+        try:
+            await eventually(is_served, "the definition is served")
+            await check_validation(client)
+        finally:
+            await client.delete(CRDS, None, definition["metadata"]["name"])
+
+
+class Marks:
+    """What the watch says is to be written."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def until(self, name: str) -> None:
+        async def look() -> bool:
+            return name in self.names
+
+        await eventually(look, f"{name} marked")
+        self.names.clear()
+
+
+async def test_seen_changed_refused_and_gone(admin: KubeClient) -> None:
+    """A policy of a package that is not installed is set aside, with an Event."""
+    marks = Marks()
+    watch = SharingWatch(admin, marks.names.append, ManualClock())
+    watch.policies.start()
+    await watch.policies.synced.wait()
+    try:
+        await admin.create(SHARING_POLICIES, None, body("p", policy="subtract"))
+        await marks.until("p")
+        (one,), gone = watch.see(["p", "q"])
+        assert (one.fault, one.generation, gone) == (None, 1, ["q"])
+        change = {"spec": {"policy": "nights", "parameters": {"from": 1}}}
+        await admin.patch(SHARING_POLICIES, None, "p", change, kind=PatchKind.MERGE)
+        await marks.until("p")
+        (one,), gone = watch.see(["p"])
+        assert "'nights' is no installed sharing policy" in str(one.fault)
+        await watch.tell_faults([one])
+        (event,) = (await admin.list(EVENTS)).items
+        assert event["reason"] == "InvalidSharingPolicy"
+        status = {"status": {"nodes": 5}}
+        await admin.patch(
+            SHARING_POLICIES, None, "p", status, kind=PatchKind.MERGE, subresource="status"
+        )
+        await admin.delete(SHARING_POLICIES, None, "p")
+        await marks.until("p")
+        assert watch.see(["p"]) == ([], ["p"])
+    finally:
+        await watch.policies.stop()
+
+
+async def test_the_status_says_what_is_given_and_who_exceeds_it(
+    admin: KubeClient, database_url: str
+) -> None:
+    """Nodes, amounts, violations and running work. It is written only when it changes."""
+    spec = {"policy": "partition", "partition": {"cpu": "50%"}}
+    made = await admin.create(SHARING_POLICIES, None, body("half", **spec))
+    clock = ManualClock()
+    settings = settings_for(database_url)
+    watch = SharingWatch(admin, lambda _: None, clock)
+    watch.policies.observe(made)
+    async with Database(settings, role="test") as database:
+        rows = Rows(database, clock, settings)
+        await rows.begin_term()
+        assert rows.matcher is not None
+        context = replace(rows.context(), client=admin)
+        keeper = SharingKeeper(context, rows.matcher)
+        assert await keeper.turn() == 0, "there is no policy yet"
+        async with database.begin() as tx:
+            await save_nodes(tx, [cpu_node("n0", cpu=16000), cpu_node("n1", cpu=3001)], ())
+            await save_workloads(tx, [workload("a", request(cpu=16000))])
+        await rows.match()
+        async with database.begin() as tx:
+            await save_policies(tx, *watch.see(["half"]))
+            theirs = ForeignPod("u", "theirs", "web", "n1", {CPU: 2000})
+            await save_foreign(tx, [theirs], ())
+        await rows.match()
+        assert await keeper.turn() == 1
+        assert await keeper.turn() == 0
+        found = await admin.get(SHARING_POLICIES, None, "half")
+        status = found["status"]
+        assert (status["nodes"], status["given"]) == (2, {"cpu": "9001m"})
+        assert (status["exceededNodes"], status["violations"]) == (1, 0)
+        (excess,) = status["exceeding"]
+        assert excess == {
+            "node": "n0",
+            "jobs": ["default/a"],
+            "held": {"cpu": "16"},
+            "given": {"cpu": "8"},
+        }
+        holds = {one["type"]: (one["status"], one["message"]) for one in status["conditions"]}
+        assert holds["Valid"] == ("True", "")
+        assert holds["Respected"] == (
+            "False",
+            "default/a on n0 hold more than is given (16 cpu of 8 cpu)",
+        )
+        again = SharingKeeper(context, rows.matcher)
+        assert await again.turn() == 0, "after a restart it is read, not written again"
+
+        dedicated = {"spec": {"policy": "dedicated", "partition": None}}
+        changed = await admin.patch(SHARING_POLICIES, None, "half", dedicated, kind=PatchKind.MERGE)
+        watch.policies.observe(changed)
+        async with database.begin() as tx:
+            await save_policies(tx, *watch.see(["half"]))
+        await rows.match()
+        assert await keeper.turn() == 1
+        status = (await admin.get(SHARING_POLICIES, None, "half"))["status"]
+        assert (status["exceededNodes"], status["exceeding"]) == (0, [])
+        assert status["violatingPods"] == [{"namespace": "theirs", "name": "web", "node": "n1"}]
+        assert status["observedGeneration"] == 2
+        await admin.delete(SHARING_POLICIES, None, "half")
+        with pytest.raises(ApiError):
+            await admin.get(SHARING_POLICIES, None, "half")
+        async with database.begin() as tx:
+            await save_policies(tx, [], ["half"])
+        assert await keeper.turn() == 0
