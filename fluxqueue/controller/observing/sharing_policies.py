@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+import orjson
+
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.quarantine import said
 from fluxqueue.controller.observing.queues import trim_queue
@@ -68,6 +70,7 @@ class SharingWatch:
         meta, spec = policy["metadata"], policy["spec"]
         fault = None
         try:
+            _check_storable(spec)
             read_sharing_rule(meta["name"], spec)
         except InvalidInput as error:
             fault = str(error)
@@ -75,8 +78,10 @@ class SharingWatch:
             # A defect of one policy must not affect the others. Its former spec stays in force.
             logger.exception("sharing policy cannot be read", extra={"policy": meta["name"]})
             fault = said(error)
+        # Without a fault only: a spec that no row can hold would fail the writing of all others.
+        kept = spec if fault is None else {}
         return SharingPolicySeen(
-            meta["name"], meta["uid"], int(meta.get("generation") or 0), spec, fault
+            meta["name"], meta["uid"], int(meta.get("generation") or 0), kept, fault
         )
 
     async def tell_faults(self, seen: Iterable[SharingPolicySeen]) -> None:
@@ -98,6 +103,16 @@ class SharingWatch:
                 is_warning=True,
             )
             await tell_event(self.client, event)  # the row and the log have it too
+
+
+def _check_storable(spec: Object) -> None:
+    """Check that a row can hold a spec: texts without null characters, numbers of 64 bits."""
+    try:
+        is_storable = b"\\u0000" not in orjson.dumps(spec)
+    except TypeError:
+        is_storable = False
+    if not is_storable:
+        raise InvalidInput("has a null character or a number that is too large", where="spec")
 
 
 def _asked(policy: Object) -> tuple[object, ...]:

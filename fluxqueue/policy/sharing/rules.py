@@ -7,9 +7,11 @@ packages are found by their entry points.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
+from functools import lru_cache
+from importlib.metadata import EntryPoints, entry_points
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -60,13 +62,21 @@ def read_sharing_rule(name: str, spec: object) -> SharingRule:
     )
 
 
+@lru_cache(maxsize=2)
+def _installed(path: tuple[str, ...]) -> EntryPoints:
+    """Return the policies of packages on ``path``. Cached: it reads the data of all packages."""
+    del path
+    return entry_points(group=ENTRY_POINTS)
+
+
 def _policy(spec: Mapping[str, Any]) -> SharingPolicy:
     name = spec.get("policy")
     if isinstance(name, str) and name in BUILT_IN:
         return BUILT_IN[name](spec.get(name))
-    found = [one for one in entry_points(group=ENTRY_POINTS) if one.name == name]
+    installed = _installed(tuple(sys.path))
+    found = [one for one in installed if one.name == name]
     if not found:
-        known = sorted({*BUILT_IN, *(one.name for one in entry_points(group=ENTRY_POINTS))})
+        known = sorted({*BUILT_IN, *(one.name for one in installed)})
         raise InvalidInput(
             f"{name!r} is no installed sharing policy",
             where="spec.policy",

@@ -159,6 +159,12 @@ async def test_seen_changed_refused_and_gone(admin: KubeClient) -> None:
         await watch.tell_faults([one])
         (event,) = (await admin.list(EVENTS)).items
         assert event["reason"] == "InvalidSharingPolicy"
+        change = {"spec": {"policy": "subtract", "parameters": None}}
+        change["spec"]["nodeSelector"] = {"matchLabels": {"a": "\0"}}
+        await admin.patch(SHARING_POLICIES, None, "p", change, kind=PatchKind.MERGE)
+        await marks.until("p")
+        (one,), gone = watch.see(["p"])
+        assert (one.spec, str(one.fault)[:26]) == ({}, "spec: has a null character")
         status = {"status": {"nodes": 5}}
         await admin.patch(
             SHARING_POLICIES, None, "p", status, kind=PatchKind.MERGE, subresource="status"
