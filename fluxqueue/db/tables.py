@@ -572,7 +572,7 @@ graph_changes = Table(
     ),
     Column("key", Text, nullable=False),
     CheckConstraint(
-        "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing')",
+        "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'cluster')",
         name="kind",
     ),
 )
@@ -755,6 +755,7 @@ cluster = Table(
     Column("uid", Text, nullable=False),
     Column("server", Text, nullable=False),
     Column("bound_at", DateTime(timezone=True), nullable=False, server_default=text("now()")),
+    Column("autoscaler", Text, nullable=False, server_default=""),
     CheckConstraint("is_only", name="one_row"),
 )
 

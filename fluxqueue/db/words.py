@@ -131,6 +131,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "uid": "UID of its namespace kube-system",
         "server": "address of its API server, as it was reached then",
         "bound_at": "since when",
+        "autoscaler": "what adds nodes to it; empty: nothing is seen",
     },
     "leadership": {
         "role": "matcher or controller",

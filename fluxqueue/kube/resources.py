@@ -92,6 +92,11 @@ NODE_TOPOLOGIES = tuple(
     for version in ("v1alpha2", "v1alpha1")
 )
 """The NUMA zones of nodes, the best version first. Few clusters serve any."""
+NODE_POOLS = tuple(
+    ApiResource("karpenter.sh", version, "nodepools", "NodePool", False)
+    for version in ("v1", "v1beta1")
+)
+"""From which Karpenter makes nodes, the best version first. Few clusters serve any."""
 CRDS = ApiResource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )

@@ -37,6 +37,7 @@ from fluxqueue.db.store.queue_snapshot import (
     set_pending_again,
     try_quarantined_again,
     unsatisfiable,
+    update_impossible,
 )
 from fluxqueue.db.store.queues import read_rules, read_use
 from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
@@ -419,10 +420,11 @@ class CycleRunner:
             self._answers.clear()
             never = await unsatisfiable(tx, self._rules, unreadable)
             deferred: list[PendingJob] = []
-            possible, _ = split_unsatisfiable(
+            possible, still = split_unsatisfiable(
                 matcher, never, self._answers, failed, allowances, deferred
             )
             await set_pending_again(tx, [*possible, *deferred])
+            await update_impossible(tx, still)
         if changes.queues:
             await reconsider_queues(tx, self._rules, changes.queues, unreadable)
         return failed

@@ -567,7 +567,7 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'cluster'))
 );
 
 COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
@@ -915,6 +915,7 @@ CREATE TABLE cluster (
     uid TEXT NOT NULL,
     server TEXT NOT NULL,
     bound_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    autoscaler TEXT DEFAULT '' NOT NULL,
     CONSTRAINT pk_cluster PRIMARY KEY (is_only),
     CONSTRAINT ck_cluster_one_row CHECK (is_only)
 );
@@ -928,6 +929,8 @@ COMMENT ON COLUMN cluster.uid IS 'UID of its namespace kube-system';
 COMMENT ON COLUMN cluster.server IS 'address of its API server, as it was reached then';
 
 COMMENT ON COLUMN cluster.bound_at IS 'since when';
+
+COMMENT ON COLUMN cluster.autoscaler IS 'what adds nodes to it; empty: nothing is seen';
 
 -- 10_floor.sql
 -- Code with this newest revision works on the schema. So does all newer code. A revision of

@@ -103,6 +103,7 @@ CONTROLLER: set[Rule] = {
     ("storage.k8s.io", "storageclasses", (), SEES),
     ("storage.k8s.io", "csinodes", (), SEES),
     ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
+    ("karpenter.sh", "nodepools", (), ("list",)),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),
     ("scheduling.k8s.io", "podgroups", (), SEES),
@@ -117,6 +118,7 @@ CONTROLLER: set[Rule] = {
     ("batch", "jobs", (), ("get", "patch")),
     ("apiextensions.k8s.io", "customresourcedefinitions", (f"fluxjobs.{FLUX}",), ("get",)),
 }
+AUTOSCALER = {"kube-system": {("", "configmaps", ("cluster-autoscaler-status",), ("get",))}}
 WORKER: set[Rule] = {
     WHICH_CLUSTER,
     *((group, resource, (), ("delete", "get", "patch")) for group, resource in SUSPENDED),
@@ -145,22 +147,26 @@ WORKER: set[Rule] = {
 
 def test_controller() -> None:
     """It sees the cluster and makes FluxJobs; its certificates are one Secret and one caBundle."""
-    assert _rights(f"{RELEASE}-controller") == {
-        "*": CONTROLLER
-        | {
-            (
-                "admissionregistration.k8s.io",
-                "mutatingwebhookconfigurations",
-                (RELEASE,),
-                ("get", "patch"),
-            )
-        },
-        NAMESPACE: LEASE
-        | {
-            ("", "secrets", (), ("create",)),
-            ("", "secrets", (f"{RELEASE}-webhook-certificate",), ("get", "update")),
-        },
-    }
+    assert (
+        _rights(f"{RELEASE}-controller")
+        == {
+            "*": CONTROLLER
+            | {
+                (
+                    "admissionregistration.k8s.io",
+                    "mutatingwebhookconfigurations",
+                    (RELEASE,),
+                    ("get", "patch"),
+                )
+            },
+            NAMESPACE: LEASE
+            | {
+                ("", "secrets", (), ("create",)),
+                ("", "secrets", (f"{RELEASE}-webhook-certificate",), ("get", "update")),
+            },
+        }
+        | AUTOSCALER
+    )
 
 
 def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
@@ -173,7 +179,8 @@ def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
 def test_controller_beside_cert_manager() -> None:
     """Who makes no certificates touches no Secret and no webhook."""
     values = {"certificates": {"provider": "cert-manager"}}
-    assert _rights(f"{RELEASE}-controller", values) == {"*": CONTROLLER, NAMESPACE: LEASE}
+    expected = {"*": CONTROLLER, NAMESPACE: LEASE} | AUTOSCALER
+    assert _rights(f"{RELEASE}-controller", values) == expected
 
 
 def test_worker() -> None:

@@ -32,7 +32,12 @@ from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
-from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.observations import (
+    save_autoscaler,
+    save_foreign,
+    save_nodes,
+    save_workloads,
+)
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.db.store.sharing import SharingPolicySeen, save_policies
 from fluxqueue.errors import (
@@ -290,6 +295,11 @@ class Flusher:
             async with self._term.begin_write() as tx:
                 await save_queues(tx, *queues)
         self._note_queues(*queues)
+
+    async def write_autoscaler(self) -> None:
+        """Write what adds nodes to the cluster."""
+        async with self.lock, self._term.begin_write() as tx:
+            await save_autoscaler(tx, self._watches.autoscaler())
 
     async def write_nodes(self, names: Iterable[str]) -> None:
         """Write nodes as they are, marked or not."""

@@ -181,6 +181,7 @@ class ResyncSchedule:
         await self._flusher.write_queues({*names, *self._watches.queues.names()})
         sharing = self._watches.sharing.names()
         await self._flusher.write_sharing_policies({*policies, *sharing})
+        await self._flusher.write_autoscaler()
         for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
             await self._flusher.write_nodes(page)
         for page in _pages([*{*known.foreign, *self._workloads.pods}]):

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.autoscalers import AutoscalerWatch
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
 from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
@@ -86,6 +87,7 @@ class Watches:
         )
         nodes.add_handler(self.surroundings.on_node)
         router.foreign.volumes_of = self.surroundings.volumes_of
+        self._autoscalers = AutoscalerWatch(client, clock, self._nodes.items)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
             self.queues.queues,
@@ -128,7 +130,10 @@ class Watches:
         for informer in self._informers:
             informer.start()
         await asyncio.gather(
-            self._zones.look(), self._workload_classes.look(), self.surroundings.begin()
+            self._zones.look(),
+            self._workload_classes.look(),
+            self._autoscalers.look(),
+            self.surroundings.begin(),
         )
         # Wait for all: what is not listed yet would be taken for gone by the first resync.
         for informer in self._informers:
@@ -152,6 +157,7 @@ class Watches:
         await self.surroundings.relist()
         await self._zones.look()
         await self._workload_classes.look()
+        await self._autoscalers.look()
 
     async def stop(self) -> None:
         """Stop all informers."""
@@ -190,6 +196,10 @@ class Watches:
     def node_names(self) -> set[str]:
         """Return the names of all nodes."""
         return {node["metadata"]["name"] for node in self._nodes.items()}
+
+    def autoscaler(self) -> str:
+        """Return the names of the programs that add nodes to the cluster, or nothing."""
+        return self._autoscalers.found
 
     def hosts(self) -> dict[str, str]:
         """Return the node names by hostname label."""

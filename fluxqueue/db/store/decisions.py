@@ -126,6 +126,7 @@ async def load_graph(
         sharing.set_rules(*await read_sharing_rules(tx))
     rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
     facts = _facts(rows)
+    ledger.autoscaler = await _autoscaler(tx)
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None, sharing, now)
     slots = await tx.fetch(_SLOTS)
@@ -174,10 +175,18 @@ async def take_changes(
         for uid in booked:
             ledger.cancel(uid)
         damaged = _book(ledger, [row for row in rows if row["node"] is not None])
+    is_cluster_changed = any(row["kind"] == "cluster" for row in changes)
+    if is_cluster_changed:
+        ledger.autoscaler = await _autoscaler(tx)
     # A policy may give more or less of what can ever be had.
-    have_nodes_changed = have_rules_changed or bool(due)
+    have_nodes_changed = have_rules_changed or bool(due) or is_cluster_changed
     have_nodes_changed |= any(row["kind"] == "node" for row in changes)
     return NodeChanges(have_nodes_changed, _queues_in(changes), booked, damaged)
+
+
+async def _autoscaler(tx: Transaction) -> str:
+    row = await tx.fetch_one("SELECT autoscaler FROM cluster")
+    return "" if row is None else str(row["autoscaler"])
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:

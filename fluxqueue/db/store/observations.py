@@ -595,6 +595,15 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
     await tell_matcher(tx, "foreign", [row["node"] for row in rows if not row["is_permanent"]])
 
 
+async def save_autoscaler(tx: Transaction, names: str) -> None:
+    """Write what adds nodes to the cluster. Reasons of jobs that fit no node are judged again."""
+    changed = await tx.fetch(
+        "UPDATE cluster SET autoscaler = :names WHERE autoscaler <> :names RETURNING uid",
+        names=names,
+    )
+    await tell_matcher(tx, "cluster", [row["uid"] for row in changed])
+
+
 async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
     """Record what the matcher must read again. The rows wake it."""
     if keys:

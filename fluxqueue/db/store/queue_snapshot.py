@@ -395,6 +395,18 @@ async def unsatisfiable(
     return [job for _, job in unreadable.read(rows, rules)]
 
 
+async def update_impossible(tx: Transaction, never: Sequence[tuple[PendingJob, str]]) -> None:
+    """Write why FluxJobs are still impossible, where the reason has changed."""
+    rows = [{"uid": job.uid, "reason": reason} for job, reason in never]
+    if rows:
+        await tx.execute(
+            "UPDATE fluxjobs f SET reason = r.reason"
+            " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)"
+            " WHERE f.uid = r.uid AND f.state = 'Unsatisfiable' AND f.reason <> r.reason",
+            rows=orjson.dumps(rows).decode(),
+        )
+
+
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:
     """Set FluxJobs that fit now to ``Pending``. Their queue's rules may have changed meanwhile."""
     await apply_move(tx, POSSIBLE, [Moved(job.uid) for job in jobs])

@@ -70,6 +70,8 @@ class ShareLedger:
         self.topology = Topology(levels)
         self.others: dict[str, Others] = {}
         """The unmanaged pods, by node."""
+        self.autoscaler = ""
+        """What adds nodes to the cluster. Empty: nothing is known to do so."""
         nothing = np.zeros((0, 1), dtype=np.int64)
         self.capacity: Matrix = nothing
         self.foreign: Matrix = nothing

@@ -23,13 +23,21 @@ from fluxqueue.jobspec.model import Jobspec
 
 
 def why_never(table: ByShares, request: Jobspec) -> str:
-    """Return why ``request`` is unsatisfiable on the nodes as they are."""
-    present = table.ledger.masks.present()
-    if not present.any():
-        return "the cluster has no nodes"
+    """Return why ``request`` is unsatisfiable on the nodes as they are.
+
+    If nodes are added to the cluster by a program, the reason says that more may come.
+    """
     ask = table.ask(request)
     if ask.problem:
         return f"asks for {ask.problem}, which cannot be placed"
+    by = table.ledger.autoscaler
+    return _why(table, ask) + (f"; {by} adds nodes to this cluster, so more may come" if by else "")
+
+
+def _why(table: ByShares, ask: Ask) -> str:
+    present = table.ledger.masks.present()
+    if not present.any():
+        return "the cluster has no nodes"
     for _, leaf in ask.leaves():
         reason = _one_unit(table, leaf)
         if reason is not None:
