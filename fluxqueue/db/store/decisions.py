@@ -38,13 +38,11 @@ logger = logging.getLogger(__name__)
 
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
-_FOREIGN = """
+_OTHERS = """
 WITH others AS (
-    SELECT namespace, node, resources, is_permanent FROM foreign_usage
-    WHERE CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[]))
+    SELECT namespace, node, resources, is_permanent FROM foreign_usage WHERE WHICH
     UNION ALL
-    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL
-      AND (CAST(:names AS text[]) IS NULL OR node = ANY(CAST(:names AS text[])))
+    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL AND WHICH
 ), amounts AS (
     -- A damaged row must not fail the statement, and so every cycle. Its node is left out.
     SELECT u.node, r.key AS resource, u.is_permanent,
@@ -53,10 +51,11 @@ WITH others AS (
     FROM others u CROSS JOIN LATERAL jsonb_each(
         CASE WHEN jsonb_typeof(u.resources) = 'object' THEN u.resources
              ELSE '{"": null}' END) r
+), spaces AS (
+    -- Grouped once: looked up for each node, it would read all pods as often as there are nodes.
+    SELECT node, array_agg(DISTINCT namespace) AS namespaces FROM others GROUP BY node
 )
-SELECT node, jsonb_object_agg(resource, amount) AS used,
-       (SELECT array_agg(DISTINCT n.namespace) FROM others n WHERE n.node = s.node)
-           AS namespaces,
+SELECT s.node, jsonb_object_agg(resource, amount) AS used, min(spaces.namespaces) AS namespaces,
        coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
            AS permanent,
        bool_and(is_read) AS is_read
@@ -66,9 +65,12 @@ FROM (
            least(coalesce(sum(amount), 0), 1::bigint << 62)::bigint AS amount,
            least(coalesce(sum(amount) FILTER (WHERE is_permanent), 0),
                  1::bigint << 62)::bigint AS permanent
-    FROM amounts GROUP BY 1, 2) s
-GROUP BY node
+    FROM amounts GROUP BY 1, 2) s JOIN spaces USING (node)
+GROUP BY s.node
 """
+# Two statements: one for both would have a plan that reads all pods for the change of one node.
+FOREIGN_OF_ALL = _OTHERS.replace("WHICH", "true")
+FOREIGN_OF_SOME = _OTHERS.replace("WHICH", "node = ANY(CAST(:names AS text[]))")
 
 # A victim's planned end is the time at which it has to leave.
 _UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
@@ -214,7 +216,10 @@ async def _set_nodes(
     sharing: NodeSharing | None,
     now: int,
 ) -> None:
-    rows = await tx.fetch(_FOREIGN, names=None if names is None else list(names))
+    if names is None:
+        rows = await tx.fetch(FOREIGN_OF_ALL)
+    else:
+        rows = await tx.fetch(FOREIGN_OF_SOME, names=list(names))
     used = {row["node"]: row for row in rows}
     grants = {} if sharing is None else await _grants(tx, sharing, facts, used, now)
     for fact in facts:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.db.store.decisions import FOREIGN_OF_ALL, FOREIGN_OF_SOME
 from fluxqueue.db.store.observations import is_reshaped
 from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
@@ -61,6 +62,23 @@ async def test_pods_of_what_waits_count_as_unmanaged(rows: Rows, held_by: str | 
     assert await usage(rows, "n0") == (0, 0, 4)
     await rows.match()
     assert (await rows.states())["gang"] == "Allocated"
+
+
+async def test_what_unmanaged_pods_use_is_read_once(rows: Rows) -> None:
+    """A restart reads each pod once, not once for each node. An update reads those of its nodes."""
+    await rows.execute(
+        "INSERT INTO foreign_usage (pod_uid, namespace, name, node, resources)"
+        " SELECT 'u' || n, 'x', 'p' || n, 'n' || n % 2000, '{\"cpu\": 1}'"
+        " FROM generate_series(1, 20000) n"
+    )
+    await rows.execute("ANALYZE foreign_usage")
+    async with rows.database.begin() as tx:
+        await tx.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        every = await tx.fetch(f"EXPLAIN {FOREIGN_OF_ALL}")
+        some = await tx.fetch(f"EXPLAIN {FOREIGN_OF_SOME}", names=["n1"])
+    plans = ["\n".join(row["QUERY PLAN"] for row in plan) for plan in (every, some)]
+    assert "SubPlan" not in plans[0], plans[0]
+    assert "Seq Scan on foreign_usage" not in plans[1], plans[1]
 
 
 async def test_a_pod_larger_than_its_slot_counts_with_the_rest_of_it(rows: Rows) -> None:
