@@ -37,7 +37,9 @@ def over_capacity(view: CheckView) -> Iterator[Finding]:
             used[node, name] += amount
     nodes = {node for node, _ in capacity}
     for (node, name), amount in sorted(used.items()):
-        if node in nodes and amount > capacity.get((node, name), 0):
+        # Devices of classes: the controller counts them, and kube-scheduler hands them out.
+        is_of_class = "/" in name and (node, name) not in capacity
+        if node in nodes and not is_of_class and amount > capacity.get((node, name), 0):
             detail = f"{name}: {amount} bound of {capacity.get((node, name), 0)}"
             severity = Severity.BROKEN if node in with_ours else Severity.WARNING
             yield Finding("node over capacity", f"Node {node} {name}", detail, severity)
@@ -47,11 +49,14 @@ def usage(view: CheckView) -> Iterator[Finding]:
     """Report where the rows' usage of a node differs from the cluster, or does not add up."""
     capacity, foreign, allocated = _capacity(view), _foreign(view), _allocated(view)
     seen = {(line.node, line.resource): line for line in view.rows.usage}
+    nodes = {node for node, _ in capacity}
     for node, name in sorted(set(capacity) | set(seen)):
         line, subject = seen.get((node, name)), f"Node {node} {name}"
         if line is None:
             yield Finding("node unknown to the rows", subject, f"has {capacity[node, name]}")
             continue
+        if (node, name) not in capacity and "/" in name and node in nodes:
+            continue  # devices of a class, which the Node object does not show
         if (node, name) not in capacity:
             yield Finding("node that is gone", subject, f"rows give it {line.capacity}")
             continue

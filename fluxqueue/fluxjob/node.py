@@ -47,6 +47,9 @@ class NodeFact:
     ``numa_zones`` is what each NUMA zone can hold. It is empty unless the kubelet refuses pods that
     do not fit one zone (policy ``single-numa-node``). ``is_numa_for_pods``: the whole pod must fit
     one zone, not each container.
+
+    ``unusable`` is the part of ``capacity`` that no new pod can have now, beside what pods request:
+    devices that are tainted, or that ResourceClaims hold.
     """
 
     name: str
@@ -58,6 +61,7 @@ class NodeFact:
     is_schedulable: bool = True
     numa_zones: tuple[Mapping[str, int], ...] = ()
     is_numa_for_pods: bool = False
+    unusable: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the stored form. ``from_json`` is its inverse."""
@@ -71,6 +75,7 @@ class NodeFact:
             "schedulable": self.is_schedulable,
             **({"numa": [dict(zone) for zone in self.numa_zones]} if self.numa_zones else {}),
             **({"numaForPods": True} if self.is_numa_for_pods else {}),
+            **({"unusable": dict(self.unusable)} if self.unusable else {}),
         }
 
     @classmethod
@@ -89,6 +94,7 @@ class NodeFact:
                 for zone in data.get("numa", ())
             ),
             is_numa_for_pods=bool(data.get("numaForPods", False)),
+            unusable={k: min(CAPACITY_MAX, int(v)) for k, v in data.get("unusable", {}).items()},
         )
 
 

@@ -104,6 +104,10 @@ CONTROLLER: set[Rule] = {
     ("storage.k8s.io", "csinodes", (), SEES),
     ("topology.node.k8s.io", "noderesourcetopologies", (), SEES),
     ("karpenter.sh", "nodepools", (), ("list",)),
+    *(
+        ("resource.k8s.io", one, (), SEES)
+        for one in ("deviceclasses", "resourceslices", "resourceclaims")
+    ),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),
     ("scheduling.k8s.io", "podgroups", (), SEES),

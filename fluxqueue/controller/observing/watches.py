@@ -16,6 +16,7 @@ from typing import TypeVar
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.autoscalers import AutoscalerWatch
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
+from fluxqueue.controller.observing.devices import DeviceWatch
 from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
@@ -87,6 +88,9 @@ class Watches:
         )
         nodes.add_handler(self.surroundings.on_node)
         router.foreign.volumes_of = self.surroundings.volumes_of
+        self._devices = DeviceWatch(
+            client, clock, router.mark_node, self.node_names, on_trouble=self._on_trouble
+        )
         self._autoscalers = AutoscalerWatch(client, clock, self._nodes.items)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
@@ -133,6 +137,7 @@ class Watches:
             self._zones.look(),
             self._workload_classes.look(),
             self._autoscalers.look(),
+            self._devices.look(),
             self.surroundings.begin(),
         )
         # Wait for all: what is not listed yet would be taken for gone by the first resync.
@@ -158,6 +163,7 @@ class Watches:
         await self._zones.look()
         await self._workload_classes.look()
         await self._autoscalers.look()
+        await self._devices.look()
 
     async def stop(self) -> None:
         """Stop all informers."""
@@ -169,6 +175,7 @@ class Watches:
         await self.surroundings.stop()
         await self._zones.stop()
         await self._workload_classes.stop()
+        await self._devices.stop()
 
     def nodes(self, names: Iterable[str]) -> tuple[list[NodeFact], list[str]]:
         """Return those of the nodes ``names`` that exist, and the names of those that are gone.
@@ -184,7 +191,7 @@ class Watches:
                 self._quarantine.clear(NODE, name)
                 continue
             try:
-                fact = node_fact(node, self._zones.of(name))
+                fact = self._devices.on(node_fact(node, self._zones.of(name)))
                 volumes = self.surroundings.volumes_on(name)
                 present.append(replace(fact, capacity={**fact.capacity, **volumes}))
             except Exception as error:  # noqa: BLE001  one node must not hide the others

@@ -263,11 +263,17 @@ def _set_node(
     if grant is not None:
         policy = PolicyOnNode(grant.policy, grant.why, fact.capacity)
         there = Others(namespaces, grant.permanent, policy)
-        ledger.set_node(replace(fact, capacity=grant.at_best), grant.withheld, there)
+        fact_at_best = replace(fact, capacity=grant.at_best)
+        ledger.set_node(fact_at_best, _plus(grant.withheld, fact.unusable), there)
     elif others is None:
-        ledger.set_node(fact, {})
+        ledger.set_node(fact, fact.unusable)
     else:
-        ledger.set_node(fact, others["used"], Others(namespaces, others["permanent"]))
+        used = _plus(others["used"], fact.unusable)
+        ledger.set_node(fact, used, Others(namespaces, others["permanent"]))
+
+
+def _plus(used: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
+    return {**used, **{name: used.get(name, 0) + n for name, n in more.items()}} if more else used
 
 
 AMOUNT_MAX = TIME_MAX = 1 << 62

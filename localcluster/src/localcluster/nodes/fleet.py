@@ -344,6 +344,9 @@ class NodeFleet:
         if node.running + 1 > capacity["pods"]:
             return _refused("OutOfpods", f"pods, requested: 1, used: {node.running}")
         for name, amount in wanted.items():
+            if "/" in name and name not in capacity:
+                # Not of this node: a device of a DeviceClass. The kubelet leaves these out, too.
+                continue
             used = node.used.get(name, 0)
             if amount and used + amount > capacity.get(name, 0):
                 detail = f"{name}, requested: {amount}, used: {used}"

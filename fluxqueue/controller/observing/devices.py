@@ -1,0 +1,242 @@
+"""DeviceClasses, ResourceSlices and ResourceClaims: the devices of nodes, if the cluster has DRA.
+
+Part of ``watches``. Discovery finds the API group ``resource.k8s.io`` when a term begins and at
+each resync. Without it nothing is watched. What cannot be counted is reported on its DeviceClass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.zones import SYNC_S
+from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
+from fluxqueue.fluxjob.node import CAPACITY_MAX, NodeFact
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.events import Involved, build_event, tell_event
+from fluxqueue.kube.informer import Informer, TroubleHandler
+from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from fluxqueue.objects import Object
+from fluxqueue.workload.devices import (
+    DeviceAmounts,
+    DeviceClassFact,
+    DeviceId,
+    DeviceSlice,
+    allocated_devices,
+    count_devices,
+    newest,
+    read_class,
+    read_slice,
+)
+
+logger = logging.getLogger(__name__)
+
+NOTHING = DeviceAmounts()
+
+
+@dataclass(slots=True)
+class DeviceWatch:
+    """Follows the objects, if they are served. ``mark`` receives the names of nodes to be written.
+
+    ``nodes`` returns the names of all nodes.
+    """
+
+    client: KubeClient
+    clock: Clock
+    mark: Callable[[str], None]
+    nodes: Callable[[], Iterable[str]]
+    on_trouble: TroubleHandler | None = None
+    _informers: tuple[Informer, ...] = ()
+    _classes: dict[str, DeviceClassFact] = field(default_factory=dict)
+    _slices: dict[str, DeviceSlice] = field(default_factory=dict)
+    _on_node: dict[str | None, dict[str, DeviceSlice]] = field(default_factory=dict)
+    _in_pool: dict[tuple[str, str], set[str]] = field(default_factory=dict)
+    _generations: dict[tuple[str, str], int] = field(default_factory=dict)
+    _claims: dict[str, list[DeviceId]] = field(default_factory=dict)
+    _taken: dict[DeviceId, int] = field(default_factory=dict)
+    _told: dict[str, str] = field(default_factory=dict)
+
+    async def look(self) -> None:
+        """Start to follow the objects if they are served now, stop if they no longer are."""
+        try:
+            is_served = await self._is_served()
+        except (ApiError, ApiUnavailable) as error:
+            logger.warning("discovery failed", extra={"action": "devices", "error": str(error)})
+            return
+        if not is_served:
+            await self.stop()
+        elif not self._informers:
+            await self._start()
+        await self._tell_doubts()
+
+    async def _is_served(self) -> bool:
+        try:
+            group = await self.client.request("GET", f"/apis/{RESOURCE_SLICES.group}")
+        except NotFound:
+            return False
+        versions = {one["version"] for one in group.get("versions") or ()}
+        return RESOURCE_SLICES.version in versions
+
+    async def _start(self) -> None:
+        handlers = (
+            (DEVICE_CLASSES, self._on_class),
+            (RESOURCE_SLICES, self._on_slice),
+            (RESOURCE_CLAIMS, self._on_claim),
+        )
+        self._informers = tuple(
+            Informer(self.client, resource, on_change=handler, on_trouble=self.on_trouble)
+            for resource, handler in handlers
+        )
+        for informer in self._informers:
+            informer.start()
+        try:
+            async with asyncio.timeout(SYNC_S):
+                for informer in self._informers:
+                    await informer.synced.wait()
+        except TimeoutError:
+            # It may be forbidden, which must not stop the observation of everything else.
+            logger.warning("no devices yet", extra={"action": "devices"})
+
+    async def stop(self) -> None:
+        """Stop, and mark the nodes that had devices."""
+        informers, self._informers = self._informers, ()
+        for informer in informers:
+            await informer.stop()
+        had = {node for one in self._slices.values() for node in self._reached(one)}
+        for kept in (self._classes, self._slices, self._on_node, self._claims, self._taken):
+            kept.clear()
+        for pools in (self._in_pool, self._generations):
+            pools.clear()
+        for node in had:
+            self.mark(node)
+
+    # --- what a node has -------------------------------------------------------------------------
+
+    def on(self, fact: NodeFact) -> NodeFact:
+        """Return the fact of a node with its devices.
+
+        A resource that the node advertises itself is served by its device plugin, not by a class.
+        """
+        found = self._count(fact.name) if self._slices else NOTHING
+        amounts = {
+            name: min(amount, CAPACITY_MAX)
+            for name, amount in found.capacity.items()
+            if not fact.capacity.get(name)
+        }
+        if not amounts:
+            return fact
+        unusable = {name: n for name, n in found.unusable.items() if name in amounts}
+        return replace(fact, capacity={**fact.capacity, **amounts}, unusable=unusable)
+
+    def _count(self, node: str) -> DeviceAmounts:
+        reached = (*self._of(node).values(), *self._of(None).values())
+        devices = list(newest(reached, self._generations))
+        return count_devices(list(self._classes.values()), devices, self._taken)
+
+    def _of(self, node: str | None) -> Mapping[str, DeviceSlice]:
+        return self._on_node.get(node, {})
+
+    # --- changes ---------------------------------------------------------------------------------
+
+    def _on_class(self, old: Object | None, new: Object | None) -> None:
+        one = new or old
+        assert one is not None, "an informer tells of an object, old or new"
+        name, before = one["metadata"]["name"], self._classes.get(one["metadata"]["name"])
+        if new is None:
+            self._classes.pop(name, None)
+        else:
+            self._classes[name] = read_class(new)
+        if self._classes.get(name) != before:
+            for node in {node for one in self._slices.values() for node in self._reached(one)}:
+                self.mark(node)
+
+    def _on_slice(self, old: Object | None, new: Object | None) -> None:
+        one = new or old
+        assert one is not None, "an informer tells of an object, old or new"
+        name = one["metadata"]["name"]
+        before = self._slices.pop(name, None)
+        now = None if new is None else read_slice(new)
+        if before is not None:
+            self._on_node[before.node].pop(name, None)
+            self._in_pool[before.pool].discard(name)
+        if now is not None:
+            self._slices[name] = now
+            self._on_node.setdefault(now.node, {})[name] = now
+            self._in_pool.setdefault(now.pool, set()).add(name)
+        if before == now:
+            return
+        changed = [one for one in (before, now) if one is not None]
+        for pool in {one.pool for one in changed}:
+            generations = [self._slices[one].generation for one in self._in_pool[pool]]
+            self._generations[pool] = max(generations, default=0)
+        for node in {node for one in changed for node in self._reached(one)}:
+            self.mark(node)
+
+    def _on_claim(self, old: Object | None, new: Object | None) -> None:
+        one = new or old
+        assert one is not None, "an informer tells of an object, old or new"
+        uid = one["metadata"]["uid"]
+        before = self._claims.pop(uid, [])
+        now = [] if new is None else allocated_devices(new)
+        if now:
+            self._claims[uid] = now
+        if before == now:
+            return
+        for device in before:
+            self._taken[device] -= 1
+            if not self._taken[device]:
+                del self._taken[device]
+        for device in now:
+            self._taken[device] = self._taken.get(device, 0) + 1
+        for pool in {device[:2] for device in (*before, *now)}:
+            for slice_name in self._in_pool.get(pool, ()):
+                for node in self._reached(self._slices[slice_name]):
+                    self.mark(node)
+
+    def _reached(self, one: DeviceSlice) -> Iterable[str]:
+        return self.nodes() if one.node is None else (one.node,)
+
+    # --- what cannot be counted ------------------------------------------------------------------
+
+    async def _tell_doubts(self) -> None:
+        """Emit an Event on each class that is left to kube-scheduler, once."""
+        doubts = {name: why for name in self._classes if (why := self._doubt(name))}
+        for name, why in doubts.items():
+            if self._told.get(name) != why:
+                logger.warning("devices not counted", extra={"class": name, "error": why})
+                await self._tell(name, why)
+        self._told = doubts
+
+    def _doubt(self, name: str) -> str:
+        one = self._classes[name]
+        if one.doubt:
+            return one.doubt
+        devices = [
+            (held, device)
+            for held in self._slices.values()
+            for device in held.devices
+            if one.may_have(device)
+        ]
+        if any(not device.is_whole for _, device in devices):
+            return "claims share some of its devices, or parts of them"
+        if any(held.node is None for held, _ in devices):
+            return "several nodes can reach some of its devices"
+        return ""
+
+    async def _tell(self, name: str, why: str) -> None:
+        obj = next((o for o in self._informers[0].items() if o["metadata"]["name"] == name), None)
+        if obj is None:
+            return
+        about = Involved.of(obj, api_version=DEVICE_CLASSES.api_version, kind=DEVICE_CLASSES.kind)
+        event = build_event(
+            about,
+            key=f"not-counted/{why}",
+            reason="DevicesNotCounted",
+            message=f"kube-scheduler alone decides on devices of this class: {why}",
+            at_s=self.clock.now_s(),
+            is_warning=True,
+        )
+        await tell_event(self.client, event)

@@ -1,0 +1,173 @@
+"""Devices of DRA as an API server tells them: how many each node has, and which are written anew.
+
+The embedded server does not serve ``resource.k8s.io``, so definitions of the same names do. The
+real server is in ``tests/e2e/test_devices.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from fluxqueue.clock import ManualClock
+from fluxqueue.controller.observing.devices import DeviceWatch
+from fluxqueue.errors import ApiUnavailable, NotFound
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import (
+    CRDS,
+    DEVICE_CLASSES,
+    EVENTS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    ApiResource,
+)
+from localcluster import LocalCluster, LocalClusterConfig
+from tests.support.clusters import InProcessTransport, config_of
+from tests.support.waiting import eventually
+
+QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
+DRIVER, RESOURCE = "gpu.example.com", "example.com/gpu"
+NODES = ("n0", "n1")
+
+
+@pytest_asyncio.fixture
+async def admin() -> AsyncIterator[KubeClient]:
+    """A client of an API server that stores and does nothing else."""
+    async with LocalCluster(QUIET) as cluster:
+        transport = InProcessTransport(cluster)
+        async with KubeClient(config_of(cluster), transport=transport) as client:
+            yield client
+
+
+async def serve(admin: KubeClient) -> None:
+    """Serve the three kinds, without a schema."""
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    for one in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
+        version = {"name": one.version, "served": True, "storage": True}
+        spec = {
+            "group": one.group,
+            "scope": "Namespaced" if one.namespaced else "Cluster",
+            "names": {"kind": one.kind, "plural": one.plural, "singular": one.kind.lower()},
+            "versions": [{**version, "schema": {"openAPIV3Schema": free}}],
+        }
+        notes = {"api-approved.kubernetes.io": "unapproved, for a test"}
+        meta = {"name": one.key, "annotations": notes}
+        await admin.create(CRDS, None, {"metadata": meta, "spec": spec})
+        await eventually(lambda one=one: _is_served(admin, one), f"{one.key} is served")
+
+
+async def _is_served(admin: KubeClient, resource: ApiResource) -> bool:
+    try:
+        await admin.list(resource)
+    except (NotFound, ApiUnavailable):  # the embedded server knows that a real one serves it
+        return False
+    return True
+
+
+class Watched:
+    """A running watch, and the marks that it makes."""
+
+    def __init__(self, admin: KubeClient) -> None:
+        self.marks: set[str] = set()
+        self.watch = DeviceWatch(admin, ManualClock(), self.marks.add, lambda: NODES)
+
+    def has(self, node: str = "n0", **own: int) -> tuple[int | None, int | None]:
+        """The devices of a node, and those that are not usable."""
+        fact = self.watch.on(NodeFact(node, "u", {"cpu": 1000, **own}))
+        return fact.capacity.get(RESOURCE), fact.unusable.get(RESOURCE)
+
+    async def until_marked(self, *nodes: str) -> None:
+        """Wait until exactly these are to be written. Forget all marks."""
+
+        async def look() -> bool:
+            return self.marks == set(nodes)
+
+        await eventually(look, f"{nodes} are marked")
+        self.marks.clear()
+
+
+def body(resource: ApiResource, name: str, **more: Any) -> dict[str, Any]:
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**kind, "metadata": {"name": name}, **more}
+
+
+def gpu_slice(name: str, count: int, generation: int = 1, **where: Any) -> dict[str, Any]:
+    spec = {
+        "driver": DRIVER,
+        "pool": {"name": "p", "generation": generation, "resourceSliceCount": 1},
+        "devices": [{"name": f"{name}-{n}"} for n in range(count)],
+        **where,
+    }
+    return body(RESOURCE_SLICES, name, spec=spec)
+
+
+def gpu_class(name: str, expression: str) -> dict[str, Any]:
+    selectors = [{"cel": {"expression": expression}}]
+    spec = {"selectors": selectors, "extendedResourceName": RESOURCE}
+    return body(DEVICE_CLASSES, name, spec=spec)
+
+
+async def test_devices_come_change_and_go(admin: KubeClient) -> None:
+    """Without the API nothing is watched. With it, each change marks the nodes that it concerns."""
+    watched = Watched(admin)
+    await watched.watch.look()
+    assert watched.has() == (None, None)
+    await serve(admin)
+    await admin.create(DEVICE_CLASSES, None, gpu_class("gpu", f"device.driver == '{DRIVER}'"))
+    await admin.create(RESOURCE_SLICES, None, gpu_slice("s0", 2, nodeName="n0"))
+    try:
+        await watched.watch.look()
+        await watched.until_marked("n0")
+        assert (watched.has("n0"), watched.has("n1")) == ((2, None), (None, None))
+        own = {RESOURCE: 9}
+        assert watched.has("n0", **own) == (9, None), "a device plugin serves this node"
+
+        results = [{"driver": DRIVER, "pool": "p", "device": "s0-1"}]
+        status = {"allocation": {"devices": {"results": results}}}
+        claim = body(RESOURCE_CLAIMS, "c", status=status)
+        await admin.create(RESOURCE_CLAIMS, "default", claim)
+        await watched.until_marked("n0")
+        assert watched.has() == (2, 1)
+
+        await admin.create(RESOURCE_SLICES, None, gpu_slice("s1", 3, 2, nodeName="n0"))
+        await watched.until_marked("n0")
+        assert watched.has() == (3, None), "of the newest generation alone"
+        await admin.delete(RESOURCE_SLICES, None, "s1")
+        await watched.until_marked("n0")
+        await admin.delete(RESOURCE_CLAIMS, "default", "c")
+        await watched.until_marked("n0")
+        assert watched.has() == (2, None)
+
+        await admin.delete(DEVICE_CLASSES, None, "gpu")
+        await watched.until_marked("n0")
+        assert watched.has() == (None, None)
+    finally:
+        await watched.watch.stop()
+    assert watched.marks == {"n0"}, "its node is written without devices"
+
+
+async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
+    """On its class. All devices that may be meant count, those of the network on each node."""
+    await serve(admin)
+    uncertain = "device.attributes['x'].y.startsWith('a')"
+    await admin.create(DEVICE_CLASSES, None, gpu_class("uncertain", uncertain))
+    certain = f"device.driver == '{DRIVER}'"
+    await admin.create(DEVICE_CLASSES, None, gpu_class("reached", certain))
+    await admin.create(RESOURCE_SLICES, None, gpu_slice("net", 2, allNodes=True))
+    watched = Watched(admin)
+    try:
+        await watched.watch.look()
+        await watched.until_marked("n0", "n1")
+        assert watched.has("n1") == (2, None)
+        for _ in range(2):
+            await watched.watch.look()
+            told = {one["involvedObject"]["name"]: one for one in (await admin.list(EVENTS)).items}
+            assert set(told) == {"uncertain", "reached"}
+            assert "its selector cannot be counted" in told["uncertain"]["message"]
+            assert "several nodes can reach" in told["reached"]["message"]
+            assert all(one.get("count", 1) == 1 for one in told.values())
+    finally:
+        await watched.watch.stop()

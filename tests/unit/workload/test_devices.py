@@ -1,0 +1,177 @@
+"""Devices by class: selectors read, devices counted, and never too few."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.workload.devices import (
+    SHARED_MAX,
+    DeviceAmounts,
+    allocated_devices,
+    count_devices,
+    newest,
+    read_class,
+    read_slice,
+)
+
+DRIVER = "gpu.example.com"
+IMPLICIT = "deviceclass.resource.kubernetes.io/gpu"
+
+
+def device_class(*expressions: str, resource: str | None = "example.com/gpu") -> dict[str, Any]:
+    selectors = [{"cel": {"expression": one}} for one in expressions]
+    spec = {"selectors": selectors} | ({"extendedResourceName": resource} if resource else {})
+    return {"metadata": {"name": "gpu"}, "spec": spec}
+
+
+def device(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, **more}
+
+
+def device_slice(*devices: dict[str, Any], generation: int = 1, **spec: Any) -> dict[str, Any]:
+    pool = {"name": "n0", "generation": generation, "resourceSliceCount": 1}
+    return {
+        "metadata": {"name": "s"},
+        "spec": {"driver": DRIVER, "pool": pool, "nodeName": "n0", "devices": devices, **spec},
+    }
+
+
+A100 = {"model": {"string": "a100"}, "index": {"int": 3}, "mig": {"bool": False}}
+H100 = {"model": {"string": "h100"}, f"{DRIVER}/index": {"int": -4}, "mig": {"bool": True}}
+DEVICES = read_slice(
+    device_slice(device("a", attributes=A100), device("b", attributes=H100), device("c"))
+).devices
+
+
+@pytest.mark.parametrize(
+    ("expression", "names", "is_counted"),
+    [
+        ("device.driver == 'gpu.example.com'", "abc", True),
+        ('  (device.driver   ==\n"gpu.example.com")  ', "abc", True),
+        ("device.driver == 'other.example.com'", "", True),
+        ("device.attributes['gpu.example.com'].model == 'a100'", "a", True),
+        ('device.attributes["gpu.example.com"].index == -4', "b", True),
+        ("device.attributes['gpu.example.com'].mig", "b", True),
+        ("device.attributes['gpu.example.com'].mig == false", "a", True),
+        ("device.attributes['gpu.example.com'].index == '3'", "", True),
+        (
+            (
+                "device.driver == 'gpu.example.com' &&"
+                " device.attributes['gpu.example.com'].model == 'h100'"
+            ),
+            "b",
+            True,
+        ),
+        # What is not read in full leaves its other conditions, and counts each device that is left.
+        (
+            (
+                "device.attributes['gpu.example.com'].model == 'h100' &&"
+                " device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
+            ),
+            "b",
+            False,
+        ),
+        ("device.attributes['gpu.example.com'].model.startsWith('a')", "abc", False),
+        (
+            (
+                "device.attributes['gpu.example.com'].model == 'a100' ||"
+                " device.attributes['gpu.example.com'].model == 'h100'"
+            ),
+            "abc",
+            False,
+        ),
+        ("!(device.driver == 'gpu.example.com')", "abc", False),
+        ("device.driver != 'gpu.example.com'", "abc", False),
+        ("device.driver == 'x' ? true : true", "abc", False),
+        ("device.driver == 'a && b'", "abc", False),
+        ("x == \"y && device.driver == 'b' && z\"", "abc", False),
+        ("true", "abc", False),
+        ("", "abc", False),
+    ],
+)
+def test_selectors(expression: str, names: str, is_counted: bool) -> None:
+    found = read_class(device_class(expression))
+    assert "".join(one.id[2] for one in DEVICES if found.may_have(one)) == names
+    assert (found.doubt == "") == is_counted
+
+
+def test_all_selectors_of_a_class_hold() -> None:
+    both = read_class(
+        device_class(
+            "device.driver == 'gpu.example.com'",
+            "device.attributes['gpu.example.com'].model == 'a100'",
+        )
+    )
+    assert [one.id[2] for one in DEVICES if both.may_have(one)] == ["a"]
+    assert read_class(device_class()).may_have(DEVICES[0]), "a class without selectors has all"
+
+
+def test_a_class_serves_its_name_and_the_one_that_it_gives() -> None:
+    assert read_class(device_class()).resources == (IMPLICIT, "example.com/gpu")
+    assert read_class(device_class(resource=None)).resources == (IMPLICIT,)
+
+
+def test_whole_devices_are_counted_with_those_that_are_taken_or_tainted() -> None:
+    """A tainted device is one of the node, though no new pod gets it. An effect of None is none."""
+    taints = [{"key": "k", "effect": "NoSchedule"}]
+    harmless = [{"key": "k", "effect": "None"}]
+    found = read_slice(
+        device_slice(
+            device("a"), device("b", taints=taints), device("c", taints=harmless), device("d")
+        )
+    )
+    classes = [read_class(device_class("device.driver == 'gpu.example.com'"))]
+    amounts = count_devices(classes, found.devices, {(DRIVER, "n0", "d"): 1})
+    both = {IMPLICIT, "example.com/gpu"}
+    assert amounts == DeviceAmounts(dict.fromkeys(both, 4), dict.fromkeys(both, 2))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"allowMultipleAllocations": True},
+        {"consumesCounters": [{"counterSet": "x", "counters": {}}]},
+    ],
+)
+def test_what_cannot_be_counted_is_never_counted_too_low(more: dict[str, Any]) -> None:
+    """Of a device that claims share, or that shares its parts, none is known to be taken."""
+    found = read_slice(device_slice(device("a", **more)))
+    amounts = count_devices([read_class(device_class())], found.devices, {(DRIVER, "n0", "a"): 9})
+    expected = SHARED_MAX if "allowMultipleAllocations" in more else 1
+    assert amounts.capacity["example.com/gpu"] == expected
+    assert not amounts.unusable
+
+
+def test_nothing_is_known_to_be_taken_of_an_uncertain_class() -> None:
+    uncertain = read_class(device_class("device.attributes['x'].y.matches('.*')"))
+    amounts = count_devices([uncertain], DEVICES, {DEVICES[0].id: 1})
+    assert (amounts.capacity["example.com/gpu"], dict(amounts.unusable)) == (3, {})
+
+
+def test_only_the_newest_generation_of_a_pool_counts() -> None:
+    old = read_slice(device_slice(device("a"), generation=1))
+    new = read_slice(device_slice(device("b"), device("c"), generation=2))
+    assert [one.id[2] for one in newest([old, new], {old.pool: 2})] == ["b", "c"]
+
+
+def test_slices_that_several_nodes_reach() -> None:
+    assert read_slice(device_slice(nodeName=None, allNodes=True)).node is None
+    assert read_slice(device_slice(perDeviceNodeSelection=True)).node is None
+
+
+def test_claims_hold_devices() -> None:
+    """Those of an extended resource are counted by the pod that asks for it."""
+    results = [
+        {"driver": DRIVER, "pool": "n0", "device": "a"},
+        {"driver": DRIVER, "pool": "n0", "device": "b", "adminAccess": True},
+    ]
+    claim: dict[str, Any] = {
+        "metadata": {"name": "c"},
+        "status": {"allocation": {"devices": {"results": results}}},
+    }
+    assert allocated_devices(claim) == [(DRIVER, "n0", "a")]
+    notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert allocated_devices({**claim, "metadata": {"annotations": notes}}) == []
+    assert allocated_devices({"metadata": {}, "status": {}}) == []
