@@ -16,18 +16,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from benchmarks.throughput import load, report, scenes
+from benchmarks.throughput import load, report, scenes, turnaround
 from benchmarks.throughput.ground import NODE_CPU_M, Ground, embedded_ground, real_ground
 from benchmarks.throughput.load import Load
 from benchmarks.throughput.meters import Meter, Pids
 from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import StackOptions
+from fluxqueue.localpg import LocalPostgres
 
-SECTIONS = ("rates", "gang", "owners", "latency", "sql", "resync")
+SECTIONS = ("rates", "across", "turnaround", "gang", "owners", "latency", "sql", "resync")
 ASSETS = "KUBEBUILDER_ASSETS"
 WARM_UP = Load("warm-up", 20, 2)
-POD_CPU = "1"
+POD_CPU, LARGE_POD_CPU = "1", "4"
 GANG_SHARE = 0.75
 """Of the cluster that the large gang takes."""
 
@@ -39,14 +40,10 @@ class Benchmark:
         self._ground, self._folder, self._arguments = ground, folder, arguments
         self._only: set[str] = set(arguments.only)
         self.measured = Measured()
-        self._loads = (
-            [
-                Load("one", arguments.jobs, 1, POD_CPU),
-                Load("ten", arguments.gangs, 10, POD_CPU),
-            ]
-            if "rates" in self._only
-            else []
-        )
+        self._loads = [
+            *(_loads(arguments) if "rates" in self._only else ()),
+            *(_loads_across(arguments) if "across" in self._only else ()),
+        ]
 
     async def run(self) -> None:
         """Everything that was asked for, into ``measured``."""
@@ -76,12 +73,14 @@ class Benchmark:
         await self._rates(PLAIN, meter)
         if gangs:
             await self._gangs(PLAIN, meter)
+            await self._turnarounds(PLAIN, None)
 
     async def _with(self, stack: Stack, *, is_last: bool) -> None:
         meter = self._meter(_pids_of(stack))
         await meter.begin()
         await meter.end()  # what a start asks for belongs to no Job
-        for mode in (BYSTANDER, MANAGED) if self._loads else ():
+        # Bystanders are the same for every load: the easy ones tell.
+        for mode in (BYSTANDER, MANAGED) if "rates" in self._only else (MANAGED,):
             await self._rates(mode, meter)
         if is_last:
             await self._one_by_one(stack, meter)
@@ -94,6 +93,7 @@ class Benchmark:
             jobs = self._arguments.latency_jobs
             self.measured.latency_s = await scenes.idle_latency(self._ground.client, jobs)
         await self._gangs(MANAGED, meter)
+        await self._turnarounds(MANAGED, stack.postgres)
         await self._sql_and_resync(stack)
 
     async def _sql_and_resync(self, stack: Stack) -> None:
@@ -118,28 +118,60 @@ class Benchmark:
             async with self._namespace(mode) as namespace:
                 await load.run(client, namespace, WARM_UP)
         for one in self._loads:
+            if mode == BYSTANDER and one.is_indexed:
+                continue
             async with self._namespace(mode) as namespace:
                 await meter.rest()
                 await meter.begin()
                 took_s = await load.run(client, namespace, one)
                 run = Run(mode, one, took_s, await meter.end())
                 self.measured.runs.append(run)
-                _say(f"{mode}: {one.jobs} Jobs of {one.pods}: {run.rate:.1f} pods/s")
+                _say(f"{mode}: {report.named(one)}: {run.rate:.1f} pods/s")
 
     async def _gangs(self, mode: str, meter: Meter) -> None:
         # So large that the gang lies on most nodes, and a quarter of it on some.
         size = self._arguments.gang
         cpu_m = min(int(GANG_SHARE * self._arguments.nodes * NODE_CPU_M / size), NODE_CPU_M // 4)
-        sizes = [(max(1, size // 4), 1), (size, 1)] if "gang" in self._only else []
+        gangs = [(max(1, size // 4), 1, False), (size, 1, False), (size, 1, True)]
+        sizes = gangs if "gang" in self._only else []
         if "owners" in self._only:
-            sizes += [(10 * owners, owners) for owners in (max(2, size // 40), max(3, size // 10))]
-        for pods, owners in sizes:
+            few, many = max(2, size // 40), max(3, size // 10)
+            sizes += [(10 * owners, owners, False) for owners in (few, many)]
+        for pods, owners, is_indexed in sizes:
             async with self._namespace(mode) as namespace:
                 found = await scenes.gang(
-                    self._ground.client, namespace, meter, pods, owners=owners, cpu_m=cpu_m
+                    self._ground.client,
+                    namespace,
+                    meter,
+                    pods,
+                    owners=owners,
+                    cpu_m=cpu_m,
+                    is_indexed=is_indexed,
                 )
                 self.measured.gangs.setdefault(mode, []).append(found)
                 _say(f"{mode}: {found.name}: all running after {found.running_s:.1f} s")
+
+    async def _turnarounds(self, mode: str, postgres: LocalPostgres | None) -> None:
+        if "turnaround" not in self._only:
+            return
+        client, arguments = self._ground.client, self._arguments
+        whole = Load(
+            "whole",
+            arguments.turns,
+            max(1, arguments.nodes // 2),
+            str(NODE_CPU_M // 1000),
+            is_indexed=True,
+            duration=turnaround.POD_DURATION,
+        )
+        async with self._namespace(mode) as namespace:
+            found = await turnaround.turnarounds(client, namespace, whole, postgres)
+            self.measured.turnarounds[mode] = found
+            _say(f"{mode}: turnaround p50 {found.total_s(0.5):.2f} s")
+        for one in [_loads(arguments)[1], *_loads_across(arguments)]:
+            async with self._namespace(mode) as namespace:
+                burst = await turnaround.burst(client, namespace, one)
+                self.measured.bursts.setdefault(one, {})[mode] = burst
+                _say(f"{mode}: burst of {report.named(one)}: {burst.last_s:.2f} s")
 
     @asynccontextmanager
     async def _namespace(self, mode: str) -> AsyncIterator[str]:
@@ -154,6 +186,37 @@ class Benchmark:
             self._ground.client,
             counts_requests=self._ground.counts_requests,
         )
+
+
+def _loads(arguments: argparse.Namespace) -> list[Load]:
+    """The easy loads: one pod, and gangs that fit on one node."""
+    return [
+        Load("one", arguments.jobs, 1, POD_CPU),
+        Load("ten", arguments.gangs, 10, POD_CPU),
+    ]
+
+
+def _loads_across(arguments: argparse.Namespace) -> list[Load]:
+    """Gangs across nodes: all fit at once, and a full cluster. Each pod knows its index."""
+    return [
+        Load(
+            "across",
+            arguments.gangs,
+            10,
+            POD_CPU,
+            is_indexed=True,
+            policy="spread",
+            title="across nodes, all fit",
+        ),
+        Load(
+            "full",
+            arguments.gangs,
+            10,
+            LARGE_POD_CPU,
+            is_indexed=True,
+            title="across nodes, full cluster",
+        ),
+    ]
 
 
 def _pids_of(stack: Stack) -> dict[str, Callable[[], int | None]]:
@@ -173,7 +236,14 @@ def _say(text: str) -> None:
 
 
 def _print(measured: Measured) -> bool:
-    for part in (report.rates, report.processor_time, report.requests, report.gangs, report.sql):
+    for part in (
+        report.rates,
+        report.processor_time,
+        report.requests,
+        report.gangs,
+        report.turnarounds,
+        report.sql,
+    ):
         for text in part(measured):
             print(text)
     print("figures to reach")
@@ -194,6 +264,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, default=20, help="simulated nodes of 32 cores")
     parser.add_argument("--jobs", type=int, default=500, help="one-pod Jobs in a run")
     parser.add_argument("--gangs", type=int, default=60, help="gangs of ten in a run")
+    parser.add_argument("--turns", type=int, default=24, help="gangs of half the nodes, in turn")
     parser.add_argument("--gang", type=int, default=200, help="pods of a large gang, to 1,000")
     parser.add_argument("--sql-jobs", type=int, default=100, help="busy Jobs whose SQL is counted")
     parser.add_argument("--latency-jobs", type=int, default=30, help="Jobs one by one")

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import NotFound
@@ -22,12 +22,20 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``jobs`` Jobs of ``pods`` pods each. ``cpu`` is what a pod asks for."""
+    """``jobs`` Jobs of ``pods`` pods each. ``cpu`` is what a pod asks for.
+
+    ``is_indexed``: each pod has a completion index. ``policy``: the match policy that the Jobs ask
+    for. ``title``: as tables call it.
+    """
 
     name: str
     jobs: int
     pods: int
     cpu: str = "1"
+    is_indexed: bool = False
+    policy: str = ""
+    title: str = ""
+    duration: str = POD_DURATION
 
     @property
     def all_pods(self) -> int:
@@ -42,6 +50,7 @@ def job(
     cpu: str = "1",
     duration: str | None = POD_DURATION,
     annotations: Mapping[str, str] | None = None,
+    is_indexed: bool = False,
 ) -> dict[str, Any]:
     """A Job of ``pods`` pods that last for ``duration``. None: until they are deleted."""
     notes = {"duration": duration} if duration is not None else {"never-ends": "true"}
@@ -55,6 +64,7 @@ def job(
         "spec": {
             "parallelism": pods,
             "completions": pods,
+            "completionMode": "Indexed" if is_indexed else "NonIndexed",
             "template": {
                 "metadata": {
                     "annotations": {f"localcluster/{key}": value for key, value in notes.items()}
@@ -132,11 +142,30 @@ class Completions:
                     self._task.result()
 
 
+def single(load: Load) -> Load:
+    """The same with one Job."""
+    return replace(load, jobs=1)
+
+
+def jobs_of(load: Load) -> list[dict[str, Any]]:
+    """The Jobs of a load, each with a new name."""
+    asked = {"fluxqueue/match-policy": load.policy} if load.policy else {}
+    return [
+        job(
+            f"{load.name}-{next(_numbers):06}",
+            load.pods,
+            cpu=load.cpu,
+            annotations=asked,
+            is_indexed=load.is_indexed,
+            duration=load.duration,
+        )
+        for _ in range(load.jobs)
+    ]
+
+
 async def run(client: KubeClient, namespace: str, load: Load) -> float:
     """Submit all and wait until all are Complete. Seconds from the first to the last."""
-    jobs = [
-        job(f"{load.name}-{next(_numbers):06}", load.pods, cpu=load.cpu) for _ in range(load.jobs)
-    ]
+    jobs = jobs_of(load)
     async with Completions(client, namespace) as completions:
         began = time.monotonic()
         await create_all(client, namespace, jobs)

@@ -120,6 +120,7 @@ class Gang:
     """Seconds since submission: all pods made, all ungated, all running. Then the resources used.
 
     ``owners``: how many Jobs make its pods. If there are several, these name a group.
+    ``is_indexed``: each pod has a completion index.
     """
 
     pods: int
@@ -128,11 +129,13 @@ class Gang:
     let_go_s: float
     running_s: float
     reading: MeterReading
+    is_indexed: bool = False
 
     @property
     def name(self) -> str:
         """As tables call it."""
-        return f"gang of {self.pods}" + (f" of {self.owners} Jobs" if self.owners > 1 else "")
+        kind = "Indexed gang" if self.is_indexed else "gang"
+        return f"{kind} of {self.pods}" + (f" of {self.owners} Jobs" if self.owners > 1 else "")
 
 
 class _Pods:
@@ -164,7 +167,14 @@ class _Pods:
 
 
 async def gang(
-    client: KubeClient, namespace: str, meter: Meter, pods: int, *, owners: int = 1, cpu_m: int
+    client: KubeClient,
+    namespace: str,
+    meter: Meter,
+    pods: int,
+    *,
+    owners: int = 1,
+    cpu_m: int,
+    is_indexed: bool = False,
 ) -> Gang:
     """``pods`` pods of ``cpu_m`` millicores each that start as one, until all run.
 
@@ -176,7 +186,7 @@ async def gang(
     try:
         await meter.begin()
         began = time.monotonic()
-        await load.create_all(client, namespace, _jobs_of(pods, owners, cpu_m))
+        await load.create_all(client, namespace, _jobs_of(pods, owners, cpu_m, is_indexed))
         async with asyncio.timeout(load.TIMEOUT_S):
             while "running" not in seen.at_s or "let_go" not in seen.at_s:
                 seen.changed.clear()
@@ -189,10 +199,10 @@ async def gang(
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
     made, let_go, running = (seen.at_s[s] - began for s in ("made", "let_go", "running"))
-    return Gang(pods, owners, made, let_go, running, reading)
+    return Gang(pods, owners, made, let_go, running, reading, is_indexed)
 
 
-def _jobs_of(pods: int, owners: int, cpu_m: int) -> list[dict[str, Any]]:
+def _jobs_of(pods: int, owners: int, cpu_m: int, is_indexed: bool) -> list[dict[str, Any]]:
     name, each = f"gang-{pods}", pods // owners
     group = {"fluxqueue/pod-group": name, "fluxqueue/group-size": str(each * owners)}
     return [
@@ -202,6 +212,7 @@ def _jobs_of(pods: int, owners: int, cpu_m: int) -> list[dict[str, Any]]:
             cpu=f"{cpu_m}m",
             duration=None,
             annotations=group if owners > 1 else {},
+            is_indexed=is_indexed,
         )
         for number in range(owners)
     ]
