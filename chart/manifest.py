@@ -4,9 +4,9 @@
     python chart/manifest.py --values mine.yaml      (as many files as needed)
 
 The manifest has the namespace, the definitions and everything that the chart installs. It has no
-hooks and no tests, which only Helm runs, and no password: each rendering would make another one.
-``Secret/fluxqueue-postgres`` is created once by hand (docs/admin/install.md). Not part of the
-packaged chart.
+hooks and no tests, which only Helm runs, and no password or key: each rendering would make another
+one. ``Secret/fluxqueue-postgres`` and ``Secret/fluxqueue-placement-key`` are created once by hand
+(docs/admin/install.md). Not part of the packaged chart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import yaml
 
 CHART = Path(__file__).resolve().parent
 RELEASE, NAMESPACE = "fluxqueue", "fluxqueue-system"
-SECRET = "fluxqueue-postgres"  # noqa: S105 a name
+SECRET, KEY = "fluxqueue-postgres", "fluxqueue-placement-key"
 FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap")
 """Kinds that others need, in this order. All others follow in the order of the chart."""
 _HOOK = re.compile(r"^ *[\"']?helm\.sh/hook[\"']?:", re.MULTILINE)
@@ -40,7 +40,10 @@ def manifest(values: Mapping[str, Any] | None = None) -> str:
     helm_python.HelmError
         The values do not fit the chart.
     """
-    given = _merged({"postgres": {"existingSecret": SECRET}}, values or {})
+    given = _merged(
+        {"postgres": {"existingSecret": SECRET}, "placementKey": {"existingSecret": KEY}},
+        values or {},
+    )
     files = helm_python.Chart.load(CHART).render(given, name=RELEASE, namespace=NAMESPACE)
     found = [_NAMESPACE, *((CHART / "crds" / name).read_text() for name in _definitions())]
     for path, text in sorted(files.items()):

@@ -36,6 +36,7 @@ REASONS = {
     "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",
     "is_deleting": "A deletion is seen, or ordered by a user.",
+    "is_placed": "as `pinned_to`",
     "is_started": "An observation or a look finds that all pods have run. A requeue clears it.",
     "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
     "lacking": "The end of a run clears it. Otherwise it follows from the pods.",

@@ -240,6 +240,13 @@ class Settings:
     lease_renew_s: float = _setting(
         3.0, "FLUXQUEUE_LEASE_RENEW_S", "how often a leader renews its Lease", low=0.2, high=100
     )
+    # Placement of pods at their creation
+    placement_key_file: str = _setting(
+        "",
+        "FLUXQUEUE_PLACEMENT_KEY_FILE",
+        "file with the key that worker and webhook share (empty: each pod of an Indexed Job that"
+        " is on several nodes is patched)",
+    )
     # Kubernetes API
     kube_concurrency: int = _setting(
         20, "FLUXQUEUE_KUBE_CONCURRENCY", "API requests at once", low=1, high=500

@@ -286,6 +286,28 @@ would wait for a Postgres that comes after it, and a hook after everything for p
 {{ include "fluxqueue.fullname" . }}-webhook-certificate
 {{- end -}}
 
+{{/* The key that worker and webhook share: which pods are placed at their creation. */}}
+{{- define "fluxqueue.placementSecret" -}}
+{{- default (printf "%s-placement-key" (include "fluxqueue.fullname" .)) .Values.placementKey.existingSecret -}}
+{{- end -}}
+
+{{- define "fluxqueue.placementMount" -}}
+- name: placement-key
+  mountPath: /etc/fluxqueue/placement
+  readOnly: true
+{{- end -}}
+
+{{- define "fluxqueue.placementVolume" -}}
+- name: placement-key
+  secret:
+    secretName: {{ include "fluxqueue.placementSecret" . }}
+    # Without it, pods of Indexed Jobs are ungated one by one.
+    optional: true
+    items:
+      - {key: key, path: key}
+    defaultMode: 0440
+{{- end -}}
+
 {{/* The namespaces that are managed, as expressions of a selector: where the webhook is asked of workloads. */}}
 {{- define "fluxqueue.managedNamespaces" -}}
 - key: kubernetes.io/metadata.name

@@ -147,9 +147,11 @@ async def _run_worker(settings: Settings, identity: str) -> None:
     from fluxqueue.db.database import Database
     from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
+    from fluxqueue.shared_key import read_key
     from fluxqueue.worker.context import WorkerContext
     from fluxqueue.worker.main import Worker
 
+    key = read_key(settings.placement_key_file, "FLUXQUEUE_PLACEMENT_KEY_FILE")
     config = load_config(settings.kubeconfig or None)
     async with Endpoint(settings.http_port) as endpoint:
         await _wait_for_schema(settings, endpoint)
@@ -158,7 +160,9 @@ async def _run_worker(settings: Settings, identity: str) -> None:
             _client(config, settings) as client,
         ):
             await bind(database, await _cluster_uid(client, endpoint), config.server)
-            context = WorkerContext(database, client, settings, SystemClock(), identity)
+            context = WorkerContext(
+                database, client, settings, SystemClock(), identity, placement_key=key
+            )
             endpoint.live_checks["loops"] = context.heartbeats.problem
             _watch_doors(endpoint, database, client)
             running = asyncio.create_task(Worker(context).run())

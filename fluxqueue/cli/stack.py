@@ -207,6 +207,7 @@ class Stack:
 
     async def _start_webhook(self) -> None:
         from fluxqueue.certs import ensure
+        from fluxqueue.shared_key import ensure_key
         from fluxqueue.workload.aliases import parse_aliases
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
@@ -216,6 +217,7 @@ class Stack:
         shared, own = await self._read_users()
         submitters = await self._guard_submitters({shared, *own}, settings, owner_kinds)
         host = self.options.webhook_host
+        ensure_key(self._placement_key)
         folder = self.options.data_dir / "certs"
         names = dict.fromkeys((host, "localhost", LOOPBACK))
         files = ensure(folder, list(names), now=datetime.now(tz=UTC))
@@ -233,6 +235,7 @@ class Stack:
             f"--shared-user={shared}",
             f"--aliases={settings.aliases}",
             f"--queue-names={settings.queue_names}",
+            f"--placement-key-file={self._placement_key}",
             *(f"--own-user={user}" for user in sorted(own)),
             environ=self.options.environ,
         )
@@ -248,6 +251,11 @@ class Stack:
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
+
+    @property
+    def _placement_key(self) -> Path:
+        """Return the file with the key that workers and webhook share."""
+        return self.options.data_dir / "placement-key"
 
     async def _read_users(self) -> tuple[str, set[str]]:
         """Return the user's own account, and the accounts that parts have instead."""
@@ -313,6 +321,7 @@ class Stack:
             "KUBECONFIG": str(self.kubeconfig.absolute()),
             # Several processes on one machine cannot share a port.
             "FLUXQUEUE_HTTP_PORT": "0",
+            "FLUXQUEUE_PLACEMENT_KEY_FILE": str(self._placement_key.absolute()),
             **self.options.environ,
         }
 

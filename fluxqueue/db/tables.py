@@ -246,6 +246,20 @@ fluxjobs = Table(
         comment="its pod template may name the one node of all its slots",
     ),
     Column(
+        "is_placeable",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its pod template may name the node of each index",
+    ),
+    Column(
+        "is_placed",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its pod template names the node of each index since its release",
+    ),
+    Column(
         "is_suspendable",
         Boolean,
         nullable=False,

@@ -42,6 +42,10 @@ For the whole workload:
 - Pods of a workload that was released in its template come without a gate, and take slots as they
   come, also if the workload is over by then. If their node is lost before one of them got there,
   the whole workload is placed again.
+- Pods of a workload with placed indexes come without a gate, or gated if admission did not place
+  them. A pod without a gate takes the slot with the number of its index, and no other one: it was
+  sent to the node of that slot. If nodes are lost before a pod is bound, the whole workload is
+  placed again.
 - A workload that vacates (requeued, or suspended by its author) returns each slot as its pod ends,
   and gets none. When no slot is held, it returns to the queue.
 - A vacating workload with pods that come without a gate keeps its slots longer. It keeps them until
@@ -139,6 +143,8 @@ class WorkloadFact:
     ungated pods may exist that no process has seen.
 
     ``is_pinned``: its pods come without a gate, because its template names the node of all slots.
+    ``is_placed``: its template names the node of each index, so pods may come without a gate.
+    ``is_placing``: more of them may still come so. Later pods are gated.
     ``restarts_on_loss``: if one pod is lost with its node, all pods start again.
     """
 
@@ -147,9 +153,16 @@ class WorkloadFact:
     is_deleting: bool = False
     is_vacating: bool = False
     is_pinned: bool = False
+    is_placed: bool = False
+    is_placing: bool = False
     is_stopping: bool = False
     wanted_of: Mapping[str, int] = field(default_factory=dict)
     restarts_on_loss: bool = False
+
+    @property
+    def comes_ungated(self) -> bool:
+        """Whether pods without a gate may be there that hold no slot yet."""
+        return self.is_pinned or self.is_placed
 
     @property
     def is_over(self) -> bool:
@@ -228,14 +241,14 @@ def follow(
         kept = FollowDecision(free=freed, must_vacate=True)
         return replace(kept, state=FluxJobState.RUNNING if started else None)
     is_lost = any(slot.is_lost for slot in unheld)
-    # 6. Its pods are pinned to one node by the template. If they can no longer start there, further
-    # pods would be sent there too, so the template must be changed before the workload waits.
-    if workload.is_pinned and not workload.is_over:
+    # 6. Its template names the nodes of its pods. If they can no longer start there, further pods
+    # would be sent there too, so the template must be changed before the workload waits.
+    if workload.comes_ungated and not workload.is_over:
         is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
         if is_lost and workload.wanted and not any(pod.node for pod in live.values()):
             kept = _stop(workload, live, slots, holders, unheld, freed, has_started=started)
             return replace(kept, must_vacate=True)
-        # Pinned pods cannot use another node, so the next step does not apply to them.
+        # Such pods cannot use another node, so the next step does not apply to them.
         is_lost = False
     # 7. Its nodes were lost before a pod held a slot: match all of it again, as one unit.
     if is_lost and not held and state is FluxJobState.ALLOCATED:
@@ -261,8 +274,9 @@ def _go_on(
     """Divide the open slots between pods, indexes to come and the cluster."""
     # 1. Leave out open slots where no pod can start. Pinned pods all go to one node, and use their
     # slots there as long as one of them runs.
-    is_choice = not workload.is_pinned
-    useless = tuple(s.number for s in unheld if is_choice and (s.is_lost or s.is_refused))
+    sick = {s.number for s in unheld if s.is_lost or s.is_refused}
+    # While pods come with their nodes, the next pod of an index is sent to its slot all the same.
+    useless = () if workload.is_pinned or workload.is_placing else tuple(sorted(sick))
     # 2. Find holders of slots that the workload gives up: replacements must not wait for them.
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
@@ -277,7 +291,11 @@ def _go_on(
         waiting = _waiting(live, holders, bound, workload)
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
-    assign = _assign(waiting, shared, kinds, len(slots), is_more_to_come=len(active) < wanted)
+    sent, waiting = _sent_to_their_slots(waiting, shared, workload)
+    barred = {number for number, _ in sent} | (sick if workload.is_placed else set())
+    left = {number: index for number, index in shared.items() if number not in barred}
+    assign = _assign(waiting, left, kinds, len(slots), is_more_to_come=len(active) < wanted)
+    assign += sent
     # 4. Count the pods that may still come, to know how many slots to keep for them.
     taken = {number for number, _ in assign}
     uses = {*holders, *[uid for _, uid in assign if live[uid].index not in ended]} - leaving
@@ -292,14 +310,36 @@ def _go_on(
     keep = max(0, room - choosy)
     # 5. Ask for more slots only for pods that are there, and after the spare ones are counted.
     # Pinned pods wait for a slot on their node: a slot elsewhere would be useless to them.
-    lacking = max(0, min(len(waiting) - len(assign), room - len(spare[:keep])))
+    usable = sum(number in left or not workload.is_placed for number in spare[:keep])
+    lacking = max(0, min(len(waiting) + len(sent) - len(assign), room - usable))
     lacking = 0 if workload.is_pinned else lacking
     return FollowDecision(
         assign=tuple(assign),
         give_back=(*useless, *sorted(spare[keep:])),
         lacking=lacking,
-        evict=() if workload.is_over or workload.is_pinned else _stranded(live, slots),
+        # While pods come with their nodes, the next pod would be sent to the same lost node.
+        evict=()
+        if workload.is_over or workload.is_pinned or workload.is_placing
+        else _stranded(live, slots),
     )
+
+
+def _sent_to_their_slots(
+    waiting: Sequence[PodFact], shared: Mapping[int, int | None], workload: WorkloadFact
+) -> tuple[list[tuple[int, str]], list[PodFact]]:
+    """Give pods that were placed at their creation their slots. Return the other pods as well.
+
+    The slot of an index has its number. If that slot is held or returned, the pod gets none: a slot
+    on another node would be wrong. It is counted as unmanaged use until its slot is free.
+    """
+    if not workload.is_placed:
+        return [], list(waiting)
+    sent = [
+        (pod.index, pod.uid)
+        for pod in waiting
+        if not pod.is_gated and pod.index is not None and pod.index in shared
+    ]
+    return sent, [pod for pod in waiting if pod.is_gated]
 
 
 def _may_go_elsewhere(pod: PodFact, slot: Slot) -> bool:
@@ -440,7 +480,7 @@ def _arrived(
     live: Mapping[str, PodFact], holders: Container[str], workload: WorkloadFact
 ) -> list[PodFact]:
     """Return the pods that came without a gate and hold no slot yet."""
-    if not workload.is_pinned:
+    if not workload.comes_ungated:
         return []
     let_go = {uid: pod for uid, pod in live.items() if not pod.is_gated}
     return _waiting(let_go, holders, (), workload)
@@ -453,8 +493,8 @@ def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:
     it is gone.
     """
     if pod.is_terminating:
-        return workload.is_pinned and pod.node is not None
-    return pod.is_gated or workload.is_pinned
+        return workload.comes_ungated and not pod.is_gated and pod.node is not None
+    return pod.is_gated or workload.comes_ungated
 
 
 def _assign(

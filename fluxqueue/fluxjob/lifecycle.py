@@ -64,6 +64,7 @@ class StoredRow:
     released_generation: int | None = None
     result: str | None = None
     pinned_to: str | None = None
+    is_placed: bool = False
     is_cancelled: bool = False
     is_examined: bool = False
     is_same_request: bool = True
@@ -93,6 +94,7 @@ class RowChange:
     must_release: bool
     leaves_quarantine: bool
     is_started: bool = False
+    is_placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def on_first_seen(seen: WorkloadSeen) -> RowChange:
         # Its author unsuspended it. It is suspended again until its turn comes.
         must_release=seen.is_suspendable and not seen.is_suspended and not _is_over(seen),
         leaves_quarantine=False,
+        is_placed=seen.is_placed,
     )
 
 
@@ -154,6 +157,7 @@ def on_seen(
     """
     found = _find(row, seen, is_reshaped=is_reshaped)
     is_released = row.state in _RELEASED
+    is_later = seen.generation >= (row.released_generation or 0)
     return RowChange(
         state=_state(row, found),
         reason=_reason(row, found),
@@ -164,9 +168,8 @@ def on_seen(
         # A workload that is being deleted loses its pods, which may have told how it ended.
         result=seen.result or (row.result if seen.is_deleting else None),
         # An observation from before the release knows nothing of the node that the release wrote.
-        pinned_to=seen.pinned_to
-        if seen.generation >= (row.released_generation or 0)
-        else row.pinned_to,
+        pinned_to=seen.pinned_to if is_later else row.pinned_to,
+        is_placed=seen.is_placed if is_later else row.is_placed,
         is_deleting=seen.is_deleting or row.is_cancelled,
         is_examined=row.is_examined and _keeps_its_turn(row, found),
         must_reconcile=(needs_look and is_released)

@@ -42,6 +42,8 @@ class WorkloadSeen:
     faults : values that cannot be used since the author changed them after admission.
     is_pinnable : its pod template may name the node of all its slots.
     pinned_to : the node that its pod template names, without our gate.
+    is_placeable : its pod template may name the node of each index, for pods to come.
+    is_placed : it does so now.
     running, succeeded : how many of its pods run, and have succeeded.
     spare_failures : how many of its pods may be deleted before it counts as failed. None: any
         number.
@@ -82,6 +84,8 @@ class WorkloadSeen:
     has_affinity: bool = False
     is_pinnable: bool = False
     pinned_to: str | None = None
+    is_placeable: bool = False
+    is_placed: bool = False
     is_gathered: bool = False
     missing: int = 0
     gather_reason: str = ""

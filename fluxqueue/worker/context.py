@@ -23,6 +23,8 @@ class WorkerContext:
     ``starts``: the jobs that this worker has released by their pod templates alone, within the time
     between two status updates.
     ``liveness``: when each loop last succeeded.
+    ``placement_key``: shared with the webhook (``workload.index_placement``). Empty: each pod of an
+    Indexed BatchJob is ungated by itself.
     """
 
     database: Database
@@ -30,6 +32,7 @@ class WorkerContext:
     settings: Settings
     clock: Clock
     identity: str
+    placement_key: bytes = field(default=b"", repr=False, kw_only=True)
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     starts: Lately = field(init=False)
     liveness: Liveness = field(init=False)

@@ -2,7 +2,9 @@
 
 R goes into the FluxJob's status first. Then the BatchJob is released. If all its slots are on one
 node, the same patch adds the node to its pod template and removes our gate. If many of these start
-at once, their status updates are deferred. Until then the template shows the same.
+at once, their status updates are deferred. Until then the template shows the same. If its pods know
+their indexes, the patch adds the node of each index, with a proof for the webhook
+(``workload.index_placement``).
 
 Other objects that can be suspended (``kinds.suspended_owner``) are released by their own field. If
 a row requires that its object is suspended or deleted, this task does that. The result is recorded
@@ -35,7 +37,14 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
-from fluxqueue.workload.gates import pin_patch, suspend_patch, unpin_patch
+from fluxqueue.workload.gates import (
+    displace_patch,
+    pin_patch,
+    place_patch,
+    suspend_patch,
+    unpin_patch,
+)
+from fluxqueue.workload.index_placement import seal
 from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_managed
@@ -133,8 +142,11 @@ async def _release(
     if row is None or not _lets_go(wanted):
         workload = _read(wanted, stored) if wanted.is_suspended else {}
         is_gated = wanted.is_suspended and is_managed(workload)
+        # A template with a placement is not as it was before the release, although it has the gate.
+        is_gated = is_gated and not kind_of(workload).is_placed(workload)
         return Released(pending, is_made=is_gated, generation=_let_go_in(workload), written=written)
-    if wanted.pin is not None and pending.waited_s is not None:
+    placement = _sealed(context, wanted)
+    if (wanted.pin is not None or placement is not None) and pending.waited_s is not None:
         metrics.UNGATED_S.observe(pending.waited_s)  # its pods come without a gate
     told = await tell(context, row)
     written = replace(written or WrittenStatus(row.uid, 0), told=told)
@@ -145,7 +157,15 @@ async def _release(
         pinned_to=wanted.pin.name if wanted.pin else None,
         is_put_off=is_put_off,
         written=written,
+        is_placed=placement is not None,
     )
+
+
+def _sealed(context: WorkerContext, wanted: DesiredState) -> str | None:
+    """Return the placement for its pod template, with the proof, or None if it has none."""
+    if wanted.placement is None or not context.placement_key:
+        return None
+    return seal(wanted.placement, wanted.uid, context.placement_key)
 
 
 def _read(wanted: DesiredState, stored: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,6 +194,8 @@ async def _make(
             nodes=nodes,
             is_pinned=wanted.is_pinned,
         )
+    elif (placement := _sealed(context, wanted)) is not None or wanted.is_placed:
+        patch = place_patch(wanted.uid, placement)
     else:
         patch = entry.resume_patch(wanted.uid, wanted.owner, is_pinned=wanted.is_pinned)
     kind = PatchKind.STRATEGIC if entry.is_built_in else PatchKind.MERGE
@@ -207,7 +229,8 @@ async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, An
     """Suspend a workload, so that it has no pods and its deadline does not run.
 
     If its template names the node of its last release, that node is removed and our gate is added
-    again. The API server permits this change once the BatchJob has been suspended.
+    again. A placement of its indexes is removed, too. The API server permits this change once the
+    BatchJob has been suspended.
     """
     client = context.client
     at = (resource_of(wanted.kind, wanted.owner), wanted.namespace, wanted.name)
@@ -224,6 +247,8 @@ async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, An
     if wanted.is_pinned and not is_managed(workload):
         patch = unpin_patch(wanted.uid) if is_suspended else suspend_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
+    if is_suspended and kind.is_placed(workload):
+        return await client.patch(*at, displace_patch(wanted.uid), kind=PatchKind.STRATEGIC)
     if is_suspended or not is_managed(workload):
         return stored
     return await client.patch(*at, kind.suspend_patch(workload), kind=PatchKind.JSON)

@@ -166,6 +166,7 @@ def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *_unpin_exported(template, pod_spec, "/spec/template/spec"),
         *set_in(job, ("metadata", "labels"), labels.MANAGED, "true"),
         *_disown(job, _OF_ITS_PODS),
+        *_displace(job),
         *set_in(job, _OF_ITS_PODS, labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
     ]
@@ -220,6 +221,13 @@ def _is_by_name_alone(term: Mapping[str, Any]) -> bool:
     fields = term.get("matchFields") or []
     is_name = len(fields) == 1 and fields[0].get("key") == NAME_KEY
     return is_name and not term.get("matchExpressions")
+
+
+def _displace(job: Mapping[str, Any]) -> Patch:
+    """Remove the placement of another BatchJob, as a manifest may be exported with it."""
+    place = ("spec", "template", "metadata", "annotations")
+    is_there = labels.PLACEMENT in (at(job, place) or {})
+    return [op("remove", pointer(*place, labels.PLACEMENT))] if is_there else []
 
 
 def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
@@ -287,6 +295,24 @@ def repin_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
         return []
     path = "/spec/template/spec/nodeSelector"
     return [op("add", path, value=dict(selector))]
+
+
+def place_patch(uid: str, placement: str | None) -> Merge:
+    """Unsuspend a BatchJob with gated pods, with the placement of its indexes, or without one.
+
+    Its template keeps the gate: the webhook removes it from the pods that it places
+    (``index_placement``). None removes the placement of an earlier release.
+    """
+    return _of_job(uid, suspend=False, template=_placed(placement))
+
+
+def displace_patch(uid: str) -> Merge:
+    """Remove the placement from the template of a suspended BatchJob."""
+    return _of_job(uid, suspend=True, template=_placed(None))
+
+
+def _placed(placement: str | None) -> dict[str, Any]:
+    return {"metadata": {"annotations": {labels.PLACEMENT: placement}}}
 
 
 def unpin_patch(uid: str) -> Merge:
@@ -408,6 +434,32 @@ def ungate_patch(
             **_pinned(to, has_affinity=has_affinity),
         },
     }
+
+
+def name_node_patch(
+    pod: Mapping[str, Any], *, to: Destination, jobid: int | str, nodes: str
+) -> Patch:
+    """Return the admission patch that releases a gated pod at its creation, and names its node.
+
+    The parameters are those of ``ungate_patch``. The pod requires no node affinity of its own.
+    """
+    index = gate_index(pod["spec"])
+    assert index is not None, "callers choose what has our gate"
+    fields = _pinned(to)
+    selector = {**(pod["spec"].get("nodeSelector") or {}), **fields.get("nodeSelector", {})}
+    affinity: Patch = []
+    if "affinity" in fields:
+        own = pod["spec"].get("affinity") or {}
+        on_nodes = {**(own.get("nodeAffinity") or {}), **fields["affinity"]["nodeAffinity"]}
+        affinity = [op("add", "/spec/affinity", value={**own, "nodeAffinity": on_nodes})]
+    return [
+        op("remove", f"/spec/schedulingGates/{index}"),
+        op("add", "/spec/nodeSelector", value=selector),
+        *affinity,
+        *set_in(pod, ("metadata", "labels"), labels.JOBID, str(jobid)),
+        *set_in(pod, ("metadata", "annotations"), labels.NODES, nodes),
+        op("remove", pointer("metadata", "annotations", labels.PLACEMENT)),
+    ]
 
 
 def ungate_by_name_patch(

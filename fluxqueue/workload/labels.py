@@ -122,6 +122,12 @@ JOBID = "fluxqueue/jobid"
 NODES = "fluxqueue/nodes"
 """Annotation on released pods, for users: the nodes of the whole allocation."""
 
+PLACEMENT = "fluxqueue/placement"
+"""Annotation in the template of a released BatchJob: the node of each index, with a proof.
+
+The webhook takes it off the pods that it places (``workload.index_placement``).
+"""
+
 DRAIN_REASON = "fluxqueue/drain-reason"
 """Annotation on a node that ``fluxqueue drain`` cordoned: the reason."""
 
@@ -165,6 +171,7 @@ HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"
 OF_A_BATCH_JOB = "batch.kubernetes.io/controller-uid"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
 PREFIX = "fluxqueue/"
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})

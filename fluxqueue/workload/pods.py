@@ -41,7 +41,7 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
         is_gated=gate_index(spec) is not None,
         is_terminating=bool(meta.get("deletionTimestamp")),
         node=spec.get("nodeName") or None,
-        index=_completion_index(meta),
+        index=completion_index(meta),
         is_refused=_is_refused(status),
         uses=tuple(status.get(USES) or ()),
         is_killed=bool(status.get(KILLED)),
@@ -122,7 +122,8 @@ def controller_owner(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _completion_index(meta: Mapping[str, Any]) -> int | None:
+def completion_index(meta: Mapping[str, Any]) -> int | None:
+    """Return the completion index of a pod with this metadata, or None."""
     text = (meta.get("annotations") or {}).get(labels.COMPLETION_INDEX)
     # Any user can write this annotation on a pod of their own. The rows accept an int32.
     if text is None or len(text) > DIGITS_MAX or not (text.isascii() and text.isdigit()):

@@ -63,6 +63,8 @@ CREATE TABLE fluxjobs (
     idle_in BIGINT,
     has_affinity BOOLEAN DEFAULT false NOT NULL,
     is_pinnable BOOLEAN DEFAULT false NOT NULL,
+    is_placeable BOOLEAN DEFAULT false NOT NULL,
+    is_placed BOOLEAN DEFAULT false NOT NULL,
     is_suspendable BOOLEAN DEFAULT false NOT NULL,
     replaces_pods BOOLEAN DEFAULT false NOT NULL,
     restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
@@ -254,6 +256,10 @@ COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended
 COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
 
 COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
+
+COMMENT ON COLUMN fluxjobs.is_placeable IS 'its pod template may name the node of each index';
+
+COMMENT ON COLUMN fluxjobs.is_placed IS 'its pod template names the node of each index since its release';
 
 COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind is held by being suspended';
 
@@ -1709,14 +1715,14 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
--- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
+-- The pods of a BatchJob that is pinned or placed by its template have no gate. They get their slots when they
 -- are observed. A replacement gets its slot after the pod before it is gone. A pod with an end
 -- that is observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
-  AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
+  AND ((f.pinned_to IS NULL AND NOT f.is_placed) OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
 -- The actions that are pending, and since when. A sweep defers those without a task.

@@ -53,7 +53,12 @@ def test_it_is_the_chart_without_what_only_helm_runs() -> None:
     hooks = "helm.sh/hook"
     charts = {
         (one["kind"], one["metadata"]["name"])
-        for one in render({"postgres": {"existingSecret": MANIFEST["SECRET"]}})
+        for one in render(
+            {
+                "postgres": {"existingSecret": MANIFEST["SECRET"]},
+                "placementKey": {"existingSecret": MANIFEST["KEY"]},
+            }
+        )
         if hooks not in (one["metadata"].get("annotations") or {})
     }
     assert set(others) == charts

@@ -13,6 +13,7 @@ from fluxqueue import __version__
 from tests.chart.rendering import (
     EVERYTHING,
     EXTERNAL,
+    container,
     containers,
     environment,
     find,
@@ -155,18 +156,50 @@ def test_no_pod_of_ours_is_ever_gated(values: dict[str, Any]) -> None:
         assert labels["fluxqueue/managed"] == "false", id_of(document)
 
 
-def test_the_password_stands_in_its_secret_alone() -> None:
-    """Forty random letters and digits, new at each rendering that finds none."""
+@pytest.mark.parametrize(
+    ("name", "item", "length"),
+    [("fluxqueue-postgres", "password", 40), ("fluxqueue-placement-key", "key", 64)],
+)
+def test_a_secret_value_stands_in_its_secret_alone(name: str, item: str, length: int) -> None:
+    """Random letters and digits, new at each rendering that finds none."""
     documents = render()
-    secret = next(one for one in documents if one["kind"] == "Secret")
-    password = base64.b64decode(secret["data"]["password"]).decode()
-    assert re.fullmatch(r"[A-Za-z0-9]{40}", password)
-    assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    secret = next(one for one in documents if one["metadata"]["name"] == name)
+    value = base64.b64decode(secret["data"][item]).decode()
+    assert re.fullmatch(rf"[A-Za-z0-9]{{{length}}}", value)
     others = json.dumps([one for one in documents if one is not secret])
-    assert password not in others
-    assert secret["data"]["password"] not in others
-    again = find("Secret", "fluxqueue-postgres", {"commonLabels": {"a": "b"}})
-    assert again["data"]["password"] != secret["data"]["password"]
+    assert value not in others
+    assert secret["data"][item] not in others
+    again = find("Secret", name, {"commonLabels": {"a": "b"}})
+    assert again["data"][item] != secret["data"][item]
+
+
+def test_the_password_outlives_the_release() -> None:
+    """The volume does, too, and is worth nothing without it."""
+    meta = find("Secret", "fluxqueue-postgres")["metadata"]
+    assert meta["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+def test_only_worker_and_webhook_have_the_placement_key() -> None:
+    """Each reads it at the path of its setting. A Secret of the administrator replaces it."""
+    values = {"placementKey": {"existingSecret": "mine"}}
+    documents = render(values)
+    assert not [one for one in documents if one["metadata"]["name"].endswith("placement-key")]
+    mounted = {
+        one["metadata"]["name"]
+        for one in documents
+        for volume in (one.get("spec", {}).get("template", {}).get("spec") or {}).get("volumes", ())
+        if volume.get("secret", {}).get("secretName") == "mine"
+    }
+    assert mounted == {"fluxqueue-worker", "fluxqueue-webhook"}
+    worker, webhook = (
+        container("Deployment", name, values) for name in sorted(mounted, reverse=True)
+    )
+    path = environment(worker)["FLUXQUEUE_PLACEMENT_KEY_FILE"]
+    assert f"--placement-key-file={path}" in webhook["args"]
+    for one in (worker, webhook):
+        assert path.startswith(
+            next(m["mountPath"] for m in one["volumeMounts"] if m["name"] == "placement-key")
+        )
 
 
 @pytest.mark.parametrize(

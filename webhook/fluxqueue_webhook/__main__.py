@@ -16,6 +16,7 @@ from pathlib import Path
 from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
+from fluxqueue.shared_key import read_key
 from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             annotation=options.submitter_annotation,
         )
         aliases = parse_aliases(options.aliases, options.queue_names, "--aliases")
+        placement_key = read_key(options.placement_key_file, "--placement-key-file")
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(
@@ -52,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             owner_kinds=owner_kinds,
             submitters=submitters,
             aliases=aliases,
+            placement_key=placement_key,
         ),
     )
     try:
@@ -125,6 +128,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--submitter-annotation",
         default=os.environ.get("FLUXQUEUE_SUBMITTER_ANNOTATION", ""),
         help="annotation in which they name a user (default: $FLUXQUEUE_SUBMITTER_ANNOTATION)",
+    )
+    parser.add_argument(
+        "--placement-key-file",
+        default=os.environ.get("FLUXQUEUE_PLACEMENT_KEY_FILE", ""),
+        help="file with the key that the workers share; pods that they place get their node at"
+        " their creation (default: $FLUXQUEUE_PLACEMENT_KEY_FILE, or none)",
     )
     parser.add_argument(
         "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"

@@ -1,13 +1,15 @@
 """Admission as a function: an AdmissionReview in, an AdmissionReview out.
 
 Called by ``fluxqueue_webhook.server`` for each request. It has no state, no clock and no client. An
-answer depends on the review and the settings alone, so dry runs and repetitions are harmless.
+answer depends on the review, the settings and the time alone, so dry runs and repetitions are
+harmless.
 """
 
 from __future__ import annotations
 
 import base64
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +27,7 @@ from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
 from fluxqueue.workload.gates import opt_in_patch, repin_patch, replace_legacy_scheduler
 from fluxqueue.workload.groups import is_possible_owner
+from fluxqueue.workload.index_placement import place_pod_patch
 from fluxqueue.workload.json_patch import Patch, at, put
 from fluxqueue.workload.kinds import find_kind, kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
@@ -66,6 +69,7 @@ class AdmitSettings:
     ``aliases``: the keys of other systems that stand for those of fluxqueue.
     ``shared_users``: the accounts that fluxqueue's components share with a person
     (``fluxqueue up``).
+    ``placement_key``: shared with the workers (``index_placement``). Empty: no pod is placed here.
     """
 
     never_managed: Set[str] = NEVER_MANAGED
@@ -75,13 +79,14 @@ class AdmitSettings:
     submitters: Submitters = field(default_factory=Submitters)
     aliases: Aliases = DEFAULT_ALIASES
     shared_users: Set[str] = frozenset()
+    placement_key: bytes = field(default=b"", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionAnswer:
     """Hold the AdmissionReview to send back, and its verdict for logs and metrics.
 
-    ``verdict`` is ``taken``, ``untouched`` or ``refused``. ``why`` is the reason.
+    ``verdict`` is ``taken``, ``placed``, ``untouched`` or ``refused``. ``why`` is the reason.
     """
 
     review: dict[str, Any]
@@ -91,11 +96,16 @@ class AdmissionAnswer:
 
 
 def admit(
-    review: Mapping[str, Any], settings: AdmitSettings | None = None, *, all_ask: bool = False
+    review: Mapping[str, Any],
+    settings: AdmitSettings | None = None,
+    *,
+    all_ask: bool = False,
+    now_s: float = math.inf,
 ) -> AdmissionAnswer:
     """Answer an AdmissionReview.
 
     ``all_ask``: the request comes from a namespace where pods that a controller makes are queued.
+    ``now_s``: epoch seconds. Without it, no placement is in force.
 
     Raises
     ------
@@ -116,6 +126,8 @@ def admit(
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
         return _take_question(request, settings)
+    if _is_to_be_placed(request):
+        return _place(request, settings, now_s)
     if (kept := _keep_applied(request, settings)) is not None:
         return kept
     # Before all that reads labels and annotations: an alias may have an object ask to be queued.
@@ -161,6 +173,34 @@ def _translate(request: Mapping[str, Any], settings: AdmitSettings) -> Translate
     if not is_written or namespace in settings.never_managed:
         return Translated(obj)
     return settings.aliases.translate(obj, namespace)
+
+
+def _is_to_be_placed(request: Mapping[str, Any]) -> bool:
+    """Return whether a pod is created that has a placement of its BatchJob."""
+    pod = request.get("object")
+    is_new_pod = _is_creation(request) and not request.get("subResource")
+    is_pod = find_kind(*_group_kind(request)) is BARE_POD
+    if not (is_new_pod and is_pod and isinstance(pod, dict)):
+        return False
+    return labels.PLACEMENT in ((pod.get("metadata") or {}).get("annotations") or {})
+
+
+def _place(request: Mapping[str, Any], settings: AdmitSettings, now_s: float) -> AdmissionAnswer:
+    """Answer for a pod with a placement: release it to its node, or let it come gated."""
+    review = _respond(request["uid"], allowed=True)
+    pod = request["object"]
+    patch = place_pod_patch(
+        pod,
+        BATCH_JOB.claim(pod),
+        requester=_user(request),
+        controllers=settings.submitters.controllers,
+        key=settings.placement_key,
+        now_s=now_s,
+    )
+    _add_patch(review, patch)
+    if patch:
+        return AdmissionAnswer(review, "placed", "Pod")
+    return AdmissionAnswer(review, "untouched", "Pod", "its placement does not hold")
 
 
 def _take_maker(

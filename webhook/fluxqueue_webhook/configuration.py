@@ -214,6 +214,8 @@ def _asked_of_workloads(
     return [
         _Asked("jobs", jobs, jobs_policy, namespaces, objects),
         _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods(aliases)),
+        # A pod that the webhook has not seen stays gated, so its creation never waits for it.
+        _Asked("placed", pods, "Ignore", namespaces, _placeable_pods(), _placed_pods()),
     ]
 
 
@@ -329,6 +331,17 @@ def _asked_of_applied(namespaces: Expressions, own_users: Sequence[str]) -> _Ask
 def _not_ours(own_users: Sequence[str]) -> dict[str, str]:
     users = ", ".join(f'"{user}"' for user in own_users)
     return {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"}
+
+
+def _placeable_pods() -> list[dict[str, Any]]:
+    return [_in(labels.MANAGED, "true"), {"key": labels.COMPLETION_INDEX, "operator": "Exists"}]
+
+
+def _placed_pods() -> list[dict[str, str]]:
+    """Select the pods of released Jobs with a placement of their indexes."""
+    annotations = "object.metadata.annotations"
+    expression = f'has({annotations}) && "{labels.PLACEMENT}" in {annotations}'
+    return [{"name": "has-placement", "expression": expression}]
 
 
 def _selector(expressions: Expressions) -> dict[str, Any]:

@@ -166,7 +166,8 @@ class WebhookServer:
                 raise
             return envelope, refuse_unread(envelope, f"cannot be read: {error}")
         try:
-            return review, admit(review, self._config.admit, all_ask=all_ask)
+            settings = self._config.admit
+            return review, admit(review, settings, all_ask=all_ask, now_s=time.time())
         except InvalidInput as error:
             return review, refuse_unread(review, str(error))
         except Exception:

@@ -151,6 +151,7 @@ class Progress:
     ended_indexes: str
     pods: tuple[PodFact, ...]
     pinned_to: str | None = None
+    is_placed: bool = False
     missing: int = 0
     gather_reason: str = ""
     gather_s: int = 0
@@ -187,6 +188,7 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
         pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
         pinned_to=pinned_to,
+        is_placed=kind.is_placed(workload),
         missing=gathering.missing,
         gather_reason=gathering.reason,
         gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
@@ -329,6 +331,7 @@ def _describe(
         start_timeout_s=wishes.start_timeout_s,
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
+        is_placeable=kind.is_placeable(workload),
         is_gathered=not kind.has_object,
         further=asked.further,
         made_by=kind.made_by(workload),

@@ -82,14 +82,14 @@ SELECT 'slot of an ended allocation not returned', s.node,
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
 WHERE NOT a.is_live AND s.state <> 'returned'
 UNION ALL
--- The pods of a BatchJob that is pinned by its template have no gate. They get their slots when they
+-- The pods of a BatchJob that is pinned or placed by its template have no gate. They get their slots when they
 -- are observed. A replacement gets its slot after the pod before it is gone. A pod with an end
 -- that is observed first is about to go.
 SELECT 'ungated pod without a slot', p.namespace || '/' || p.name, p.phase
 FROM pods p LEFT JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_terminating
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
-  AND (f.pinned_to IS NULL OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
+  AND ((f.pinned_to IS NULL AND NOT f.is_placed) OR (f.reconcile_at IS NULL AND f.ended_at IS NULL AND NOT EXISTS (
         SELECT FROM pods t WHERE t.workload_uid = p.workload_uid AND t.is_terminating)));
 
 -- The actions that are pending, and since when. A sweep defers those without a task.

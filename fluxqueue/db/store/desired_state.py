@@ -22,6 +22,7 @@ from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.pacing import STATUS_PATIENCE
+from fluxqueue.workload.index_placement import IndexPlacement, plan_placement
 from fluxqueue.workload.references import Reference, read_reference
 
 
@@ -34,7 +35,9 @@ class DesiredState:
     ``is_pinned``: its template may name a node other than ``pin``, and lack the gate, since it was
     released before. ``is_authors``: its author has suspended it. If the object is not suspended,
     the author has resumed it meanwhile. The controller must see that before anything suspends the
-    object again. ``owner``: where it is, for a kind without an entry in ``workload.kinds``.
+    object again. ``placement``: where the pod of each index goes, which its pod template is to
+    have. ``is_placed``: its template may have that of an earlier release. ``owner``: where it is,
+    for a kind without an entry in ``workload.kinds``.
     """
 
     uid: str
@@ -48,6 +51,8 @@ class DesiredState:
     is_authors: bool = False
     members: tuple[tuple[str, str], ...] = ()
     owner: Reference | None = None
+    placement: IndexPlacement | None = None
+    is_placed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,8 @@ class PendingRelease:
 _READ = f"""
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
-       f.pinned_to, f.owner,
+       f.pinned_to, f.is_placed, f.is_placeable, f.owner, f.jobid, f.size,
+       CAST(extract(epoch FROM f.allocated_at) AS float8) AS allocated_s,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        CASE WHEN f.is_gathered AND f.cancel_by IS NOT NULL THEN (
@@ -81,7 +87,14 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
                FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
                WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
                HAVING count(DISTINCT s.node) = 1) s
-           LEFT JOIN nodes n ON n.name = s.node) END AS pin
+           LEFT JOIN nodes n ON n.name = s.node) END AS pin,
+       CASE WHEN f.is_placeable AND f.start_tries = 0 AND f.is_suspended
+                 AND f.state IN ('Allocated', 'Running') THEN (
+           SELECT jsonb_agg(jsonb_build_array(s.number, {DESTINATION}, s.resources)
+                            ORDER BY s.number)
+           FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+           LEFT JOIN nodes n ON n.name = s.node
+           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places
 FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
 """  # noqa: S608 constant
 
@@ -118,31 +131,54 @@ def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
         return DesiredState(*name, is_deleted=True, members=members)
     if not row["is_suspendable"] or row["is_deleting"]:
         return None
-    is_pinned = row["pinned_to"] is not None
+    is_pinned, is_placed = row["pinned_to"] is not None, bool(row["is_placed"])
     if row["state"] in {"Allocated", "Running"}:
         if row["vacate_by"] == AUTHOR:
             return None  # what its author has suspended is left alone until its author resumes it
         if row["vacate_by"] is not None:
-            return DesiredState(*name, is_suspended=True, is_pinned=is_pinned)
+            return DesiredState(*name, is_suspended=True, is_pinned=is_pinned, is_placed=is_placed)
         pin = as_destination(row["pin"]) if row["pin"] else None
         if pin is not None:
             # Sent again it must change nothing: the BatchJob may run, and its template be fixed.
             return DesiredState(
                 *name, pin=pin, is_pinned=is_pinned and row["pinned_to"] != pin.name
             )
-        return DesiredState(*name, is_pinned=is_pinned and row["is_suspended"])
+        return DesiredState(
+            *name,
+            is_pinned=is_pinned and row["is_suspended"],
+            placement=_placement(row),
+            # A release whose end was not recorded may have left a placement, too.
+            is_placed=row["is_placeable"] and row["is_suspended"],
+        )
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row["state"]).is_waiting
-    if not is_waiting or (is_authors and not is_pinned):
+    if not is_waiting or (is_authors and not (is_pinned or is_placed)):
         return None
-    return DesiredState(*name, is_suspended=True, is_pinned=is_pinned, is_authors=is_authors)
+    return DesiredState(
+        *name,
+        is_suspended=True,
+        is_pinned=is_pinned,
+        is_authors=is_authors,
+        is_placed=is_placed,
+    )
+
+
+def _placement(row: Mapping[str, Any]) -> IndexPlacement | None:
+    """Return where the pod of each index goes. Index 0 has slot 0, and so on (``follow``)."""
+    places = row["places"] or ()
+    if [number for number, _, _ in places] != list(range(row["size"])):
+        return None
+    slots = [(as_destination(to), {k: int(n) for k, n in has.items()}) for _, to, has in places]
+    # The time counts from the decision: a release that is sent twice writes the same text.
+    return plan_placement(row["jobid"], slots, row["allocated_s"])
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
     """What was done for one row.
 
-    ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template.
+    ``is_made``: its object is now as was wanted, with ``pinned_to`` in its template, or with a
+    placement (``is_placed``).
     ``generation``: the last in which the BatchJob is, or may have been, released. ``written``: its
     status, where that was published. ``is_put_off``: it is published later, if the state lasts.
     """
@@ -153,6 +189,7 @@ class Released:
     pinned_to: str | None = None
     written: WrittenStatus | None = None
     is_put_off: bool = False
+    is_placed: bool = False
 
 
 # Race: another transaction may have cleared the release meanwhile, perhaps after doing the
@@ -166,6 +203,7 @@ UPDATE fluxjobs f SET
                      ELSE f.released_generation END,
     reconcile_at = CASE WHEN f.vacate_by IS NULL THEN f.reconcile_at ELSE now() END,
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
+    is_placed = CASE WHEN w.is_made THEN w.is_placed ELSE f.is_placed END,
     -- A status that is put off is pending, as after one written just now (a trigger's rule).
     status_written_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now()
                      ELSE f.status_written_at END,
@@ -175,7 +213,8 @@ UPDATE fluxjobs f SET
     last_error = NULL, {KEEP_WRITTEN}
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    is_put_off bool, version bigint, told text, told_version bigint, flux_version text)
+    is_put_off bool, is_placed bool, version bigint, told text, told_version bigint,
+    flux_version text)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
                 ORDER BY uid FOR NO KEY UPDATE)
   AND f.uid = w.uid
@@ -193,6 +232,7 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
                 "generation": one.generation,
                 "pinned_to": one.pinned_to,
                 "is_put_off": one.is_put_off,
+                "is_placed": one.is_placed,
             }
             for one in done
         ]

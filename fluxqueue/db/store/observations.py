@@ -37,6 +37,7 @@ OBSERVED_COLUMNS = (
     *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
     *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
     *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
+    *("is_placeable", "is_placed"),
     *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
     *("said", "faults"),
     *(
@@ -196,7 +197,7 @@ WHERE f.uid = g.uid
 _LOCK = """
 SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.released_generation,
-       f.result, f.pinned_to, f.size, f.duration_s, f.is_examined, f.is_started,
+       f.result, f.pinned_to, f.is_placed, f.size, f.duration_s, f.is_examined, f.is_started,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
        coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
@@ -417,6 +418,7 @@ _LOOKED_AT = (
     "is_idle",
     "ended_indexes",
     "pinned_to",
+    "is_placed",
 )
 
 

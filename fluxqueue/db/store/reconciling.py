@@ -116,15 +116,15 @@ _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
        f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
-       f.pinned_to, f.is_started, f.starting, f.start_error, f.start_tries, f.start_timeout_s,
-       f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
+       f.pinned_to, f.is_placed, f.is_started, f.starting, f.start_error, f.start_tries,
+       f.start_timeout_s, f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
        CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
        coalesce(f.retry_at > now(), false) AS is_retry,
        -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
        -- them says, after the last that we did to it, that there are none.
-       f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable)
+       f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable OR f.is_placeable)
            AND NOT coalesce(f.idle_in > f.released_generation, false) AS is_stopping,
        f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
        CASE WHEN f.started_at IS NULL
@@ -307,6 +307,8 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
         is_deleting=row["is_deleting"],
         is_vacating=row["vacate_by"] is not None,
         is_pinned=row["pinned_to"] is not None,
+        is_placed=row["is_placed"],
+        is_placing=starts_in_rows.is_placing(row),
         is_stopping=row["is_stopping"],
         wanted_of=row["wanted_of"] or {},
         restarts_on_loss=row["restarts_on_loss"],

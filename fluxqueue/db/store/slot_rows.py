@@ -19,6 +19,10 @@ After that time this worker counts as dead, as in the view ``pending_actions``.
 """
 
 _UP = "coalesce((n.fact ->> 'up')::boolean, false)"
+# Slots of a placed BatchJob belong to their indexes before a pod has held them.
+_INDEX = (
+    "coalesce(s.completion_index, CASE WHEN f.is_placed AND s.number < f.size THEN s.number END)"
+)
 SLOT_SQL = {
     "number": "s.number",
     "node": "s.node",
@@ -27,8 +31,8 @@ SLOT_SQL = {
     "is_lost": f"NOT ({_UP} AND coalesce((n.fact ->> 'schedulable')::boolean, false))",
     "is_gone": "n.name IS NULL",
     "is_refused": "s.refused_at IS NOT NULL",
-    "completion_index": "s.completion_index",
-    "is_spent": "coalesce(s.completion_index <@ f.ended_indexes, false)",
+    "completion_index": _INDEX,
+    "is_spent": f"coalesce({_INDEX} <@ f.ended_indexes, false)",
     "kind": "s.kind",
     "destination": DESTINATION,
     "is_down": f"NOT {_UP}",

@@ -28,6 +28,10 @@ from fluxqueue.fluxjob.start_watch import (
     judge_start,
 )
 from fluxqueue.workload.annotations import parse_duration
+from fluxqueue.workload.index_placement import OPEN_S
+
+CLOCKS_S = 10.0
+"""How much the clocks of Postgres and of the webhook may differ, in seconds."""
 
 NOT_JUDGED = StartDecision()
 """Of a workload that nothing is asked about: it ends, vacates, or is not released yet."""
@@ -105,7 +109,8 @@ def _facts(
         for uid, pod in pods.items()
         if not pod.is_terminal
     ]
-    may_delete = row["replaces_pods"] and row["pinned_to"] is None
+    # While a template names the nodes, a new pod would be sent to the same place.
+    may_delete = row["replaces_pods"] and row["pinned_to"] is None and not is_placing(row)
     spare = row["spare_failures"]
     return StartFacts(
         waited_s=float(row["released_s"] or 0),
@@ -118,6 +123,11 @@ def _facts(
         has_started=row["is_started"],
         past=Starting.from_json(row["starting"]),
     )
+
+
+def is_placing(row: Mapping[str, Any]) -> bool:
+    """Return whether further pods may still come with the nodes that the template names."""
+    return bool(row["is_placed"]) and float(row["released_s"] or 0) <= OPEN_S + CLOCKS_S
 
 
 def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:

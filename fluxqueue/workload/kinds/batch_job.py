@@ -14,7 +14,7 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
-from fluxqueue.workload import labels, pinning
+from fluxqueue.workload import index_placement, labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart
 from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
@@ -122,6 +122,12 @@ class BatchJobKind(WorkloadKind):
 
     def pinned_node(self, workload: Object) -> str | None:
         return pinning.pinned_node(workload)
+
+    def is_placeable(self, workload: Object) -> bool:
+        return index_placement.is_placeable(workload)
+
+    def is_placed(self, workload: Object) -> bool:
+        return index_placement.sealed_in(workload) is not None
 
     def as_written(self, workload: Object) -> Object:
         return pinning.without_pin(workload)

@@ -281,6 +281,14 @@ class WorkloadKind(ABC):
         """Return the node that its pod template names since its release."""
         return None
 
+    def is_placeable(self, workload: Object) -> bool:
+        """Tell whether its template may name the node of each index (``index_placement``)."""
+        return False
+
+    def is_placed(self, workload: Object) -> bool:
+        """Tell whether its pod template names the node of each index since its release."""
+        return False
+
     def as_written(self, workload: Object) -> Object:
         """Return the object as its author wrote it, if its release has changed what it asks for."""
         return workload

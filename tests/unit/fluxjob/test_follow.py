@@ -61,7 +61,88 @@ def own(number: int, index: int, pod: str | None = None, **more: bool) -> Slot:
     return replace(slot, index=index, **more)
 
 
+def placed(uid: str, index: int, *, node: str | None = None) -> PodFact:
+    """A pod that admission has sent to the node of its index."""
+    phase = "Pending" if node is None else "Running"
+    return PodFact(uid, uid, phase, False, node=node, index=index)
+
+
+def places(wanted: int, *, is_placing: bool = True, **more: bool) -> WorkloadFact:
+    """A workload with a template that names the node of each index."""
+    return WorkloadFact(wanted=wanted, is_placed=True, is_placing=is_placing, **more)
+
+
 CASES = {
+    "placed pods take the slots of their indexes, whatever order they are seen in": (
+        ALLOCATED,
+        places(3),
+        [placed("x", 2), gated("y", index=1)],
+        [own(0, 0), own(1, 1), own(2, 2)],
+        FollowDecision(assign=((1, "y"), (2, "x"))),
+    ),
+    "a placed pod waits for its own slot, and no other slot is added for it": (
+        RUNNING,
+        places(2),
+        [placed("old", 1, node="node-1"), placed("new", 1, node="node-1")],
+        [own(0, 0), own(1, 1, "old")],
+        FollowDecision(),
+    ),
+    "the slot of an index without a pod yet is kept before one of an index that has ended": (
+        RUNNING,
+        places(1),
+        [],
+        [own(0, 0, is_spent=True), own(1, 1)],
+        FollowDecision(give_back=(0,)),
+    ),
+    "nodes that are lost before a placed pod is bound: the workload is placed anew": (
+        ALLOCATED,
+        places(2),
+        [placed("x", 0)],
+        [own(0, 0, is_lost=True), own(1, 1)],
+        FollowDecision(assign=((0, "x"),), must_vacate=True),
+    ),
+    "a gated pod is not sent to a lost node while others of its workload are placed": (
+        RUNNING,
+        places(2),
+        [placed("x", 0, node="node-0"), gated("y", index=1)],
+        [own(0, 0, "x"), own(1, 1, is_lost=True)],
+        FollowDecision(lacking=1),
+    ),
+    "once no pod is placed any more, a lost slot is returned": (
+        RUNNING,
+        places(2, is_placing=False),
+        [placed("x", 0, node="node-0"), gated("y", index=1)],
+        [own(0, 0, "x"), own(1, 1, is_lost=True)],
+        FollowDecision(give_back=(1,), lacking=1),
+    ),
+    "a pod that was placed on a node that is gone is deleted when the next one comes gated": (
+        RUNNING,
+        places(2, is_placing=False),
+        [placed("x", 0, node="node-0"), placed("y", 1)],
+        [own(0, 0, "x"), own(1, 1, "y", is_gone=True, is_lost=True)],
+        FollowDecision(evict=("y",)),
+    ),
+    "while more pods are placed there, it is left": (
+        RUNNING,
+        places(2),
+        [placed("x", 0, node="node-0"), placed("y", 1)],
+        [own(0, 0, "x"), own(1, 1, "y", is_gone=True, is_lost=True)],
+        FollowDecision(),
+    ),
+    "a placed workload that ended waits for pods that hold no slot yet": (
+        ALLOCATED,
+        WorkloadFact(wanted=0, is_deleting=True, is_placed=True),
+        [placed("x", 1, node="node-1")],
+        [own(0, 0), own(1, 1)],
+        FollowDecision(assign=((1, "x"),), give_back=(0,), state=RUNNING),
+    ),
+    "a placed workload that vacates keeps its slots for pods that are not seen yet": (
+        RUNNING,
+        WorkloadFact(wanted=2, is_placed=True, is_vacating=True, is_stopping=True),
+        [placed("x", 1, node="node-1"), gated("y", index=0)],
+        [own(0, 0), own(1, 1)],
+        FollowDecision(assign=((1, "x"),)),
+    ),
     "an index gets the slot that was its own, wherever that is": (
         RUNNING,
         WorkloadFact(wanted=3),

@@ -1,0 +1,206 @@
+"""Placements in pod templates: which pods they release, and which proofs hold."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fluxqueue.fluxjob.node import Destination
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.gates import name_node_patch, place_patch, suspend_job
+from fluxqueue.workload.index_placement import (
+    LONGEST,
+    OPEN_S,
+    IndexPlacement,
+    is_placeable,
+    place_pod_patch,
+    plan_placement,
+    seal,
+    sealed_in,
+    unseal,
+)
+from tests.support.workloads import bare_pod, batch_job, container, owner
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+JOB_CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+CONTROLLERS = frozenset({JOB_CONTROLLER})
+USES = {"cpu": 4000, "memory": 2**26, "pods": 1}
+PLACED = IndexPlacement(7, ("a1", "a1", "a2"), USES, until_s=1000.0)
+GATE = {"name": labels.GATE}
+
+
+def _pod(index: int = 2, *, sealed: str | None = None, cpu: str = "4", **spec: Any) -> Any:
+    """A pod as the Job controller creates it."""
+    text = seal(PLACED, "uid-gang", KEY) if sealed is None else sealed
+    meta = {
+        "labels": {labels.MANAGED: "true"},
+        "annotations": {labels.PLACEMENT: text, labels.COMPLETION_INDEX: str(index)},
+        "ownerReferences": [owner("Job", "gang")],
+    }
+    gates = [{"name": "example.org/other"}, GATE]
+    main = container(requests={"cpu": cpu, "memory": "64Mi"})
+    return bare_pod(meta=meta, containers=[main], schedulingGates=gates, **spec)
+
+
+def _patch(pod: Any, uid: str | None = "uid-gang", **more: Any) -> Any:
+    given_ = {"requester": JOB_CONTROLLER, "controllers": CONTROLLERS, "key": KEY, "now_s": 999.0}
+    before = copy.deepcopy(pod)
+    patch = place_pod_patch(pod, uid, **(given_ | more))
+    assert pod == before
+    return patch
+
+
+def test_a_pod_is_released_to_the_node_of_its_index() -> None:
+    """Gates of others stay, and the annotation goes: it is as long as the gang is large."""
+    pod = _pod(nodeSelector={"pool": "main"})
+    made = jsonpatch.apply_patch(pod, _patch(pod))
+    assert made["spec"]["schedulingGates"] == [{"name": "example.org/other"}]
+    assert made["spec"]["nodeSelector"] == {"pool": "main", labels.HOSTNAME: "a2"}
+    assert made["metadata"]["labels"] == {labels.MANAGED: "true", labels.JOBID: "7"}
+    assert made["metadata"]["annotations"] == {
+        labels.COMPLETION_INDEX: "2",
+        labels.NODES: "a[1-2]",
+    }
+    assert "affinity" not in made["spec"]
+
+
+def test_in_large_clusters_the_node_is_named_beside_the_authors_preferences() -> None:
+    preferred = [{"weight": 1, "preference": {}}]
+    affinity = {
+        "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []},
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred},
+    }
+    pod = _pod(affinity=affinity)
+    patch = name_node_patch(pod, to=Destination("a2", "a2"), jobid=7, nodes="a2")
+    made = jsonpatch.apply_patch(pod, patch)["spec"]["affinity"]
+    required = made["nodeAffinity"].pop("requiredDuringSchedulingIgnoredDuringExecution")
+    assert made == affinity
+    [term] = required["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["a2"]}]
+
+
+REQUIRED = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "x", "operator": "Exists"}]}]
+        }
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("pod", "more"),
+    [
+        (_pod(), {"uid": "uid-other"}),
+        (_pod(), {"uid": None}),
+        (_pod(), {"key": OTHER_KEY}),
+        (_pod(), {"key": b""}),
+        (_pod(), {"requester": "mallory"}),
+        (_pod(), {"controllers": frozenset()}),
+        (_pod(), {"now_s": 1000.5}),
+        (_pod(), {"now_s": float("inf")}),
+        (_pod(3), {}),
+        (_pod(sealed=""), {}),
+        (_pod(sealed="no proof"), {}),
+        (_pod(sealed=f"é {seal(PLACED, 'uid-gang', KEY)}"), {}),
+        (_pod(sealed=(seal(PLACED, "uid-gang", KEY) or "").replace('"a2"', '"b2"')), {}),
+        (_pod(sealed=(seal(PLACED, "uid-gang", KEY) or "") + " "), {}),
+        (_pod(cpu="4001m"), {}),
+        (_pod(overhead={"example.org/device": "1"}), {}),
+        (_pod(nodeSelector={labels.HOSTNAME: "a2"}), {}),
+        (_pod(affinity=REQUIRED), {}),
+    ],
+)
+def test_any_other_pod_comes_gated(pod: Any, more: dict[str, Any]) -> None:
+    uid = more.pop("uid", "uid-gang") if "uid" in more else "uid-gang"
+    assert _patch(pod, uid, **more) == []
+
+
+def test_a_pod_without_our_gate_or_after_a_failure_is_left_alone() -> None:
+    ungated, second = _pod(), _pod()
+    ungated["spec"]["schedulingGates"] = []
+    second["metadata"]["annotations"][labels.INDEX_FAILURES] = "1"
+    assert _patch(ungated) == _patch(second) == []
+    second["metadata"]["annotations"][labels.INDEX_FAILURES] = "0"
+    assert _patch(second)
+
+
+def test_an_empty_key_makes_no_proof_that_holds() -> None:
+    sealed = seal(PLACED, "uid-gang", b"") or ""
+    assert unseal(sealed, "uid-gang", b"") is None
+
+
+@given(
+    st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}[0-9]{0,3}", fullmatch=True), max_size=40),
+    st.booleans(),
+)
+def test_what_is_sealed_is_unsealed(nodes: list[str], is_by_name: bool) -> None:
+    placed = IndexPlacement(1, tuple(nodes), USES, 5.0, is_by_name)
+    sealed = seal(placed, "u", KEY)
+    assert sealed is not None
+    assert unseal(sealed, "u", KEY) == placed
+    assert unseal(sealed, "v", KEY) is None
+
+
+def test_large_gangs_of_numbered_nodes_fit_and_others_are_not_placed() -> None:
+    """Each pod is created with the annotation, so it may not grow with the gang."""
+    numbered = [f"node-{number:05}" for number in range(5000) for _ in range(2)]
+    assert len(seal(IndexPlacement(1, tuple(numbered), USES, 5.0), "u", KEY) or "") < 500
+    scattered = tuple(f"{number * 7919:x}-node" for number in range(LONGEST // 4))
+    assert seal(IndexPlacement(1, scattered, USES, 5.0), "u", KEY) is None
+
+
+def _to(name: str, hostname: str | None = None, *, few: bool = True) -> Destination:
+    return Destination(name, hostname or name, is_labelled_index=few)
+
+
+def test_slots_are_planned_if_they_are_equal_and_their_nodes_have_their_names() -> None:
+    slots = [(_to("b"), USES), (_to("a"), USES)]
+    assert plan_placement(3, slots, 40.0) == IndexPlacement(3, ("b", "a"), USES, 40 + OPEN_S)
+    crowded = plan_placement(3, [*slots, (_to("c", few=False), USES)], 40.0)
+    assert crowded is not None
+    assert crowded.is_by_name
+    assert plan_placement(3, [], 40.0) is None
+    assert plan_placement(3, [*slots, (_to("c", "other"), USES)], 40.0) is None
+    assert plan_placement(3, [*slots, (Destination("c", None), USES)], 40.0) is None
+    assert plan_placement(3, [*slots, (_to("c"), USES | {"cpu": 1})], 40.0) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "pod", "expected"),
+    [
+        ({"completions": 4, "parallelism": 4}, {}, True),
+        ({"completions": 4, "parallelism": 9}, {}, True),
+        ({"completions": 4, "parallelism": 3}, {}, False),
+        ({"completions": 0, "parallelism": 4}, {}, False),
+        ({"completions": 4, "parallelism": 4, "completionMode": "NonIndexed"}, {}, False),
+        ({"completions": 4, "parallelism": 4}, {"nodeSelector": {labels.HOSTNAME: "a"}}, False),
+        ({"completions": 4, "parallelism": 4}, {"nodeSelector": {"pool": "a"}}, True),
+        ({"completions": 4, "parallelism": 4}, {"affinity": REQUIRED}, False),
+    ],
+)
+def test_which_jobs_are_placed(spec: dict[str, Any], pod: dict[str, Any], expected: bool) -> None:
+    job = batch_job(**{"completionMode": "Indexed", **spec})
+    job["spec"]["template"]["spec"] |= pod
+    assert is_placeable(job) is expected
+
+
+def test_the_release_writes_it_and_admission_removes_it_from_a_copy() -> None:
+    """A manifest may be exported with it, and a user may have copied it from another Job."""
+    sealed = seal(PLACED, "uid-gang", KEY)
+    template = place_patch("uid-gang", sealed)["spec"]["template"]
+    job = batch_job()
+    job["spec"]["template"].setdefault("metadata", {})["annotations"] = {
+        "mine": "1",
+        **template["metadata"]["annotations"],
+    }
+    assert sealed_in(job) == sealed
+    taken = jsonpatch.apply_patch(job, suspend_job(job, read_wishes(job), "alice"))
+    assert sealed_in(taken) is None
+    assert taken["spec"]["template"]["metadata"]["annotations"] == {"mine": "1"}
