@@ -14,6 +14,7 @@ from fluxqueue.endpoint import Heartbeats
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.pacing import Lately
 from fluxqueue.settings import Settings
+from fluxqueue.worker.creation_failures import CreationFailures
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class WorkerContext:
 
     ``starts``: the jobs that this worker has released by their pod templates alone, within the time
     between two status updates.
-    ``liveness``: when each loop last succeeded.
+    ``liveness``: when each loop last succeeded. ``failures``: why pods are not created.
     ``placement_key``: shared with the webhook (``workload.index_placement``). Empty: each pod of an
     Indexed BatchJob is ungated by itself.
     """
@@ -36,11 +37,13 @@ class WorkerContext:
     heartbeats: Heartbeats = field(default_factory=Heartbeats)
     starts: Lately = field(init=False)
     liveness: Liveness = field(init=False)
+    failures: CreationFailures = field(init=False)
 
     def __post_init__(self) -> None:
         starts = Lately(self.clock, self.settings.status_interval_s)
         object.__setattr__(self, "starts", starts)
         object.__setattr__(self, "liveness", Liveness(self.clock, self.identity))
+        object.__setattr__(self, "failures", CreationFailures(self.client, self.clock))
 
     @property
     def patience_s(self) -> float:

@@ -5,23 +5,30 @@ a missing ServiceAccount or PodSecurity refuse pods at admission. The Job contro
 Event ``FailedCreate`` on the Job, and nowhere else.
 
 Events are read for these workloads only. A watch of all Events of a cluster costs more than all
-other watches together, because the API server does not cache Events.
+other watches together, because the API server does not cache Events. For the same reason one read
+serves all workloads of a namespace for ``FRESH_S`` seconds: in a burst, many Jobs wait for the Job
+controller, and each read makes the API server decode all Events there.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.db.store.starts import MissingPods, keep_words
+from fluxqueue.clock import Clock
 from fluxqueue.fluxjob.start_watch import StartRules
+from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
 from fluxqueue.settings import Settings
-from fluxqueue.worker.context import WorkerContext
 
 FAILED_CREATE = "FailedCreate"
 """Reason of the Event of any controller that cannot create a pod."""
+
+FRESH_S = 5.0
+"""Seconds for which one read of a namespace's Events serves all workloads there."""
 
 _EARLIER_S = 2.0
 """An Event shows whole seconds of another clock. So much earlier than the release may it be."""
@@ -36,14 +43,45 @@ def start_rules(settings: Settings) -> StartRules:
     )
 
 
-async def explain_missing(context: WorkerContext, one: MissingPods) -> None:
-    """Read why the pods of one workload are not created, and keep it in the row."""
-    found = await context.client.list(
-        EVENTS,
-        one.namespace,
-        field_selector=f"involvedObject.uid={one.workload_uid},reason={FAILED_CREATE}",
-    )
-    await keep_words(context.database, one.workload_uid, newest(found.items, one.since_s))
+@dataclass(frozen=True, slots=True)
+class _EventsRead:
+    """The Events of a namespace by the UID of their object, and when the read began."""
+
+    at_s: float
+    by_uid: asyncio.Task[dict[str, list[dict[str, Any]]]]
+
+
+@dataclass(slots=True)
+class CreationFailures:
+    """Reads the Events ``FailedCreate`` of namespaces, each once in ``FRESH_S`` seconds."""
+
+    client: KubeClient
+    clock: Clock
+    _read: dict[str, _EventsRead] = field(default_factory=dict)
+
+    async def words(self, namespace: str, uid: str, since_s: float) -> str:
+        """Return why the pods of a workload are not created, or empty.
+
+        ``since_s``: epoch seconds of its release. Earlier Events are about another start.
+        """
+        now_s = self.clock.monotonic_s()
+        # Old reads are forgotten here: namespaces come and go.
+        self._read = {k: v for k, v in self._read.items() if now_s - v.at_s < FRESH_S}
+        found = self._read.get(namespace)
+        if found is None:
+            found = _EventsRead(now_s, asyncio.create_task(self._list(namespace)))
+            self._read[namespace] = found
+        # Shielded: a workload that is no longer waited for must not end the read for the others.
+        by_uid = await asyncio.shield(found.by_uid)
+        return newest(by_uid.get(uid, []), since_s)
+
+    async def _list(self, namespace: str) -> dict[str, list[dict[str, Any]]]:
+        read = await self.client.list(EVENTS, namespace, field_selector=f"reason={FAILED_CREATE}")
+        by_uid: dict[str, list[dict[str, Any]]] = {}
+        for event in read.items:
+            uid = str((event.get("involvedObject") or {}).get("uid") or "")
+            by_uid.setdefault(uid, []).append(event)
+        return by_uid
 
 
 def newest(events: list[dict[str, Any]], since_s: float) -> str:

@@ -13,12 +13,13 @@ from dataclasses import replace
 
 from fluxqueue import metrics
 from fluxqueue.db.store.reconciling import Evict, Reconciled, Ungate, finish, reconcile
+from fluxqueue.db.store.starts import MissingPods, keep_words
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.creation_failures import explain_missing, start_rules
+from fluxqueue.worker.creation_failures import start_rules
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
 from fluxqueue.workload.gates import ungate_by_name_patch, ungate_patch
 
@@ -49,7 +50,7 @@ async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> No
         metrics.START_FAILURES.labels(reason).inc()
     ungated, not_ungated = await all_at_once(reconciled.ungates, lambda one: _ungate(context, one))
     _, not_evicted = await all_at_once(reconciled.evictions, lambda one: _evict(context, one))
-    _, not_asked = await all_at_once(reconciled.missing, lambda one: explain_missing(context, one))
+    _, not_asked = await all_at_once(reconciled.missing, lambda one: _explain(context, one))
     for error in not_asked.values():
         # The words are a help for users. Without them the workload is followed as well.
         logger.warning("not asked why pods are missing", extra={"error": error.error})
@@ -63,6 +64,12 @@ async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> No
     # Before conclude, which may raise: otherwise released pods would be patched once more.
     await finish(context.database, reconciled, let_go=let_go, failed=failed)
     await conclude(context, TaskName.RECONCILE, len(uids) - len(failed), failed)
+
+
+async def _explain(context: WorkerContext, one: MissingPods) -> None:
+    """Read why the pods of one workload are not created, and keep it in the row."""
+    words = await context.failures.words(one.namespace, one.workload_uid, one.since_s)
+    await keep_words(context.database, one.workload_uid, words)
 
 
 def _of(
