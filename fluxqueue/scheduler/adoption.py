@@ -90,13 +90,13 @@ def target_state(
 
 @dataclass(frozen=True, slots=True)
 class PinnedStart:
-    """A start that a pod template records: all slots of ``request`` on ``node``.
+    """A start that a pod template records: the slots of ``request`` on ``nodes``.
 
-    ``starts_at_s`` is in epoch seconds, None if no process has seen the start. ``jobid`` is the
-    jobid it started under, ``queue`` its queue.
+    ``nodes`` has one node for all slots, or one for each. ``starts_at_s`` is in epoch seconds, None
+    if no process has seen the start. ``jobid`` is the jobid it started under, ``queue`` its queue.
     """
 
-    node: str
+    nodes: tuple[str, ...]
     request: Jobspec
     queue: str
     jobid: int | None
@@ -107,18 +107,22 @@ def with_start(record: DecisionRecord, start: PinnedStart) -> DecisionRecord:
     """Return ``record`` with a start that its status does not show yet.
 
     A record that has a grant or a final state is returned unchanged. The grant equals the request,
-    because slots are pinned to one node only if no further slot can follow.
+    because a template has nodes only if no further slot can follow.
     """
     is_told = record.given is not None or (record.state is not None and record.state.is_final)
     starts_at = start.starts_at_s or record.submitted_at_s
     if is_told or starts_at is None:
         return record
     request = start.request
+    needs = list(slot_needs(request))
+    nodes = start.nodes * len(needs) if len(start.nodes) == 1 else start.nodes
+    if len(nodes) != len(needs):
+        return record
     given = GivenSlots(
-        slots=tuple((start.node, dict(needs)) for needs in slot_needs(request)),
+        slots=tuple((node, dict(need)) for node, need in zip(nodes, needs, strict=True)),
         starts_at=starts_at,
         until=starts_at + math.ceil(request.duration_s) if request.duration_s else None,
-        held=(start.node,) if takes_whole_nodes(request) else (),
+        held=tuple(dict.fromkeys(nodes)) if takes_whole_nodes(request) else (),
     )
     return replace(
         record,

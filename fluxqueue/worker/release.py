@@ -106,7 +106,7 @@ def _told_later(
         one.uid
         for one in pending
         if one.wanted is not None
-        and one.wanted.pin is not None
+        and (one.wanted.pin is not None or _sealed(context, one.wanted) is not None)
         and (row := rows.get(one.uid)) is not None
         and row.is_first
         and not row.reason

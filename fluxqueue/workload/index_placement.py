@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.hostlist import compress, expand
+from fluxqueue.fluxjob.hostlist import MAX_HOSTS, compress, expand
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
@@ -114,9 +114,25 @@ def unseal(sealed: str, uid: str, key: bytes) -> IndexPlacement | None:
     # First of all: nothing in an unproven text is read.
     if not key or not hmac.compare_digest(proof.encode(), _proof(text, uid, key).encode()):
         return None
+    return _parse(text)
+
+
+def read_placement(job: Object) -> IndexPlacement | None:
+    """Return what the template of ``job`` has, without a proof, or None if it cannot be read.
+
+    This is for rows that are lost: policies guard the template. No pod is released by it.
+    """
+    text = (sealed_in(job) or "").partition(" ")[2]
+    try:
+        return _parse(text)
+    except (ValueError, TypeError, LookupError, AttributeError, InvalidInput):
+        return None
+
+
+def _parse(text: str) -> IndexPlacement:
     body = orjson.loads(text)
     nodes = tuple(name for names, each in body["nodes"] for name in _expand(names, each))
-    return IndexPlacement(body["job"], nodes, body["uses"], body["until"], body["byName"])
+    return IndexPlacement(int(body["job"]), nodes, body["uses"], body["until"], body["byName"])
 
 
 def _proof(text: str, uid: str, key: bytes) -> str:
@@ -134,7 +150,7 @@ def _shorten(nodes: Sequence[str]) -> list[list[Any]]:
 
 
 def _expand(names: str, each: int) -> list[str]:
-    return [name for name in expand(names) for _ in range(each)]
+    return [name for name in expand(names) for _ in range(min(each, MAX_HOSTS))]
 
 
 def place_pod_patch(

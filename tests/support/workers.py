@@ -35,16 +35,24 @@ POD_SPEC = {
 
 @asynccontextmanager
 async def worker(
-    url: str, cluster: LocalCluster, identity: str = "w1", *, faults: float = 0.0, **more: Any
+    url: str,
+    cluster: LocalCluster,
+    identity: str = "w1",
+    *,
+    faults: float = 0.0,
+    key: bytes = b"",
+    **more: Any,
 ) -> AsyncIterator[FaultyTransport]:
-    """A worker process, as a task."""
+    """A worker process, as a task. ``key``: which it shares with a webhook."""
     settings = settings_for(url, **more)
     transport = FaultyTransport(InProcessTransport(cluster), seed=1, rate=faults)
     async with (
         Database(settings, role="worker") as database,
         KubeClient(config_of(cluster), transport=transport) as client,
     ):
-        context = WorkerContext(database, client, settings, SystemClock(), identity)
+        context = WorkerContext(
+            database, client, settings, SystemClock(), identity, placement_key=key
+        )
         running = asyncio.create_task(Worker(context).run())
         try:
             yield transport

@@ -47,6 +47,7 @@ from fluxqueue.scheduler.adoption import PinnedStart, PlacedPod, with_start
 from fluxqueue.scheduler.record import FIELDS, DecisionRecord, read_record, read_version
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
+from fluxqueue.workload.index_placement import read_placement
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import is_managed, is_taken_in
 from fluxqueue.workload.pinning import named_node, pinned_as
@@ -218,6 +219,19 @@ def _suspect(sight: Sight, present: Present, uid: str) -> ResyncVerdict:
         return ResyncVerdict.CHANGED
 
 
+def start_in_template(workload: Object) -> tuple[tuple[str, ...], int | None] | None:
+    """Return the nodes and the jobid of a start that the pod template of a workload has, or None.
+
+    There is one node for all slots, or one for each.
+    """
+    kind = kind_of(workload)
+    node = kind.pinned_node(workload)
+    if node is not None:
+        return (node,), pinned_as(workload)
+    placement = read_placement(workload) if kind.is_placed(workload) else None
+    return None if placement is None else (placement.nodes, placement.jobid)
+
+
 def _held_by(sight: Sight, uid: str) -> dict[NodeResource, int]:
     """Return what the pods of a workload use, or nothing if they cannot be read."""
     try:
@@ -229,9 +243,8 @@ def _held_by(sight: Sight, uid: str) -> dict[NodeResource, int]:
 
 def _pinned_as(sight: Sight, uid: str) -> int:
     """Return the jobid of a start that its FluxJob does not show yet, or 0 if there is none."""
-    workload = sight.objects[uid]
-    is_pinned = kind_of(workload).pinned_node(workload) is not None
-    return (pinned_as(workload) or 0) if is_pinned else 0
+    found = start_in_template(sight.objects[uid])
+    return (found[1] or 0) if found is not None else 0
 
 
 def _tell_unreadable(uid: str, error: Exception) -> None:
@@ -407,14 +420,16 @@ def _with_pinned_start(
 
     A later update of its FluxJob was pending.
     """
-    if seen.pinned_to is None or seen.is_suspended:
+    found = start_in_template(workload)
+    if found is None or seen.is_suspended:
         return record
+    nodes, jobid = found
     since = (workload.get("status") or {}).get("startTime")
     start = PinnedStart(
-        node=seen.pinned_to,
+        nodes=nodes,
         request=read_stored(seen.request),
         queue=seen.queue,
-        jobid=pinned_as(workload),
+        jobid=jobid,
         starts_at_s=int(datetime.fromisoformat(since).timestamp()) if since else None,
     )
     return with_start(record, start)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
@@ -28,11 +30,13 @@ STILL = LocalClusterConfig(
 DURATION_S = 600
 
 
-def _job(name: str) -> dict[str, Any]:
-    """One whose pods all fit one node."""
+def _job(name: str, mode: str) -> dict[str, Any]:
+    """One whose pods all fit one node. Those of an Indexed one are on two nodes."""
     body = job(name)
     body["metadata"]["annotations"] = {"fluxqueue/duration": f"{DURATION_S}s"}
-    body["spec"] |= {"parallelism": 2, "completions": 2}
+    if mode == "Indexed":
+        body["metadata"]["annotations"]["fluxqueue/spread"] = "node"
+    body["spec"] |= {"parallelism": 2, "completions": 2, "completionMode": mode}
     return body
 
 
@@ -63,7 +67,13 @@ async def _told(client: KubeClient) -> dict[str, Any]:
     return {one["spec"]["workload"]["name"]: (one.get("status") or {}).get("R") for one in items}
 
 
-async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[str]) -> None:
+async def _run(
+    url: str,
+    cluster: LocalCluster,
+    client: KubeClient,
+    names: list[str],
+    mode: str = "NonIndexed",
+) -> None:
     """Have Jobs submitted at once, and started; then all of it stops."""
     settings = settings_for(url, status_interval_s=60)
     async with (
@@ -73,7 +83,7 @@ async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[
         async with database.begin() as tx:  # numbers that nobody would be given by chance
             await tx.execute("SELECT setval(pg_get_serial_sequence('fluxjobs', 'jobid'), 700)")
         for name in names:
-            await client.create(JOBS, "default", _job(name))
+            await client.create(JOBS, "default", _job(name, mode))
 
         async def are_seen() -> bool:
             async with database.begin() as tx:
@@ -81,7 +91,7 @@ async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[
             return len(rows) == len(names)
 
         await eventually(are_seen, "all FluxJobs")
-        async with worker(url, cluster, status_interval_s=60):
+        async with worker(url, cluster, status_interval_s=60, key=b"k" * 32):
 
             async def are_released() -> bool:
                 async with database.begin() as tx:
@@ -91,15 +101,16 @@ async def _run(url: str, cluster: LocalCluster, client: KubeClient, names: list[
             await eventually(are_released, "all are let go, and that is written down")
 
 
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 async def test_of_many_starts_the_template_tells(
-    postgres: PostgresServer, database_url: str
+    postgres: PostgresServer, database_url: str, mode: str
 ) -> None:
     """Number, node, amounts and planned end are as they were, whoever was told of them."""
     names = [f"j{n}" for n in range(RUSH + 2)]
     other_url = postgres.create()
     async with LocalCluster(STILL) as cluster, KubeClient(config_of(cluster)) as client:
         await install_definitions(client, OWN_NAMESPACE)
-        await _run(database_url, cluster, client, names)
+        await _run(database_url, cluster, client, names, mode)
         told = dict(sorted((await _told(client)).items()))
         assert None in told.values(), "not all were told"
         settings = settings_for(other_url)
@@ -110,6 +121,8 @@ async def test_of_many_starts_the_template_tells(
             before = await _rows(database)
             assert await _owing(database) == [name for name, r in told.items() if r is None]
             assert len(before) == 2 * len(names)
+            by_name = {(one["workload_name"], one["node"]) for one in before}
+            assert len(by_name) == len(names) * (2 if mode == "Indexed" else 1)
             async with observing(other, client, settings):
                 after = await _rows(other)
         for old, new in zip(before, after, strict=True):

@@ -58,7 +58,7 @@ def test_without_a_record_the_pods_tell() -> None:
 def test_a_template_tells_of_a_start_that_its_fluxjob_does_not_yet() -> None:
     """What was asked for is on its node, since its BatchJob started, or was made at the latest."""
     request = equal_slots(2, CPU, duration_s=60)
-    start = PinnedStart("n1", request, "q", jobid=7, starts_at_s=100)
+    start = PinnedStart(("n1",), request, "q", jobid=7, starts_at_s=100)
     for waiting in (
         DecisionRecord("f", 50),
         DecisionRecord("f", 50, S.PENDING, jobid=7, version=2),
@@ -77,8 +77,20 @@ def test_a_template_tells_of_a_start_that_its_fluxjob_does_not_yet() -> None:
     assert (given.held, given.until) == (("n1",), None)
 
 
+def test_a_template_tells_the_node_of_each_index() -> None:
+    """A list of another length is from another release."""
+    request = replace(equal_slots(3, CPU), is_node_exclusive=True)
+    start = PinnedStart(("n2", "n1", "n2"), request, "q", jobid=7, starts_at_s=100)
+    given = with_start(DecisionRecord("f", 50), start).given
+    assert given is not None
+    assert given.slots == (("n2", CPU), ("n1", CPU), ("n2", CPU))
+    assert given.held == ("n2", "n1")
+    other = replace(start, nodes=("n2", "n1"))
+    assert with_start(DecisionRecord("f", 50), other) == DecisionRecord("f", 50)
+
+
 def test_what_a_fluxjob_tells_wins_over_its_template() -> None:
-    start = PinnedStart("n1", equal_slots(1, CPU), "q", jobid=7, starts_at_s=100)
+    start = PinnedStart(("n1",), equal_slots(1, CPU), "q", jobid=7, starts_at_s=100)
     for told in (
         _record("n2"),
         DecisionRecord("f", 50, S.COMPLETED),

@@ -21,6 +21,7 @@ from fluxqueue.workload.index_placement import (
     is_placeable,
     place_pod_patch,
     plan_placement,
+    read_placement,
     seal,
     sealed_in,
     unseal,
@@ -146,6 +147,32 @@ def test_what_is_sealed_is_unsealed(nodes: list[str], is_by_name: bool) -> None:
     assert sealed is not None
     assert unseal(sealed, "u", KEY) == placed
     assert unseal(sealed, "v", KEY) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "x",
+        "x {",
+        "x null",
+        "x []",
+        "x {}",
+        'x {"job":"a","nodes":[],"uses":{},"until":1,"byName":false}',
+        'x {"job":1,"nodes":[["a[",1]],"uses":{},"until":1,"byName":false}',
+        'x {"job":1,"nodes":[["a",null]],"uses":{},"until":1,"byName":false}',
+        'x {"job":1,"nodes":7,"uses":{},"until":1,"byName":false}',
+    ],
+)
+def test_a_template_without_rows_is_read_if_it_can_be(text: str) -> None:
+    """Rows are rebuilt from it without the key. A damaged one tells nothing."""
+    job = batch_job()
+    meta = job["spec"]["template"].setdefault("metadata", {})
+    meta["annotations"] = {labels.PLACEMENT: text}
+    assert read_placement(job) is None
+    meta["annotations"] = {labels.PLACEMENT: seal(PLACED, "uid-gang", KEY)}
+    assert read_placement(job) == PLACED
+    assert read_placement(batch_job()) is None
 
 
 def test_large_gangs_of_numbered_nodes_fit_and_others_are_not_placed() -> None:
