@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-sync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-jobs bench-resync bench-sync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -163,6 +163,9 @@ manifest: $(STAMP) ## The chart as one manifest for kubectl apply --server-side,
 
 krew: wheel ## The krew plugin of the users' command line and its manifest, in dist/
 	.ci/krew.py $(VERSION) dist
+
+screenshots: $(STAMP) ## Take the pictures of the window for README and pages (needs Chromium)
+	$(BIN)/python docs/screenshots.py
 
 sbom: $(STAMP) ## The images' Python parts as CycloneDX files in dist/, without building them
 	mkdir -p dist

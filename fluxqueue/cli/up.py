@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,7 @@ import typer
 
 from fluxqueue.cli.shell import export_lines
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions, default_data_dir
+from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.cli.stack import Stack
@@ -92,11 +94,35 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
         if options.kubeconfig is None:
             await _prepare(stack)
         ready.set()
-        for line in _report(stack):
-            typer.echo(line)
-        typer.echo("ready (Ctrl-C stops it)")
-        await stop.wait()
+        async with _window(stack) as address:
+            for line in _report(stack, address):
+                typer.echo(line)
+            typer.echo("ready (Ctrl-C stops it)")
+            await stop.wait()
         typer.echo("stopping")
+
+
+@asynccontextmanager
+async def _window(stack: Stack) -> AsyncIterator[str]:
+    """Open a local door to the view server, and yield its address, or why there is none."""
+    from fluxqueue.cli.user.access import ClusterAccess
+    from fluxqueue.cli.user.door import Door, Upstream
+    from fluxqueue.cli.user.view import view_address
+    from fluxqueue.kube.client import KubeClient
+    from fluxqueue.kube.config import load_kubeconfig
+
+    if not stack.view_url:
+        yield ""
+        return
+    async with KubeClient(load_kubeconfig(str(stack.kubeconfig))) as client:
+        try:
+            upstream = Upstream(*await view_address(ClusterAccess(client, None), "", ""))
+        except InvalidInput as error:
+            # A client certificate identifies its user to the API server only.
+            yield f"fluxqueue web --token TOKEN ({error.message})"
+            return
+        async with Door(upstream) as door:
+            yield door.address()
 
 
 async def _prepare(stack: Stack) -> None:
@@ -108,10 +134,10 @@ async def _prepare(stack: Stack) -> None:
         await prepare(client)
 
 
-def _report(stack: Stack) -> list[str]:
+def _report(stack: Stack, window: str) -> list[str]:
     """Return what a user copies into another shell, and where the parts are."""
     exports = export_lines(stack.kubeconfig.absolute(), stack.write_programs())
-    view = [f"view  {stack.view_url}/openapi.json"] if stack.view_url else []
+    view = [f"page  {window}", f"view  {stack.view_url}/openapi.json"] if window else []
     return [
         "copy into another shell:",
         *(f"  {line}" for line in exports),

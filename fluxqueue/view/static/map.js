@@ -166,7 +166,7 @@ export function ClusterMap() {
         context.fillStyle = colours.quiet;
         context.font = `${Math.min(14, 11 * view.k)}px system-ui, sans-serif`;
         context.textBaseline = "top";
-        const kind = box.group.kind === "cluster" ? "" : `${box.group.kind} `;
+        const kind = box.group.kind && box.group.kind !== "cluster" ? `${box.group.kind} ` : "";
         context.fillText(`${kind}${plain(box.group.name)} · ${box.group.nodes.length}`, x + 8 * view.k, y + 5 * view.k, w - 10);
       }
     }

@@ -18,7 +18,7 @@ export function tree(levels, nodes) {
     // A level that one place fills says nothing.
     if (parts.size === 1 && !parts.keys().next().value) return divide(some, depth + 1, name, kind);
     return {name, kind, nodes: some, children: [...parts].map(([place, inside]) =>
-      divide(inside, depth + 1, place || `no ${inUse[depth].name}`, inUse[depth].name))};
+      divide(inside, depth + 1, place || `no ${inUse[depth].name}`, place ? inUse[depth].name : ""))};
   };
   return divide(nodes, 0, "cluster", "cluster");
 }

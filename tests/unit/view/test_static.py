@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -10,7 +11,8 @@ import pytest
 
 from fluxqueue.view.window import _read_files
 
-STATIC = Path(__file__).parents[3] / "fluxqueue/view/static"
+ROOT = Path(__file__).parents[3]
+STATIC = ROOT / "fluxqueue/view/static"
 OWN = sorted(STATIC.glob("*.js"))
 FIRST_LOAD_MAX = 300_000
 
@@ -65,3 +67,13 @@ def test_the_first_load_is_small() -> None:
         file for name, file in _read_files().items() if name.endswith((".js", ".css", ".html"))
     ]
     assert sum(len(file.body) for file in loaded) < FIRST_LOAD_MAX
+
+
+def test_the_demo_plays_what_the_simulator_makes() -> None:
+    """``python docs/record_day.py`` writes it anew."""
+    spec = importlib.util.spec_from_file_location("record_day", ROOT / "docs/record_day.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.record() + "\n" == module.FILE.read_text()
