@@ -10,7 +10,6 @@ The webhook reads requests without surroundings. It only checks them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from fluxqueue.fluxjob.levels import Levels
@@ -78,30 +77,35 @@ def complete(
     where = str(workload["metadata"].get("namespace") or namespace)
     is_template = is_new or not kind.is_made_of_pods
     requests = default_requests(around.limit_ranges(where)) if is_template else {}
-    # The request of a group is read from some of its pods.
-    members = workload["members"].values() if kind is POD_GROUP else ()
-    is_alone = kind.size(workload) == 1
-    has_own_claims = len({frozenset(claim_names(pod["spec"])) for pod in members}) > 1
+    # The node that its release wrote into a template is none of its author's rules.
+    written = kind.as_written(workload)
+
+    def admitted(spec: Object) -> Object:
+        name = spec.get("runtimeClassName")
+        runtime_class = around.runtime_class(str(name)) if name else None
+        return with_runtime_class(with_default_requests(spec, requests), runtime_class)
 
     def change(pod: Object) -> Object:
         spec = before = pod.get("spec") or {}
         if is_template:
-            name = spec.get("runtimeClassName")
-            runtime_class = around.runtime_class(str(name)) if name else None
-            spec = with_runtime_class(with_default_requests(spec, requests), runtime_class)
-        has_rules = concerns(spec)
-        if has_rules or has_claims(spec):
+            spec = admitted(spec)
+        if concerns(spec) or has_claims(spec):
+            asked = spec if written is workload else admitted(kind.pod_spec(written))
             meta = {**(pod.get("metadata") or {}), "namespace": where}
-            count = _count(workload)
-            bounds = _bounds(
-                {"metadata": meta, "spec": spec}, count, around, levels, is_alone=is_alone
-            )
-            if has_own_claims:
-                bounds = replace(bounds, where=(), pools=(), left=(*bounds.left, VOLUMES))
+            bounds = _bounds(written, {"metadata": meta, "spec": asked}, around, levels)
             spec = {**spec, KEY: bounds}
         return pod if spec is before else {**pod, "spec": spec}
 
     return kind.with_pods(workload, change)
+
+
+def _has_own_claims(workload: Object) -> bool:
+    """Tell whether the pods of a group have different claims.
+
+    Its request is read from some of them.
+    """
+    members = workload["members"].values() if kind_of(workload) is POD_GROUP else ()
+    return len({frozenset(claim_names(pod["spec"])) for pod in members}) > 1
 
 
 def _count(workload: Object) -> int:
@@ -114,11 +118,10 @@ def _count(workload: Object) -> int:
     return kind.size(workload)
 
 
-def _bounds(
-    pod: Object, count: int, around: Surroundings, levels: Levels, *, is_alone: bool
-) -> PodBounds:
+def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels) -> PodBounds:
     spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
-    demand = read_demand(spec)
+    demand, count = read_demand(spec), _count(workload)
+    is_alone = kind_of(workload).size(workload) == 1
 
     def domains(
         key: str,
@@ -143,6 +146,8 @@ def _bounds(
     pools = tuple(sorted(amounts.items()))
     if is_shared:
         left.append(SHARED_VOLUMES)
+    if _has_own_claims(workload):
+        where, pools, left = [], (), [*left, VOLUMES]
     where += [has_label(label) for label in sorted(found.labels)]
     if not count:
         # Nothing divides the pods. One pod alone has no rules to keep.

@@ -407,6 +407,7 @@ class WorkloadReader:
             The object cannot be turned into a request, and never could.
         """
         uid = workload["metadata"]["uid"]
+        written = workload
         workload, growth = self._at_its_size(self._completed(workload), its_pods)
         asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
@@ -421,10 +422,21 @@ class WorkloadReader:
             old = replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
             return self._safely(workload, its_pods, old)
         seen = replace(self._read(workload, its_pods, flux_uid, class_values), growth=growth)
+        if workload is not written:
+            seen = replace(seen, authored=self._authored(written))
         # Not cached while unsure: the past may still replace what could not be read.
         if uid not in self._unsure:
             self._asked[uid] = asks, seen
         return self._safely(workload, its_pods, seen)
+
+    def _authored(self, written: Object) -> Mapping[str, Any] | None:
+        """Return the request of a workload without what the cluster adds to it."""
+        kind = kind_of(written)
+        try:
+            return render(kind.to_request(kind.as_written(written), site=self._site))
+        except Exception as error:  # noqa: BLE001  ``_read`` has reported it
+            logger.info("request is not compared", extra={"error": str(error)})
+            return None
 
     def _safely(
         self, workload: Object, its_pods: Sequence[Object], seen: WorkloadSeen

@@ -393,7 +393,9 @@ def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
         return False
     if before.generation == seen.generation:
         return False  # an annotation, or a setting of ours: its pods are as they were
-    old, new = (_without_counts(one.request["resources"]) for one in (before, seen))
+    # What the cluster adds, such as the defaults of a LimitRange, is no edit of its author.
+    asked = (one.request if one.authored is None else one.authored for one in (before, seen))
+    old, new = (_without_counts(one["resources"]) for one in asked)
     return bool(old != new)
 
 

@@ -191,5 +191,10 @@ def test_what_counts_as_another_shape() -> None:
     # A setting of ours, or an annotation: the object's spec is as it was.
     assert not is_reshaped(before, workload("a", request(2, cpu=2), generation=2))
     assert is_reshaped(before, workload("a", request(2, cpu=2), generation=3))
+    # A LimitRange changed while it was released: its author has edited nothing.
+    same = before.request
+    assert not is_reshaped(before, workload("a", request(2, cpu=2), generation=3, authored=same))
+    other = workload("a", request(2, cpu=2), generation=3).request
+    assert is_reshaped(before, workload("a", request(2, cpu=1), generation=3, authored=other))
     bare = {"is_suspendable": False}
     assert not is_reshaped(before, workload("a", request(2, cpu=2), generation=3, **bare))

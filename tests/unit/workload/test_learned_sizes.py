@@ -148,6 +148,16 @@ def test_a_workload_is_read_at_its_size() -> None:
     assert (later.growth, later.request) == ("", grown.request)
 
 
+def test_what_the_author_wrote_is_kept_beside_the_request() -> None:
+    """Only an edit by the author may take a released Job back."""
+    reader = WorkloadReader(Site())
+    plain = reader.see(job(), [], "f", {})
+    assert plain.authored is None
+    grown = reader.see(job(), [pod({"cpu": "2"}, {"cpu": "1"})], "f", {})
+    assert grown.request != plain.request
+    assert grown.authored == plain.request
+
+
 def test_where_others_change_pods_the_first_of_a_template_have_a_gate() -> None:
     """The release in the template binds pods before they can be compared with their slots."""
     single = job()

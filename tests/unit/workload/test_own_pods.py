@@ -11,8 +11,9 @@ from fluxqueue.jobspec import Jobspec, Resource
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.labels import HOSTNAME
+from fluxqueue.workload.labels import HOSTNAME, JOBID
 from fluxqueue.workload.own_pods import host_ports, selects
+from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete
 from tests.support.surroundings import KnownSurroundings
@@ -226,6 +227,22 @@ def test_pods_that_are_divided_above_are_not_together_below() -> None:
     rules = [spread(ZONE)]
     body = a_job(3, topologySpreadConstraints=rules, **together(HOSTNAME))
     assert read(body, nodes(3))[:2] == ("zone[3]{slot[1]}", ["pod affinity"])
+
+
+def test_the_node_that_a_release_wrote_is_no_rule_of_the_author() -> None:
+    """Otherwise a released Job would seem to ask for something else."""
+    rules = [spread(HOSTNAME), spread(ZONE, 2)]
+    body = a_job(4, topologySpreadConstraints=rules)
+    pinned = a_job(4, topologySpreadConstraints=rules, nodeSelector={HOSTNAME: "n0-0"})
+    meta = pinned["spec"]["template"]["metadata"]
+    meta["labels"] = {**meta["labels"], JOBID: "7"}
+    assert BATCH_JOB.pinned_node(pinned) == "n0-0"
+    around, levels = KnownSurroundings(nodes=nodes(3)), DEFAULT_SITE.levels
+    first, later = (
+        bounds_of(BATCH_JOB.pod_spec(complete(one, around, levels))) for one in (body, pinned)
+    )
+    assert first is not None
+    assert first == later
 
 
 def test_zones_that_pods_cannot_use_are_no_domains_unless_the_author_says_so() -> None:
