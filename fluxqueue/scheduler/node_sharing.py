@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.model.arrays import Matrix
 from fluxqueue.policy.sharing.arithmetic import Amounts
@@ -54,6 +55,37 @@ class PolicyFigures:
 
 SharingFigures = Mapping[str, PolicyFigures]
 """Name of a policy -> its figures. A policy that counts for no node may be left out."""
+
+
+TAINT = Taint("fluxqueue/dedicated", "", "NoSchedule")
+"""Keeps pods away from dedicated nodes that do not tolerate it. Others must not set this key."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaintChanges:
+    """Nodes that get the taint of dedicated nodes, and nodes that lose it.
+
+    ``policies`` want the taint on some of their nodes.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    policies: frozenset[str] = frozenset()
+
+
+def taint_changes(sharing: NodeSharing, ledger: ShareLedger) -> TaintChanges:
+    """Compare the taints of nodes with what policies want."""
+    wanted = {node: one.policy for node, one in sharing.grants.items() if one.is_tainted}
+    present = {
+        fact.name
+        for fact in ledger.masks.facts
+        if fact is not None and any(taint.key == TAINT.key for taint in fact.taints)
+    }
+    return TaintChanges(
+        tuple(sorted(wanted.keys() - present)),
+        tuple(sorted(present - wanted.keys())),
+        frozenset(wanted.values()),
+    )
 
 
 def count_sharing(sharing: NodeSharing, ledger: ShareLedger) -> SharingFigures:

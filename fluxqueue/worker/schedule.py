@@ -62,7 +62,12 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
-from fluxqueue.scheduler.node_sharing import SharingFigures, count_sharing
+from fluxqueue.scheduler.node_sharing import (
+    SharingFigures,
+    TaintChanges,
+    count_sharing,
+    taint_changes,
+)
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
 from fluxqueue.scheduler.top_up import Given, top_up
 from fluxqueue.worker.context import WorkerContext
@@ -212,18 +217,21 @@ class CycleRunner:
                 if matcher.ledger.plan is not plan or set(matcher.ledger.live) != live:
                     self._matcher = self._last = None
 
-    async def sharing_figures(self) -> SharingFigures | None:
-        """Return what sharing policies give now, None before the first cycle.
+    async def sharing_figures(self) -> tuple[SharingFigures, TaintChanges] | None:
+        """Return what sharing policies give now, and which taints they want.
+
+        None before the first cycle.
 
         A policy sees changes of unmanaged pods in a cycle only. If none is due, one is woken.
         """
         async with self._lock:
             if self._matcher is None:
                 return None
-            figures = count_sharing(self._sharing, self._matcher.ledger)
+            ledger = self._matcher.ledger
+            found = count_sharing(self._sharing, ledger), taint_changes(self._sharing, ledger)
         if self._sharing.rules and await has_news(self._context.database):
             await self._context.database.wake_matcher()
-        return figures
+        return found
 
     def _scene(self, matcher: Matcher, last: Cycle) -> QueueSnapshot:
         """Return the scene after a cycle. Jobs that it started count as running."""

@@ -13,11 +13,23 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.store.sharing import StoredPolicy, read_names, read_stored_policies
-from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, NotFound
+from fluxqueue.errors import (
+    ApiError,
+    ApiUnavailable,
+    Conflict,
+    DatabaseUnavailable,
+    NotFound,
+)
 from fluxqueue.fluxjob.request import CPU, describe_amount
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import SHARING_POLICIES
-from fluxqueue.scheduler.node_sharing import Excess, PolicyFigures, Violation
+from fluxqueue.kube.resources import NODES, SHARING_POLICIES
+from fluxqueue.scheduler.node_sharing import (
+    TAINT,
+    Excess,
+    PolicyFigures,
+    TaintChanges,
+    Violation,
+)
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import CycleRunner
 
@@ -28,6 +40,12 @@ LOOP = "sharing"
 
 STATUS_S = 2.0
 """The shortest interval in seconds between two writes of a policy's status."""
+
+IDLE_S = 5.0
+"""The interval in seconds at which policies are looked for while there is none."""
+
+TAINTS_MAX = 50
+"""The most nodes that are tainted in one turn."""
 
 JOBS_MAX = 10
 """The most jobs that a status names for one node."""
@@ -40,6 +58,7 @@ class SharingKeeper:
         self._context, self._matcher = context, matcher
         self._written: dict[str, dict[str, Any]] = {}
         self._counted: set[str] = set()
+        self._untainted: str | None = None
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -52,15 +71,17 @@ class SharingKeeper:
             except Exception:
                 # A defect here may lose a count, but must not stop the matching beside it.
                 logger.exception("keeping the sharing policies failed")
-            await self._context.clock.sleep(STATUS_S)
+            await self._context.clock.sleep(STATUS_S if self._counted else IDLE_S)
 
     async def turn(self) -> int:
         """Write the status of policies that have changed. Return the number of writes."""
         policies = await read_stored_policies(self._context.database)
         self._forget(policies)
-        figures = await self._matcher.sharing_figures() if policies else None
-        if figures is None:
+        found = await self._matcher.sharing_figures()
+        if found is None:
             return 0
+        figures, taints = found
+        await self._taint(taints)
         uids = {k for one in figures.values() for e in one.exceeding for k in e.keys[:JOBS_MAX]}
         names = await read_names(self._context.database, uids)
         written = 0
@@ -70,7 +91,8 @@ class SharingKeeper:
             metrics.SHARING_VIOLATIONS.labels(policy.name).set(one.violations)
             self._counted.add(policy.name)
             try:
-                written += await self._show(policy, one, names)
+                is_tainting = policy.name in taints.policies
+                written += await self._show(policy, one, names, is_tainting=is_tainting)
             except (ApiUnavailable, DatabaseUnavailable):
                 raise
             except Exception as error:  # noqa: BLE001  one policy must not block the others
@@ -78,6 +100,33 @@ class SharingKeeper:
                 extra = {"action": "sharing", "policy": policy.name, "error": str(error)}
                 logger.warning("status of a sharing policy not written", extra=extra)
         return written
+
+    async def _taint(self, changes: TaintChanges) -> None:
+        """Add and remove the taint of dedicated nodes. Without the right, the status says so."""
+        self._untainted = None
+        for node in (*changes.added, *changes.removed)[:TAINTS_MAX]:
+            try:
+                await self._taint_node(node, is_wanted=node in changes.added)
+            except (NotFound, Conflict):
+                continue  # the next turn sees the node as it is then
+            except ApiError as error:
+                self._untainted = f"node {node} cannot be changed: {error}"
+                extra = {"action": "sharing", "node": node, "error": str(error)}
+                logger.warning("taint not set", extra=extra)
+                return
+
+    async def _taint_node(self, name: str, *, is_wanted: bool) -> None:
+        client = self._context.client
+        node = await client.get(NODES, None, name)
+        before = node["spec"].get("taints") or []
+        taints = [one for one in before if one["key"] != TAINT.key]
+        if is_wanted:
+            taints.append({"key": TAINT.key, "effect": TAINT.effect})
+        if taints != before:
+            # The list is replaced as a whole, so the version makes sure that it is the present one.
+            meta = {"resourceVersion": node["metadata"]["resourceVersion"]}
+            patch = {"metadata": meta, "spec": {"taints": taints or None}}
+            await client.patch(NODES, None, name, patch, kind=PatchKind.MERGE, metadata_only=True)
 
     def _forget(self, policies: Sequence[StoredPolicy]) -> None:
         """Remove the figures of policies that are gone."""
@@ -89,7 +138,12 @@ class SharingKeeper:
         self._written = {uid: one for uid, one in self._written.items() if uid in uids}
 
     async def _show(
-        self, policy: StoredPolicy, figures: PolicyFigures, names: Mapping[str, str]
+        self,
+        policy: StoredPolicy,
+        figures: PolicyFigures,
+        names: Mapping[str, str],
+        *,
+        is_tainting: bool,
     ) -> int:
         client = self._context.client
         before = self._written.get(policy.uid)
@@ -98,7 +152,10 @@ class SharingKeeper:
                 found = await client.get(SHARING_POLICIES, None, policy.name)
                 before = found.get("status") or {}
             now_s = self._context.clock.now_s()
-            status = render_sharing_status(policy, figures, before, names, at_s=now_s)
+            untainted = (self._untainted or "") if is_tainting else None
+            status = render_sharing_status(
+                policy, figures, before, names, untainted=untainted, at_s=now_s
+            )
             if status == before:
                 self._written[policy.uid] = status
                 return 0
@@ -126,15 +183,17 @@ def render_sharing_status(
     before: Mapping[str, Any],
     names: Mapping[str, str],
     *,
+    untainted: str | None = None,
     at_s: int,
 ) -> dict[str, Any]:
     """Return a whole status. Conditions that do not change keep their time.
 
-    ``names``: jobs as namespace/name by the UIDs of their workloads.
+    ``names``: jobs as namespace/name by the UIDs of their workloads. ``untainted``: why nodes do
+    not have the taint that the policy wants, empty if they have it, None if it wants none.
     """
     fault = policy.fault or figures.fault
     exceeding = [_excess(one, names) for one in figures.exceeding]
-    wanted = (
+    wanted = [
         ("Valid", fault is None, "InForce" if fault is None else "SetAside", fault or ""),
         (
             "Respected",
@@ -142,7 +201,10 @@ def render_sharing_status(
             "WithinPolicy" if not exceeding and not figures.violations else "Exceeded",
             _told(figures, exceeding),
         ),
-    )
+    ]
+    if untainted is not None:
+        reason = "NotPermitted" if untainted else "AsSpecified"
+        wanted.append(("Tainted", not untainted, reason, untainted))
     old = {one["type"]: one for one in before.get("conditions") or ()}
     return {
         "nodes": figures.nodes,

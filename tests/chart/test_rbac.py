@@ -191,6 +191,12 @@ def test_worker() -> None:
     assert _rights(f"{RELEASE}-worker") == {"*": WORKER}
 
 
+def test_worker_taints_nodes_on_request_only() -> None:
+    values = {"sharingPolicies": {"taintNodes": True}}
+    expected = WORKER | {("", "nodes", (), ("get", "patch"))}
+    assert _rights(f"{RELEASE}-worker", values) == {"*": expected}
+
+
 VIEW = {"view": {"enabled": True}}
 
 

@@ -79,7 +79,12 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Dedicated:
-    """The nodes are for jobs only. Pods that end only with their node belong to the node."""
+    """The nodes are for jobs only. Pods that end only with their node belong to the node.
+
+    ``is_tainted``: a taint keeps pods away that do not tolerate it.
+    """
+
+    is_tainted: bool = False
 
     def grant(
         self, node: NodeFact, capacity: Mapping[str, int], pods: Sequence[ForeignPod], now: int
@@ -91,12 +96,16 @@ class Dedicated:
             capacity,
             "gives jobs the whole node",
             violations=[pod for pod in pods if not pod.is_permanent],
+            is_tainted=self.is_tainted,
         )
 
 
 def _dedicated(parameters: object) -> Dedicated:
-    _no_parameters(parameters, "dedicated")
-    return Dedicated()
+    found = {} if parameters is None else parameters
+    if not isinstance(found, Mapping) or not isinstance(found.get("taint", False), bool):
+        hint = "taint: true or false"
+        raise InvalidInput("is not usable", where="spec.dedicated", value=parameters, hint=hint)
+    return Dedicated(is_tainted=found.get("taint", False))
 
 
 def _subtract(parameters: object) -> Subtract:

@@ -30,6 +30,8 @@ class Grant:
         A few words for users, as in "gives jobs 50% of cpu".
     violations
         The unmanaged pods that should not be on the node.
+    is_tainted
+        Whether the node gets the taint ``fluxqueue/dedicated``, as long as the policy wants it.
     again_at
         When to ask again although nothing has changed (epoch seconds). None: only after changes.
     """
@@ -38,6 +40,7 @@ class Grant:
     at_best: Mapping[str, int] = field(default_factory=dict)
     why: str = ""
     violations: Sequence[ForeignPod] = ()
+    is_tainted: bool = False
     again_at: int | None = None
 
 

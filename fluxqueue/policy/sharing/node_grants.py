@@ -29,6 +29,7 @@ class NodeGrant:
 
     ``withheld`` is what jobs may have at best, but not now. ``permanent`` is the part of it that
     unmanaged pods use which end only with the node. ``violations`` are pods as namespace/name.
+    ``is_tainted``: the policy wants the node to have the taint of dedicated nodes.
     """
 
     policy: str
@@ -38,6 +39,7 @@ class NodeGrant:
     permanent: Mapping[str, int]
     why: str = ""
     violations: tuple[str, ...] = ()
+    is_tainted: bool = False
     again_at: int | None = None
 
     @property
@@ -162,6 +164,7 @@ def _asked(rule: SharingRule, fact: NodeFact, pods: Sequence[ForeignPod], now: i
         permanent=_permanent(rule, fact, capacity, pods, now, best),
         why=str(grant.why)[:WHY_MAX],
         violations=tuple(f"{pod.namespace}/{pod.name}" for pod in grant.violations),
+        is_tainted=grant.is_tainted is True,
         again_at=again_at,
     )
 

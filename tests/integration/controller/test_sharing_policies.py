@@ -21,9 +21,11 @@ from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import CRDS, EVENTS, SHARING_POLICIES
+from fluxqueue.kube.resources import CRDS, EVENTS, NODES, SHARING_POLICIES
 from fluxqueue.policy.sharing.rules import read_sharing_rule
+from fluxqueue.scheduler.node_sharing import TAINT
 from fluxqueue.worker.sharing_keeping import SharingKeeper
+from fluxqueue.workload.node_object import node_fact
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.control_plane import ControlPlane
@@ -35,6 +37,7 @@ QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes
 DEFINITION = Path(__file__).resolve().parents[3] / "chart" / "crds" / "resourcesharingpolicies.yaml"
 VALID: tuple[dict[str, Any], ...] = (
     {"policy": "subtract"},
+    {"policy": "dedicated", "dedicated": {"taint": True}},
     {"policy": "dedicated", "order": 0, "nodeSelector": {"matchLabels": {"pool": "hpc"}}},
     {"policy": "headroom", "headroom": {"cpu": 2, "memory": "10%", "nvidia.com/gpu": "1"}},
     {"policy": "headroom", "headroom": {"cpu": "100%", "memory": "4Gi"}},
@@ -65,11 +68,15 @@ INVALID: tuple[dict[str, Any], ...] = (
     {"policy": "partition", "partition": {"cpu": "9" * 41}},
     {"policy": "partition", "partition": {f"r{n}": 1 for n in range(65)}},
     {"policy": "partition", "partition": {"cpu": 1}, "parameters": {"a": 1}},
+    {"policy": "subtract", "dedicated": {"taint": True}},
+    {"policy": "dedicated", "dedicated": {"taint": "yes"}},
     {"policy": "subtract", "order": -1},
     {"policy": "subtract", "order": 1_000_001},
     {"policy": "subtract", "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "Gt"}]}},
     {"policy": "subtract", "nodeSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}},
 )
+NOT_READY = "node.kubernetes.io/not-ready"
+"""Admission sets it on each new node."""
 
 
 def body(name: str, **spec: Any) -> dict[str, Any]:
@@ -241,3 +248,68 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
         async with database.begin() as tx:
             await save_policies(tx, [], ["half"])
         assert await keeper.turn() == 0
+
+
+async def test_dedicated_nodes_are_tainted_as_long_as_the_policy_wants_it(
+    admin: KubeClient, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other taints stay. Without the right to patch nodes the status says so."""
+    spec = {
+        "policy": "dedicated",
+        "dedicated": {"taint": True},
+        "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": "n0"}},
+    }
+    made = await admin.create(SHARING_POLICIES, None, body("ours", **spec))
+    other = {"key": "example.com/gpu", "effect": "NoSchedule"}
+    for name in ("n0", "n1"):
+        labels = {"kubernetes.io/hostname": name}
+        node = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": [other]}}
+        await admin.create(NODES, None, node)
+    clock, settings = ManualClock(), settings_for(database_url)
+    async with Database(settings, role="test") as database:
+        rows = Rows(database, clock, settings)
+        await rows.begin_term()
+        assert rows.matcher is not None
+        keeper = SharingKeeper(replace(rows.context(), client=admin), rows.matcher)
+        watch = SharingWatch(admin, lambda _: None, clock)
+        watch.policies.observe(made)
+
+        async def observe() -> dict[str, set[str]]:
+            nodes = [node_fact(one) for one in (await admin.list(NODES)).items]
+            async with database.begin() as tx:
+                await save_policies(tx, *watch.see(["ours"]))
+                await save_nodes(tx, nodes, ())
+            await rows.match()
+            await keeper.turn()
+            found = {one["metadata"]["name"]: one for one in (await admin.list(NODES)).items}
+            return {
+                name: {taint["key"] for taint in one["spec"].get("taints") or ()} - {NOT_READY}
+                for name, one in found.items()
+            }
+
+        async def tainted() -> dict[str, str]:
+            status = (await admin.get(SHARING_POLICIES, None, "ours"))["status"]
+            return {one["type"]: one["status"] + one["message"] for one in status["conditions"]}
+
+        refused = ApiError(403, "Forbidden", "nodes is forbidden", {})
+        patch = admin.patch
+
+        async def refuse(resource: Any, *given: Any, **more: Any) -> Any:
+            if resource is NODES:
+                raise refused
+            return await patch(resource, *given, **more)
+
+        with monkeypatch.context() as without_right:
+            without_right.setattr(admin, "patch", refuse)
+            assert await observe() == {"n0": {other["key"]}, "n1": {other["key"]}}
+            assert (await tainted())["Tainted"].startswith("Falsenode n0 cannot be changed: 403")
+        expected = {"n0": {other["key"], TAINT.key}, "n1": {other["key"]}}
+        assert await observe() == expected
+        assert (await tainted())["Tainted"] == "True"
+        assert await observe() == expected
+        off = {"spec": {"dedicated": {"taint": False}}}
+        kind = PatchKind.MERGE
+        watch.policies.observe(await admin.patch(SHARING_POLICIES, None, "ours", off, kind=kind))
+        assert await observe() == {"n0": {other["key"]}, "n1": {other["key"]}}
+        await observe()
+        assert "Tainted" not in await tainted()

@@ -57,7 +57,7 @@ class Sharing:
         assert self.rows.matcher is not None
         found = await self.rows.matcher.sharing_figures()
         assert found is not None
-        return found.get(name, PolicyFigures())
+        return found[0].get(name, PolicyFigures())
 
     async def reason(self, uid: str) -> str:
         """Why a job waits."""
