@@ -21,15 +21,17 @@ const QUEUE_MOST = 5000;
 async function read() {
   const who = state.me || await get("/whoami");
   state.me = who;
+  if (who.seesNodes) {
+    const [map, places] = await Promise.all([get("/map"), list("/places", {since: `${HISTORY_S}s`}, 20000)]);
+    Object.assign(state, {levels: map.levels, nodes: map.nodes, places});
+    // The first picture does not wait for a long queue.
+    if (!state.readAt) { state.readAt = Date.now(); tell(); }
+  }
   const [queue, starts, use, queues] = await Promise.all([
     list("/queue", {}, QUEUE_MOST), list("/forecast", {}, QUEUE_MOST), list("/queues/use"), get("/queues"),
   ]);
-  let map = {levels: [], nodes: []}, places = [];
-  if (who.seesNodes) [map, places] = await Promise.all([
-    get("/map"), list("/places", {since: `${HISTORY_S}s`}, 20000),
-  ]);
   Object.assign(state, {
-    queue, use, queues: queues.items, levels: map.levels, nodes: map.nodes, places,
+    queue, use, queues: queues.items,
     starts: new Map(starts.map((one) => [one.jobid, one])),
     readAt: Date.now(), error: null, needsLogin: false, isCut: queue.length >= QUEUE_MOST,
   });
