@@ -76,6 +76,21 @@ class FetchedSurroundings:
             name.removeprefix(LIMIT_PREFIX) for name in names if name.startswith(LIMIT_PREFIX)
         )
 
+    def claim_template(self, namespace: str, name: str) -> Object | None:
+        """Return None: claims of devices in a manifest are left to kube-scheduler."""
+        del namespace, name
+        return None
+
+    def resource_claim(self, namespace: str, name: str) -> Object | None:
+        """Return None, as for a template."""
+        del namespace, name
+        return None
+
+    def device_resource(self, device_class: str) -> str | None:
+        """Return None, as for a template."""
+        del device_class
+        return None
+
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""
         return count_domains(query, self.nodes)

@@ -136,7 +136,6 @@ def ignored(spec: Mapping[str, Any]) -> list[str]:
                 for one in spec.get("topologySpreadConstraints") or ()
             ),
         ),
-        ("resource claims", spec.get("resourceClaims")),
     )
     bounds = bounds_of(spec)
     left = () if bounds is None else bounds.left

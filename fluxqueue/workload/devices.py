@@ -11,7 +11,7 @@ Source: k8s.io/dynamic-resource-allocation, k8s.io/kubernetes/pkg/scheduler (1.3
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,6 +88,11 @@ class DeviceClassFact:
     resources: tuple[str, ...]
     conditions: tuple[Condition, ...]
     doubt: str = ""
+
+    @property
+    def resource(self) -> str:
+        """Return the name under which requests of claims count its devices."""
+        return self.resources[-1]
 
     def may_have(self, device: PublishedDevice) -> bool:
         """Return whether a device is of the class, or may be."""
@@ -203,7 +208,7 @@ def newest(
 def count_devices(
     classes: Sequence[DeviceClassFact],
     devices: Sequence[PublishedDevice],
-    taken: Mapping[DeviceId, int],
+    taken: Set[DeviceId],
 ) -> DeviceAmounts:
     """Count the devices that a node can reach.
 
@@ -212,7 +217,7 @@ def count_devices(
     devices
         The devices that pods on the node can have.
     taken
-        Id of a device -> the number of claims that hold it, apart from those of extended resources.
+        The devices that claims hold. What pods with slots hold is left out: their slots count it.
     """
     serving: dict[str, list[DeviceClassFact]] = {}
     for one in classes:
@@ -233,6 +238,6 @@ def count_devices(
     return DeviceAmounts(capacity, unusable)
 
 
-def _is_gone(device: PublishedDevice, taken: Mapping[DeviceId, int]) -> bool:
+def _is_gone(device: PublishedDevice, taken: Set[DeviceId]) -> bool:
     """Return whether no new pod can have a device. One that is shared is free for others still."""
     return device.is_whole and (device.is_tainted or device.id in taken)

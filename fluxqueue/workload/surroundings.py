@@ -9,12 +9,20 @@ The webhook reads requests without surroundings. It only checks them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import has_label, read_demand
+from fluxqueue.workload.device_claims import LEFT as CLAIMS_LEFT
+from fluxqueue.workload.device_claims import (
+    DeviceNeeds,
+    DeviceObjects,
+    device_needs,
+    named_claims,
+    templates_of,
+)
 from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
@@ -37,7 +45,7 @@ OWN_WEBHOOKS = ".fluxqueue.converged-computing.org"
 """End of the names of our own webhooks. They leave the size of pods as it is."""
 
 
-class Surroundings(Storage, Protocol):
+class Surroundings(Storage, DeviceObjects, Protocol):
     """The objects of the cluster that decide what pods ask for. What is unknown is absent."""
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
@@ -89,7 +97,7 @@ def complete(
         spec = before = pod.get("spec") or {}
         if is_template:
             spec = admitted(spec)
-        if concerns(spec) or has_claims(spec):
+        if concerns(spec) or has_claims(spec) or spec.get("resourceClaims"):
             asked = spec if written is workload else admitted(kind.pod_spec(written))
             meta = {**(pod.get("metadata") or {}), "namespace": where}
             bounds = _bounds(written, {"metadata": meta, "spec": asked}, around, levels)
@@ -99,13 +107,13 @@ def complete(
     return kind.with_pods(workload, change)
 
 
-def _has_own_claims(workload: Object) -> bool:
-    """Tell whether the pods of a group have different claims.
+def _differ(workload: Object, names: Callable[[Object], Iterable[str]]) -> bool:
+    """Tell whether the pods of a group name different claims.
 
     Its request is read from some of them.
     """
     members = workload["members"].values() if kind_of(workload) is POD_GROUP else ()
-    return len({frozenset(claim_names(pod["spec"])) for pod in members}) > 1
+    return len({frozenset(names(pod["spec"])) for pod in members}) > 1
 
 
 def _count(workload: Object) -> int:
@@ -143,11 +151,17 @@ def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels)
     found = divide(pod, count, levels, domains)
     where, left = volume_constraints(spec, namespace, around)
     amounts, is_shared = attached_volumes(spec, namespace, around, is_alone=is_alone)
-    pools = tuple(sorted(amounts.items()))
     if is_shared:
         left.append(SHARED_VOLUMES)
-    if _has_own_claims(workload):
-        where, pools, left = [], (), [*left, VOLUMES]
+    if _differ(workload, claim_names):
+        where, amounts, left = [], {}, [*left, VOLUMES]
+    devices = device_needs(spec, namespace, around)
+    if _differ(workload, named_claims) or _differ(workload, templates_of):
+        devices = DeviceNeeds(is_left=True)
+    where += devices.where
+    pools = tuple(sorted({**amounts, **devices.amounts}.items()))
+    if devices.is_left:
+        left.append(CLAIMS_LEFT)
     where += [has_label(label) for label in sorted(found.labels)]
     if not count:
         # Nothing divides the pods. One pod alone has no rules to keep.

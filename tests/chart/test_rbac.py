@@ -106,7 +106,10 @@ CONTROLLER: set[Rule] = {
     ("karpenter.sh", "nodepools", (), ("list",)),
     *(
         ("resource.k8s.io", one, (), SEES)
-        for one in ("deviceclasses", "resourceslices", "resourceclaims")
+        for one in (
+            *("deviceclasses", "resourceslices"),
+            *("resourceclaims", "resourceclaimtemplates"),
+        )
     ),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),
     ("scheduling.sigs.k8s.io", "podgroups", (), SEES),

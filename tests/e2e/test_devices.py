@@ -16,6 +16,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import (
     DEVICE_CLASSES,
     PODS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     ApiResource,
@@ -172,6 +173,48 @@ async def test_devices_of_claims_and_tainted_ones_are_not_given(
         one.pop("taints", None)
     await space.client.patch(RESOURCE_SLICES, None, name, change, kind=PatchKind.MERGE)
     await space.until_job("again")
+
+
+async def test_claims_of_a_jobs_own_pods_are_counted(space: Space, devices: Devices) -> None:
+    """By the template of their claims, and once: pods by resource name use the same devices."""
+    exactly = {"deviceClassName": space.name, "allocationMode": "ExactCount", "count": 2}
+    template = {
+        "apiVersion": RESOURCE_CLAIM_TEMPLATES.api_version,
+        "kind": RESOURCE_CLAIM_TEMPLATES.kind,
+        "metadata": {"name": "two"},
+        "spec": {"spec": {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}},
+    }
+    await space.client.create(RESOURCE_CLAIM_TEMPLATES, space.name, template)
+
+    def claiming(name: str, **more: Any) -> Obj:
+        claims = [{"name": "gpus", "resourceClaimTemplateName": "two"}]
+        body = job(name, pod={"resourceClaims": claims}, **more)
+        (container,) = body["spec"]["template"]["spec"]["containers"]
+        container["resources"]["claims"] = [{"name": "gpus"}]
+        return body
+
+    await space.create(claiming("early", pods=2))
+    early = await space.until_state("early", "Unsatisfiable")
+    assert RESOURCE in early["status"]["reason"]
+    await devices.publish("node-1", "aaa")
+    await devices.publish("node-2", "aa")
+    await devices.until("node-2", 2)
+    await space.until_job("early")
+
+    await space.create(claiming("gang", pods=2, run=FOR_EVER))
+    await space.until_state("gang", "Running")
+    nodes = sorted(pod["spec"]["nodeName"] for pod in await space.pods("gang"))
+    assert nodes == ["node-1", "node-2"]
+    gang = await space.fluxjob("gang") or {}
+    assert "ConstraintsIgnored" not in {one["type"] for one in gang["status"]["conditions"]}
+    # One device is left, and the devices of the gang count once.
+    await space.create(_job("two", 2))
+    await space.until_state("two", *WAITING)
+    await space.create(_job("one", 1))
+    await space.until_job("one")
+    await devices.until("node-1", 3)
+    await space.finish("gang")
+    await space.until_job("two")
 
 
 async def test_a_class_that_cannot_be_counted_is_left_to_the_scheduler(

@@ -21,6 +21,9 @@ class KnownSurroundings:
     volumes: Mapping[str, Object] = field(default_factory=dict)
     classes: Mapping[str, Object] = field(default_factory=dict)
     drivers: frozenset[str] = frozenset()
+    templates: Mapping[str, Object] = field(default_factory=dict)
+    resource_claims: Mapping[str, Object] = field(default_factory=dict)
+    device_classes: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[NodeFact] = ()
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
@@ -54,6 +57,18 @@ class KnownSurroundings:
     def limited_drivers(self) -> frozenset[str]:
         """Return the CSI drivers with a limit."""
         return self.drivers
+
+    def claim_template(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaimTemplate, whatever its namespace."""
+        return self.templates.get(name)
+
+    def resource_claim(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaim, whatever its namespace."""
+        return self.resource_claims.get(name)
+
+    def device_resource(self, device_class: str) -> str | None:
+        """Return the resource name of a DeviceClass."""
+        return self.device_classes.get(device_class)
 
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""

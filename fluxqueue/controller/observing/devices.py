@@ -1,4 +1,4 @@
-"""DeviceClasses, ResourceSlices and ResourceClaims: the devices of nodes, if the cluster has DRA.
+"""DeviceClasses, ResourceSlices and claims: devices of nodes and pods, if the cluster has DRA.
 
 Part of ``watches``. Discovery finds the API group ``resource.k8s.io`` when a term begins and at
 each resync. Without it nothing is watched. What cannot be counted is reported on its DeviceClass.
@@ -18,8 +18,14 @@ from fluxqueue.fluxjob.node import CAPACITY_MAX, NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
-from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES
+from fluxqueue.kube.resources import (
+    DEVICE_CLASSES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from fluxqueue.objects import Object
+from fluxqueue.workload.device_claims import claim_owner, named_claims, templates_of
 from fluxqueue.workload.devices import (
     DeviceAmounts,
     DeviceClassFact,
@@ -31,6 +37,7 @@ from fluxqueue.workload.devices import (
     read_class,
     read_slice,
 )
+from fluxqueue.workload.kinds import kind_of
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +48,16 @@ NOTHING = DeviceAmounts()
 class DeviceWatch:
     """Follows the objects, if they are served. ``mark`` receives the names of nodes to be written.
 
-    ``nodes`` returns the names of all nodes.
+    ``nodes`` returns the names of all nodes. ``is_ours`` tells whether a pod (UID) has a slot: that
+    counts its devices. ``touch`` receives a test for the workloads that a change may touch.
     """
 
     client: KubeClient
     clock: Clock
     mark: Callable[[str], None]
     nodes: Callable[[], Iterable[str]]
+    is_ours: Callable[[str], bool]
+    touch: Callable[[Callable[[Object], bool]], None]
     on_trouble: TroubleHandler | None = None
     _informers: tuple[Informer, ...] = ()
     _classes: dict[str, DeviceClassFact] = field(default_factory=dict)
@@ -56,7 +66,7 @@ class DeviceWatch:
     _in_pool: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     _generations: dict[tuple[str, str], int] = field(default_factory=dict)
     _claims: dict[str, list[DeviceId]] = field(default_factory=dict)
-    _taken: dict[DeviceId, int] = field(default_factory=dict)
+    _taken: dict[DeviceId, dict[str, str | None]] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
 
     async def look(self) -> None:
@@ -85,6 +95,7 @@ class DeviceWatch:
             (DEVICE_CLASSES, self._on_class),
             (RESOURCE_SLICES, self._on_slice),
             (RESOURCE_CLAIMS, self._on_claim),
+            (RESOURCE_CLAIM_TEMPLATES, self._on_template),
         )
         self._informers = tuple(
             Informer(self.client, resource, on_change=handler, on_trouble=self.on_trouble)
@@ -134,10 +145,31 @@ class DeviceWatch:
     def _count(self, node: str) -> DeviceAmounts:
         reached = (*self._of(node).values(), *self._of(None).values())
         devices = list(newest(reached, self._generations))
-        return count_devices(list(self._classes.values()), devices, self._taken)
+        taken = {one.id for one in devices if self._is_taken(one.id)}
+        return count_devices(list(self._classes.values()), devices, taken)
+
+    def _is_taken(self, device: DeviceId) -> bool:
+        """Return whether a claim holds a device that no slot counts."""
+        owners = self._taken.get(device, {}).values()
+        return any(owner is None or not self.is_ours(owner) for owner in owners)
 
     def _of(self, node: str | None) -> Mapping[str, DeviceSlice]:
         return self._on_node.get(node, {})
+
+    # --- what claims of pods refer to ------------------------------------------------------------
+
+    def claim_template(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaimTemplate."""
+        return self._informers[3].get(namespace, name) if self._informers else None
+
+    def resource_claim(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaim."""
+        return self._informers[2].get(namespace, name) if self._informers else None
+
+    def device_resource(self, device_class: str) -> str | None:
+        """Return the resource name under which devices of a class are counted."""
+        found = self._classes.get(device_class)
+        return None if found is None else found.resource
 
     # --- changes ---------------------------------------------------------------------------------
 
@@ -152,6 +184,17 @@ class DeviceWatch:
         if self._classes.get(name) != before:
             for node in {node for one in self._slices.values() for node in self._reached(one)}:
                 self.mark(node)
+            self.touch(lambda workload: _asks(workload, lambda spec: "resourceClaims" in spec))
+
+    def _on_template(self, old: Object | None, new: Object | None) -> None:
+        meta = (new or old or {})["metadata"]
+        if (old or {}).get("spec") != (new or {}).get("spec"):
+            self.touch(
+                lambda workload: (
+                    workload["metadata"].get("namespace") == meta["namespace"]
+                    and _asks(workload, lambda spec: meta["name"] in templates_of(spec))
+                )
+            )
 
     def _on_slice(self, old: Object | None, new: Object | None) -> None:
         one = new or old
@@ -185,12 +228,20 @@ class DeviceWatch:
             self._claims[uid] = now
         if before == now:
             return
+        owner, meta = claim_owner(one), one["metadata"]
         for device in before:
-            self._taken[device] -= 1
+            self._taken[device].pop(uid, None)
             if not self._taken[device]:
                 del self._taken[device]
         for device in now:
-            self._taken[device] = self._taken.get(device, 0) + 1
+            self._taken.setdefault(device, {})[uid] = owner
+        if owner is None:
+            self.touch(
+                lambda workload: (
+                    workload["metadata"].get("namespace") == meta.get("namespace")
+                    and _asks(workload, lambda spec: meta["name"] in named_claims(spec))
+                )
+            )
         for pool in {device[:2] for device in (*before, *now)}:
             for slice_name in self._in_pool.get(pool, ()):
                 for node in self._reached(self._slices[slice_name]):
@@ -240,3 +291,11 @@ class DeviceWatch:
             is_warning=True,
         )
         await tell_event(self.client, event)
+
+
+def _asks(workload: Object, test: Callable[[Object], bool]) -> bool:
+    """Return whether a pod of a workload meets a test of its spec."""
+    try:
+        return any(map(test, kind_of(workload).pod_specs(workload)))
+    except Exception:  # noqa: BLE001  it is reported when it is read
+        return True

@@ -242,6 +242,11 @@ class EventRouter:
         if old is None or new is None or is_pod_news(old, new):
             self.mark_workload(workload, within_s=_awaited_within_s(old, new))
 
+    def is_managed_pod(self, uid: str) -> bool:
+        """Return whether a pod exists and is of a managed workload."""
+        pod = self._workloads.pods.get(uid)
+        return pod is not None and self._workload_uid(pod) in self._workloads.flux_uids
+
     def _find_foreign(self, uid: str) -> Object | None:
         """Return a pod if it exists and is unmanaged."""
         pod = self._workloads.pods.get(uid)

@@ -29,6 +29,7 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.objects import Object
 from fluxqueue.pacing import LATER_S
+from fluxqueue.workload.device_claims import DeviceObjects
 from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -102,6 +103,8 @@ class SurroundingsWatch:
         self._touched: list[IsTouched] = []
         self._alarm: asyncio.TimerHandle | None = None
         self._is_begun = False
+        self.devices: DeviceObjects | None = None
+        """What claims of devices refer to. ``watches`` sets it."""
 
     def _informer(
         self,
@@ -173,6 +176,18 @@ class SurroundingsWatch:
     def limited_drivers(self) -> frozenset[str]:
         """Return the CSI drivers with a limit of volumes on some nodes."""
         return self._drivers
+
+    def claim_template(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaimTemplate."""
+        return None if self.devices is None else self.devices.claim_template(namespace, name)
+
+    def resource_claim(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaim."""
+        return None if self.devices is None else self.devices.resource_claim(namespace, name)
+
+    def device_resource(self, device_class: str) -> str | None:
+        """Return the resource name under which devices of a class are counted."""
+        return None if self.devices is None else self.devices.device_resource(device_class)
 
     def volumes_on(self, node: str) -> dict[str, int]:
         """Return the volumes that a node takes, as resources."""
@@ -283,6 +298,10 @@ class SurroundingsWatch:
         if before != now:
             self._domains.clear()
             self._tell(lambda workload: _any_spec(workload, concerns))
+
+    def touch(self, is_touched: IsTouched) -> None:
+        """Mark workloads that a change of other objects may touch."""
+        self._tell(is_touched)
 
     def _tell(self, is_touched: IsTouched) -> None:
         """Mark what is touched, together with what is touched a moment later."""

@@ -88,8 +88,14 @@ class Watches:
         )
         nodes.add_handler(self.surroundings.on_node)
         router.foreign.volumes_of = self.surroundings.volumes_of
-        self._devices = DeviceWatch(
-            client, clock, router.mark_node, self.node_names, on_trouble=self._on_trouble
+        self._devices = self.surroundings.devices = DeviceWatch(
+            client,
+            clock,
+            router.mark_node,
+            self.node_names,
+            router.is_managed_pod,
+            self.surroundings.touch,
+            on_trouble=self._on_trouble,
         )
         self._autoscalers = AutoscalerWatch(client, clock, self._nodes.items)
         self._classes = self._informer(PRIORITY_CLASSES)

@@ -6,7 +6,7 @@ real server is in ``tests/e2e/test_devices.py``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest_asyncio
@@ -20,6 +20,7 @@ from fluxqueue.kube.resources import (
     CRDS,
     DEVICE_CLASSES,
     EVENTS,
+    RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     ApiResource,
@@ -43,9 +44,10 @@ async def admin() -> AsyncIterator[KubeClient]:
 
 
 async def serve(admin: KubeClient) -> None:
-    """Serve the three kinds, without a schema."""
+    """Serve the kinds, without a schema."""
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for one in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
+    kinds = (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+    for one in kinds:
         version = {"name": one.version, "served": True, "storage": True}
         spec = {
             "group": one.group,
@@ -72,7 +74,16 @@ class Watched:
 
     def __init__(self, admin: KubeClient) -> None:
         self.marks: set[str] = set()
-        self.watch = DeviceWatch(admin, ManualClock(), self.marks.add, lambda: NODES)
+        self.ours: set[str] = set()
+        self.touched: list[Callable[[dict[str, Any]], bool]] = []
+        self.watch = DeviceWatch(
+            admin,
+            ManualClock(),
+            self.marks.add,
+            lambda: NODES,
+            self.ours.__contains__,
+            self.touched.append,
+        )
 
     def has(self, node: str = "n0", **own: int) -> tuple[int | None, int | None]:
         """The devices of a node, and those that are not usable."""
@@ -171,3 +182,48 @@ async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
             assert all(one.get("count", 1) == 1 for one in told.values())
     finally:
         await watched.watch.stop()
+
+
+async def test_claims_of_pods_with_slots_are_counted_by_their_slots(admin: KubeClient) -> None:
+    """And objects that pods name touch the workloads that name them."""
+    await serve(admin)
+    watched = Watched(admin)
+    await admin.create(DEVICE_CLASSES, None, gpu_class("gpu", f"device.driver == '{DRIVER}'"))
+    await admin.create(RESOURCE_SLICES, None, gpu_slice("s0", 2, nodeName="n0"))
+    try:
+        await watched.watch.look()
+        await watched.until_marked("n0")
+        assert watched.watch.device_resource("gpu") == RESOURCE
+        results = [{"driver": DRIVER, "pool": "p", "device": "s0-1"}]
+        claim = body(RESOURCE_CLAIMS, "c", status={"allocation": {"devices": {"results": results}}})
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-1", "controller": True}
+        claim["metadata"]["ownerReferences"] = [owner]
+        await admin.create(RESOURCE_CLAIMS, "default", claim)
+        await watched.until_marked("n0")
+        assert watched.has() == (2, 1)
+        watched.ours.add("pod-1")
+        assert watched.has() == (2, None)
+
+        watched.touched.clear()
+        template = body(RESOURCE_CLAIM_TEMPLATES, "t", spec={"spec": {"devices": {}}})
+        await admin.create(RESOURCE_CLAIM_TEMPLATES, "default", template)
+        await eventually(lambda: _is_any(watched.touched), "workloads are touched")
+        (is_touched,) = watched.touched
+        pods = {"containers": [], "resourceClaims": [{"resourceClaimTemplateName": "t"}]}
+        job = {
+            "kind": "Job",
+            "metadata": {"name": "j", "namespace": "default"},
+            "spec": {"template": {"spec": pods}},
+        }
+        assert is_touched(job)
+        assert not is_touched({**job, "metadata": {"name": "j", "namespace": "other"}})
+        assert not is_touched({**job, "spec": {"template": {"spec": {"containers": []}}}})
+        found = watched.watch.claim_template("default", "t")
+        assert found is not None
+        assert found["metadata"]["name"] == "t"
+    finally:
+        await watched.watch.stop()
+
+
+async def _is_any(found: list[Any]) -> bool:
+    return bool(found)

@@ -133,7 +133,6 @@ def test_an_unknown_operator_is_refused_with_its_path() -> None:
             "preferred topology spread",
         ),
         ({KEY: PodBounds(left=("host ports",))}, "host ports"),
-        ({"resourceClaims": [{"name": "x"}]}, "resource claims"),
     ],
 )
 def test_names_what_is_not_considered(spec: dict[str, Any], name: str) -> None:

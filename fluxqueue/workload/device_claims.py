@@ -1,0 +1,113 @@
+"""What the ResourceClaims of a pod ask of its node: whole devices by class, or a claim's place.
+
+``surroundings`` calls it. Requests of a template become resources of the pod, by the names under
+which ``workload.devices`` counts the devices of nodes. An allocated claim binds its pods to nodes.
+What cannot be judged is left to kube-scheduler. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from fluxqueue.jobspec.constraint import Constraint
+from fluxqueue.objects import Object
+from fluxqueue.workload.constraints import read_node_selector
+from fluxqueue.workload.pods import controller_owner
+
+LEFT = "resource claims"
+"""The name of what is left to kube-scheduler, for users."""
+
+REQUESTS_MAX = 1000
+"""The most requests of one pod that are read. Others are left to kube-scheduler."""
+
+
+class DeviceObjects(Protocol):
+    """The objects that claims of pods refer to. What is unknown is absent."""
+
+    def claim_template(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaimTemplate."""
+        ...
+
+    def resource_claim(self, namespace: str, name: str) -> Object | None:
+        """Return a ResourceClaim."""
+        ...
+
+    def device_resource(self, device_class: str) -> str | None:
+        """Return the resource name under which devices of a class are counted."""
+        ...
+
+
+@dataclass(slots=True)
+class DeviceNeeds:
+    """What one pod needs: devices by resource, and where. ``is_left``: some of it is not judged."""
+
+    amounts: dict[str, int] = field(default_factory=dict)
+    where: list[Constraint] = field(default_factory=list)
+    is_left: bool = False
+
+
+def device_needs(spec: Mapping[str, Any], namespace: str, around: DeviceObjects) -> DeviceNeeds:
+    """Return what the ResourceClaims of a pod with ``spec`` need."""
+    found = DeviceNeeds()
+    left = REQUESTS_MAX
+    for entry in spec.get("resourceClaims") or ():
+        template, name = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
+        if template:
+            known = around.claim_template(namespace, str(template))
+            devices = ((((known or {}).get("spec") or {}).get("spec")) or {}).get("devices") or {}
+            requests = devices.get("requests") or ()
+            left -= len(requests)
+            if known is None or left < 0 or devices.get("constraints"):
+                found.is_left = True
+            if left >= 0:
+                _add_requests(found, requests, around)
+        else:
+            _add_claim(found, around.resource_claim(namespace, str(name)))
+    return found
+
+
+def _add_requests(found: DeviceNeeds, requests: Sequence[Object], around: DeviceObjects) -> None:
+    for request in requests:
+        exactly = request.get("exactly") or {}
+        resource = around.device_resource(str(exactly.get("deviceClassName")))
+        mode = exactly.get("allocationMode") or "ExactCount"
+        if exactly.get("adminAccess"):
+            continue  # it takes nothing from others
+        if resource is None or mode != "ExactCount":
+            found.is_left = True
+            continue
+        count = int(exactly.get("count") or 1)
+        found.amounts[resource] = found.amounts.get(resource, 0) + count
+        # Fewer devices than those of the class may be good enough for it.
+        found.is_left |= bool(exactly.get("selectors") or exactly.get("capacity"))
+
+
+def _add_claim(found: DeviceNeeds, claim: Object | None) -> None:
+    """Add the place of a claim that is allocated already. All its pods share its devices."""
+    allocation = ((claim or {}).get("status") or {}).get("allocation")
+    if allocation is None:
+        found.is_left = True
+    elif selector := allocation.get("nodeSelector"):
+        where = "status.allocation.nodeSelector"
+        found.where.append(read_node_selector(selector, where))
+
+
+def claim_owner(claim: Object) -> str | None:
+    """Return the UID of the pod for which a claim was made from a template, or None."""
+    owner = controller_owner(claim)
+    return None if owner is None else str(owner["uid"])
+
+
+def named_claims(spec: Mapping[str, Any]) -> set[str]:
+    """Return the ResourceClaims that a pod names itself."""
+    entries = spec.get("resourceClaims") or ()
+    return {str(one["resourceClaimName"]) for one in entries if one.get("resourceClaimName")}
+
+
+def templates_of(spec: Mapping[str, Any]) -> set[str]:
+    """Return the ResourceClaimTemplates that a pod names."""
+    entries = spec.get("resourceClaims") or ()
+    found = (one.get("resourceClaimTemplateName") for one in entries)
+    return {str(name) for name in found if name}

@@ -1,0 +1,106 @@
+"""ResourceClaims of pods: devices that are counted, places of claims, and what is left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
+from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.device_claims import device_needs, named_claims, templates_of
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.pod_bounds import KEY, bounds_of
+from fluxqueue.workload.site import DEFAULT_SITE
+from fluxqueue.workload.surroundings import complete
+from tests.support.surroundings import KnownSurroundings
+
+GPU = "example.com/gpu"
+
+
+def exactly(**more: Any) -> dict[str, Any]:
+    return {"name": "one", "exactly": {"deviceClassName": "gpu", **more}}
+
+
+def template(*requests: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"spec": {"spec": {"devices": {"requests": list(requests), **more}}}}
+
+
+def pod(*templates: str, claims: tuple[str, ...] = ()) -> dict[str, Any]:
+    entries = [{"name": f"t{n}", "resourceClaimTemplateName": t} for n, t in enumerate(templates)]
+    entries += [{"name": f"c{n}", "resourceClaimName": c} for n, c in enumerate(claims)]
+    return {"containers": [{"name": "main"}], "resourceClaims": entries}
+
+
+@pytest.mark.parametrize(
+    ("found", "amounts", "is_left"),
+    [
+        (template(exactly()), {GPU: 1}, False),
+        (template(exactly(count=3, allocationMode="ExactCount")), {GPU: 3}, False),
+        (template(exactly(), exactly(count=2)), {GPU: 3}, False),
+        (template(exactly(adminAccess=True)), {}, False),
+        (template(exactly(allocationMode="All")), {}, True),
+        (template(exactly(deviceClassName="unknown")), {}, True),
+        (template({"name": "one", "firstAvailable": [{"deviceClassName": "gpu"}]}), {}, True),
+        (template(exactly(selectors=[{"cel": {"expression": "true"}}])), {GPU: 1}, True),
+        (template(exactly(), constraints=[{"matchAttribute": "x/y"}]), {GPU: 1}, True),
+        (template(*[exactly() for _ in range(1001)]), {}, True),
+        (template(), {}, False),
+        ({}, {}, False),
+    ],
+)
+def test_requests_of_a_template(found: Any, amounts: dict[str, int], is_left: bool) -> None:
+    around = KnownSurroundings(templates={"t": found}, device_classes={"gpu": GPU})
+    needs = device_needs(pod("t"), "ns", around)
+    assert (needs.amounts, needs.where, needs.is_left) == (amounts, [], is_left)
+
+
+def test_what_is_unknown_is_left() -> None:
+    around = KnownSurroundings()
+    assert device_needs(pod("t"), "ns", around).is_left
+    assert device_needs(pod(claims=("c",)), "ns", around).is_left
+    assert not device_needs({}, "ns", around).is_left
+
+
+def test_an_allocated_claim_binds_its_pods() -> None:
+    """Also several pods that share it. One that is not allocated is left."""
+    terms = [{"matchFields": [{"key": NAME_KEY, "operator": "In", "values": ["n1"]}]}]
+    selector = {"nodeSelectorTerms": terms}
+    claims = {
+        "bound": {"status": {"allocation": {"nodeSelector": selector}}},
+        "anywhere": {"status": {"allocation": {"devices": {}}}},
+        "new": {"status": {}},
+    }
+    around = KnownSurroundings(resource_claims=claims)
+    bound = device_needs(pod(claims=("bound", "anywhere")), "ns", around)
+    (where,) = bound.where
+    assert (where.requirements[0].values, bound.is_left) == (("n1",), False)
+    assert device_needs(pod(claims=("new",)), "ns", around).is_left
+
+
+def test_names() -> None:
+    spec = pod("a", "b", claims=("c",))
+    assert (templates_of(spec), named_claims(spec)) == ({"a", "b"}, {"c"})
+
+
+def test_the_request_of_a_job_has_its_devices() -> None:
+    """Each pod gets a claim of its own from the template. What is left is named."""
+    around = KnownSurroundings(
+        templates={"t": template(exactly(count=2))}, device_classes={"gpu": GPU}
+    )
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns"},
+        "spec": {"parallelism": 3, "completions": 3, "template": {"spec": pod("t")}},
+    }
+    done = complete(job, around, DEFAULT_LEVELS)
+    request = BATCH_JOB.to_request(done, site=DEFAULT_SITE)
+    (slot,) = request.resources
+    assert {one.type: one.count.minimum for one in slot.with_}[GPU] == 2
+    spec = done["spec"]["template"]["spec"]
+    assert bounds_of(spec) is not None
+    assert ignored(spec) == []
+    left = complete(job, KnownSurroundings(), DEFAULT_LEVELS)
+    assert ignored(left["spec"]["template"]["spec"]) == ["resource claims"]
+    assert KEY not in job["spec"]["template"]["spec"]
