@@ -18,7 +18,8 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -52,7 +53,7 @@ class IndexPlacement:
 
     jobid: int
     nodes: tuple[str, ...]
-    uses: Mapping[str, int]
+    uses: Mapping[str, int] = field(hash=False)
     until_s: float
     is_by_name: bool = False
 
@@ -117,6 +118,12 @@ def unseal(sealed: str, uid: str, key: bytes) -> IndexPlacement | None:
     return _parse(text)
 
 
+@lru_cache(maxsize=64)
+def _all_nodes(placement: IndexPlacement) -> str:
+    """Return the nodes of a placement as one hostlist."""
+    return compress(sorted(set(placement.nodes)))
+
+
 def read_placement(job: Object) -> IndexPlacement | None:
     """Return what the template of ``job`` has, without a proof, or None if it cannot be read.
 
@@ -129,7 +136,9 @@ def read_placement(job: Object) -> IndexPlacement | None:
         return None
 
 
+@lru_cache(maxsize=64)
 def _parse(text: str) -> IndexPlacement:
+    # Cached: all pods of a gang are created with the same text, and it has all of their nodes.
     body = orjson.loads(text)
     nodes = tuple(name for names, each in body["nodes"] for name in _expand(names, each))
     return IndexPlacement(int(body["job"]), nodes, body["uses"], body["until"], body["byName"])
@@ -185,8 +194,7 @@ def place_pod_patch(
         return []
     node = placement.nodes[index]
     to = Destination(node, node, is_labelled_index=not placement.is_by_name)
-    all_nodes = compress(sorted(set(placement.nodes)))
-    return name_node_patch(pod, to=to, jobid=placement.jobid, nodes=all_nodes)
+    return name_node_patch(pod, to=to, jobid=placement.jobid, nodes=_all_nodes(placement))
 
 
 def _is_first(annotations: Mapping[str, Any]) -> bool:

@@ -11,11 +11,13 @@ import json
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import aiohttp
 import pytest
@@ -24,8 +26,12 @@ from cryptography import x509
 from fluxqueue import certs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.whole_file import write_whole
+from fluxqueue.workload import labels
+from fluxqueue.workload.index_placement import IndexPlacement, seal
+from fluxqueue.workload.submitter import Submitters
+from fluxqueue_webhook.admit import AdmitSettings
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
-from tests.support.workloads import admission_review, bare_pod, batch_job
+from tests.support.workloads import admission_review, bare_pod, batch_job, owner
 
 NAMES = ("localhost", "127.0.0.1")
 DAY = timedelta(days=1)
@@ -99,6 +105,51 @@ async def test_mutates_over_verified_tls(folder: Path) -> None:
             assert response["allowed"] is True
             patch = json.loads(base64.b64decode(response["patch"]))
             assert any(operation["path"].endswith("/schedulingGates") for operation in patch)
+
+
+PLACED = IndexPlacement(7, ("n1", "n2"), {"cpu": 1000, "pods": 1}, until_s=time.time() + 600)
+CONTROLLER = "system:serviceaccount:kube-system:job-controller"
+KEY = b"k" * 32
+
+
+def _placed_review(**annotations: str) -> dict[str, Any]:
+    sealed = seal(PLACED, "uid-gang", KEY) or ""
+    notes = {labels.PLACEMENT: sealed, labels.COMPLETION_INDEX: "1", **annotations}
+    meta = {"annotations": notes, "ownerReferences": [owner("Job", "gang")]}
+    review = admission_review(bare_pod(meta=meta, schedulingGates=[{"name": labels.GATE}]))
+    review["request"] |= {"userInfo": {"username": CONTROLLER}, "uid": str(UUID(int=1))}
+    return review
+
+
+async def test_a_pod_with_a_placement_is_placed_and_never_refused(folder: Path) -> None:
+    """One that is not a Pod at all, or is too large to be read at once, comes as it is."""
+    submitters = Submitters(controllers=frozenset({CONTROLLER}))
+    settings = AdmitSettings(submitters=submitters, placement_key=KEY)
+    damaged = _placed_review()
+    damaged["request"]["object"]["metadata"]["ownerReferences"] = [7]
+    large = _placed_review(note="x" * 2**18)
+    # As an API server writes it: the envelope comes first.
+    head = '"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{'
+    uid = large["request"].pop("uid")
+    body = json.dumps(large["request"])[1:]
+    written = f'{{{head}"uid":"{uid}",{body}}}'
+    async with _serving(folder, admit=settings) as server, _client(folder) as session:
+
+        async def ask(text: str) -> dict[str, Any]:
+            async with session.post(f"{server.url}/mutate/place", data=text) as answer:
+                assert answer.status == 200
+                found: dict[str, Any] = (await answer.json())["response"]
+                assert found["allowed"] is True
+                return found
+
+        patch = json.loads(base64.b64decode((await ask(json.dumps(_placed_review())))["patch"]))
+        assert {"op": "remove", "path": "/spec/schedulingGates/0"} in patch
+        selector = {"op": "add", "path": "/spec/nodeSelector", "value": {labels.HOSTNAME: "n2"}}
+        assert selector in patch
+        for text in (json.dumps(damaged), written, json.dumps(admission_review(batch_job()))):
+            assert "patch" not in await ask(text)
+        async with session.post(f"{server.url}/mutate/place", data="{") as answer:
+            assert answer.status == 400
 
 
 async def test_the_timeout_parameter_of_the_api_server_is_no_obstacle(folder: Path) -> None:

@@ -1,15 +1,14 @@
 """Admission as a function: an AdmissionReview in, an AdmissionReview out.
 
 Called by ``fluxqueue_webhook.server`` for each request. It has no state, no clock and no client. An
-answer depends on the review, the settings and the time alone, so dry runs and repetitions are
-harmless.
+answer depends on the review and the settings alone, so dry runs and repetitions are harmless. The
+answer for a pod with a placement also depends on the time, which is an argument.
 """
 
 from __future__ import annotations
 
 import base64
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -100,12 +99,10 @@ def admit(
     settings: AdmitSettings | None = None,
     *,
     all_ask: bool = False,
-    now_s: float = math.inf,
 ) -> AdmissionAnswer:
     """Answer an AdmissionReview.
 
     ``all_ask``: the request comes from a namespace where pods that a controller makes are queued.
-    ``now_s``: epoch seconds. Without it, no placement is in force.
 
     Raises
     ------
@@ -126,8 +123,6 @@ def admit(
         return _steer(request, settings)
     if _group_kind(request) == (REVIEW_GROUP, REVIEW_KIND):
         return _take_question(request, settings)
-    if _is_to_be_placed(request):
-        return _place(request, settings, now_s)
     if (kept := _keep_applied(request, settings)) is not None:
         return kept
     # Before all that reads labels and annotations: an alias may have an object ask to be queued.
@@ -175,20 +170,27 @@ def _translate(request: Mapping[str, Any], settings: AdmitSettings) -> Translate
     return settings.aliases.translate(obj, namespace)
 
 
-def _is_to_be_placed(request: Mapping[str, Any]) -> bool:
-    """Return whether a pod is created that has a placement of its BatchJob."""
+def place(review: Mapping[str, Any], settings: AdmitSettings, *, now_s: float) -> AdmissionAnswer:
+    """Answer for a new pod with a placement: release it to its node, or let it come gated.
+
+    The API server asks this for nothing else (``configuration``). Such a pod is never refused,
+    because it can come gated. The types of a Pod were checked by the API server.
+
+    Parameters
+    ----------
+    now_s : epoch seconds.
+
+    Raises
+    ------
+    InvalidInput
+        ``review`` is not an admission.k8s.io/v1 AdmissionReview with a request.
+    """
+    request = _read_request(review)
     pod = request.get("object")
-    is_new_pod = _is_creation(request) and not request.get("subResource")
-    is_pod = find_kind(*_group_kind(request)) is BARE_POD
-    if not (is_new_pod and is_pod and isinstance(pod, dict)):
-        return False
-    return labels.PLACEMENT in ((pod.get("metadata") or {}).get("annotations") or {})
-
-
-def _place(request: Mapping[str, Any], settings: AdmitSettings, now_s: float) -> AdmissionAnswer:
-    """Answer for a pod with a placement: release it to its node, or let it come gated."""
-    review = _respond(request["uid"], allowed=True)
-    pod = request["object"]
+    is_pod = find_kind(*_group_kind(request)) is BARE_POD and isinstance(pod, dict)
+    if not is_pod or not _is_creation(request) or request.get("subResource"):
+        return leave_gated(review, "only pods are placed, when they are created")
+    assert isinstance(pod, dict)
     patch = place_pod_patch(
         pod,
         BATCH_JOB.claim(pod),
@@ -197,10 +199,23 @@ def _place(request: Mapping[str, Any], settings: AdmitSettings, now_s: float) ->
         key=settings.placement_key,
         now_s=now_s,
     )
-    _add_patch(review, patch)
-    if patch:
-        return AdmissionAnswer(review, "placed", "Pod")
-    return AdmissionAnswer(review, "untouched", "Pod", "its placement does not hold")
+    if not patch:
+        return leave_gated(review, "its placement does not hold")
+    answer = _respond(request["uid"], allowed=True)
+    _add_patch(answer, patch)
+    return AdmissionAnswer(answer, "placed", BARE_POD.name)
+
+
+def leave_gated(review: Any, why: str) -> AdmissionAnswer:
+    """Allow a pod with a placement as it is. The worker ungates it.
+
+    Raises
+    ------
+    InvalidInput
+        Not even the envelope of the request can be read.
+    """
+    request = _read_request(review)
+    return AdmissionAnswer(_respond(request["uid"], allowed=True), "untouched", BARE_POD.name, why)
 
 
 def _take_maker(

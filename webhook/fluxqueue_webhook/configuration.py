@@ -21,6 +21,8 @@ NAME = "fluxqueue"
 PATH = "/mutate"
 PATH_ALL_ASK = "/mutate/all-ask"
 """The path for namespaces where pods that a controller makes are queued."""
+PATH_PLACE = "/mutate/place"
+"""The path for pods with a placement. None of them is refused."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -215,7 +217,15 @@ def _asked_of_workloads(
         _Asked("jobs", jobs, jobs_policy, namespaces, objects),
         _Asked("pods", pods, pods_policy, namespaces, bare, _bare_pods(aliases)),
         # A pod that the webhook has not seen stays gated, so its creation never waits for it.
-        _Asked("placed", pods, "Ignore", namespaces, _placeable_pods(), _placed_pods()),
+        _Asked(
+            "placed",
+            pods,
+            "Ignore",
+            namespaces,
+            _placeable_pods(),
+            _placed_pods(),
+            path=PATH_PLACE,
+        ),
     ]
 
 

@@ -20,16 +20,27 @@ from aiohttp import web
 
 from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
-from fluxqueue_webhook.admit import AdmissionAnswer, AdmitSettings, admit, refuse_unread
+from fluxqueue_webhook.admit import (
+    AdmissionAnswer,
+    AdmitSettings,
+    admit,
+    leave_gated,
+    place,
+    refuse_unread,
+)
 from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
-from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK
+from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.fair_queue import lane_of
 from fluxqueue_webhook.metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
 
+ReviewAndAnswer = tuple[Any, AdmissionAnswer]
+
 # The API server accepts objects of up to 3 MiB, and a review may contain its object twice.
 _MAX_BODY_BYTES = 8 * 2**20
+_PLACED_MAX_BYTES = 2**18
+"""A larger review of a pod with a placement is not read: the event loop would stand still."""
 _ENVELOPE = re.compile(
     rb'\{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":'
     rb'\{"uid":"(?P<uid>[0-9a-f-]{36})",'
@@ -114,6 +125,7 @@ class WebhookServer:
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post(PATH, self._mutate)
         app.router.add_post(PATH_ALL_ASK, self._mutate)
+        app.router.add_post(PATH_PLACE, self._mutate)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render_metrics)
@@ -124,9 +136,14 @@ class WebhookServer:
         started_s = time.perf_counter()
         all_ask = request.path == PATH_ALL_ASK
         try:
-            review, answer = await self._threads.run(
-                lambda: self._admit(body, all_ask=all_ask), lane_of(body)
-            )
+            if request.path == PATH_PLACE:
+                # On the event loop: it costs less than the way to a thread and back, and large
+                # gangs would fill the queue of their namespace.
+                review, answer = self._place(body)
+            else:
+                review, answer = await self._threads.run(
+                    lambda: self._admit(body, all_ask=all_ask), lane_of(body)
+                )
         except TooLong:
             review, answer = too_long(body)
         except (orjson.JSONDecodeError, InvalidInput) as error:
@@ -135,7 +152,8 @@ class WebhookServer:
             return web.Response(status=400, text=f"{error}\n")
         self._metrics.count(answer.kind, answer.verdict, time.perf_counter() - started_s)
         asked = review["request"]
-        level = logging.DEBUG if answer.verdict == "untouched" else logging.INFO
+        is_frequent = answer.verdict in {"untouched", "placed"}
+        level = logging.DEBUG if is_frequent else logging.INFO
         logger.log(
             level,
             "review answered",
@@ -150,7 +168,27 @@ class WebhookServer:
         )
         return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
 
-    def _admit(self, body: bytes, *, all_ask: bool) -> tuple[Any, AdmissionAnswer]:
+    def _place(self, body: bytes) -> ReviewAndAnswer:
+        """Answer for a pod with a placement. A large one, or one with a defect, comes gated.
+
+        Raises
+        ------
+        InvalidInput, orjson.JSONDecodeError
+            Not even the envelope of the review can be read.
+        """
+        envelope = read_envelope(body) if len(body) > _PLACED_MAX_BYTES else None
+        if envelope is not None:
+            return envelope, leave_gated(envelope, "it is too large to be placed")
+        review = orjson.loads(body)
+        try:
+            return review, place(review, self._config.admit, now_s=time.time())
+        except InvalidInput:
+            raise
+        except Exception:
+            logger.exception("a placement broke", extra={"action": "admit"})
+            return review, leave_gated(review, "it cannot be read; the log says more")
+
+    def _admit(self, body: bytes, *, all_ask: bool) -> ReviewAndAnswer:
         """Read and answer a review, in a thread. A defect refuses this one request with a reason.
 
         Raises
@@ -166,8 +204,7 @@ class WebhookServer:
                 raise
             return envelope, refuse_unread(envelope, f"cannot be read: {error}")
         try:
-            settings = self._config.admit
-            return review, admit(review, settings, all_ask=all_ask, now_s=time.time())
+            return review, admit(review, self._config.admit, all_ask=all_ask)
         except InvalidInput as error:
             return review, refuse_unread(review, str(error))
         except Exception:
@@ -201,7 +238,7 @@ def read_envelope(body: bytes) -> dict[str, Any] | None:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
 
 
-def too_long(body: bytes) -> tuple[Any, AdmissionAnswer]:
+def too_long(body: bytes) -> ReviewAndAnswer:
     """Refuse a request after its admission took too long, or while too many others wait.
 
     Only its envelope is read: this runs on the event loop.
