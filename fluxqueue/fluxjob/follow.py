@@ -417,8 +417,8 @@ def _stop(
     """Keep all slots for pods that may not have been seen yet. Pods that are seen take theirs."""
     pinned = replace(workload, is_pinned=True)
     # A gated pod gets no slot: it cannot start, and would keep an unseen pod from its own.
-    let_go = {uid: pod for uid, pod in live.items() if not pod.is_gated}
-    assign = _go_on(pinned, let_go, slots, holders, unheld).assign
+    seen = {uid: pod for uid, pod in live.items() if not pod.is_gated or uid in holders}
+    assign = _go_on(pinned, seen, slots, holders, unheld).assign
     taken = {number for number, _ in assign}
     return FollowDecision(
         assign=assign,

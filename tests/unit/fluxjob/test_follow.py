@@ -73,6 +73,13 @@ def places(wanted: int, *, is_placing: bool = True, **more: bool) -> WorkloadFac
 
 
 CASES = {
+    "a gated pod that holds a slot keeps it while its workload stops": (
+        ALLOCATED,
+        WorkloadFact(wanted=2, is_vacating=True, is_stopping=True),
+        [gated("x", index=0), placed("y", 1, node="node-1")],
+        [own(0, 0, "x"), own(1, 1)],
+        FollowDecision(assign=((1, "y"),), state=RUNNING),
+    ),
     "placed pods take the slots of their indexes, whatever order they are seen in": (
         ALLOCATED,
         places(3),
