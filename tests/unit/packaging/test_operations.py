@@ -132,7 +132,7 @@ def test_objects_that_commands_name_are_rendered() -> None:
             assert find("Deployment", name)
     (pod,) = set(re.findall(r"exec ([a-z0-9-]+) --", text))
     assert find("StatefulSet", pod.removesuffix("-0"))
-    removal = text_of("docs/admin/install.md")
+    removal = text_of("docs/admin/uninstall.md")
     (line,) = re.findall(r"`kubectl delete crd ([^`]*)`", removal)
     there = {
         yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"]["name"]
@@ -151,6 +151,6 @@ def test_the_connections_are_counted_as_the_code_opens_them() -> None:
 
     defaults = Settings()
     total = defaults.db_pool_size + defaults.db_pool_overflow + POOL_MAX + 1
-    text = text_of("docs/admin/operations.md")
+    text = text_of("docs/admin/sizing.md")
     assert f"+ {POOL_MAX} of the task queue + 1 that listens = {total}" in text
     assert f"| Two controllers and three workers, at most | {5 * total} |" in text
