@@ -25,6 +25,8 @@ from rich.text import Text
 FOLDER = Path(__file__).with_name("pictures")
 WIDTH, HEIGHT = 110, 36
 SCENE = "3. "
+NODES = 20
+"""Nodes of that scene."""
 POLICIES = "fcfs,easy,conservative"
 SIM = ("sim", "--seed", "1", "--jobs", "60", "--nodes", "8", "--policy", POLICIES, "--out")
 COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "default": ""}
@@ -47,7 +49,9 @@ def best_screen() -> Text:
             shown = "\n".join(screen.display)
             is_last = is_last or any(line.startswith(SCENE) for line in screen.display)
             running = re.search(r"pods (\d+) running", shown)
-            if is_last and running and int(running[1]) > most:
+            # A part of a frame may have been read: a whole one has the bars of all nodes.
+            is_whole = len(set(re.findall(r"node-\d+ +[^ \w]* *\d+/\d+", shown))) >= NODES
+            if is_last and is_whole and running and int(running[1]) > most:
                 best, most = _as_text(screen), int(running[1])
     return best
 

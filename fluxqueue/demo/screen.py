@@ -197,7 +197,15 @@ def _bar(node: NodeFigures) -> RenderableType:
     row = Table.grid(padding=(0, 1))
     row.add_row(
         f"{node.node:<8}",
-        ProgressBar(total=max(1, node.capacity_m), completed=node.allocated_m, width=16),
+        # Used is blue and free is green. Without colours only the used part is drawn.
+        ProgressBar(
+            total=max(1, node.capacity_m),
+            completed=node.allocated_m,
+            width=16,
+            style="green",
+            complete_style="blue",
+            finished_style="blue",
+        ),
         f"{node.allocated_m / 1000:>4g}/{node.capacity_m / 1000:g}",
     )
     return row

@@ -100,3 +100,22 @@ async def test_a_data_scientist_walks_through_the_pages_for_users(clone: Path) -
         async with copied as terminal:
             assert str(clone / ".fluxqueue/bin/psql") in await terminal.end()
             assert terminal.process.returncode == 0, terminal.printed
+
+
+@pytest.mark.long("a `make up`, and the commands of the pages for administrators and developers")
+@pytest.mark.parametrize("caption", ["Administrator", "Developer"])
+async def test_an_administrator_and_a_contributor_walk_through_theirs(
+    clone: Path, caption: str
+) -> None:
+    """In a shell that did what ``user/try.md`` says, and with the environment of the clone."""
+    paths = f"{clone}/.fluxqueue/bin:{clone}/.venv/bin:{_bare(clone)['PATH']}"
+    environ = {**_bare(clone), "PATH": paths, "KUBECONFIG": f"{clone}/.fluxqueue/kubeconfig"}
+    async with _up(clone):
+        console = Console(clone, environ, "default", _skipped)
+        for page in _pages(caption):
+            await console.play(page)
+
+
+def _skipped(command: str) -> bool:
+    """What ``test_pages`` skips, and Helm, which that test replaces."""
+    return skipping("embedded")(command) or command.startswith("helm ")
