@@ -135,6 +135,7 @@ def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Pat
         "move": ["one", "other"],
         "drain": ["node-1", "--reason", "disk"],
         "undrain": ["node-1"],
+        "web": ["--no-open"],
     }
     needs_no_name = {"adopt", "jobs", "nodes", "tree", "queues", "top", "acct", "version"}
     given = words.get(name, [] if name in needs_no_name else ["one"])
