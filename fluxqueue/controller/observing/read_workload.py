@@ -445,10 +445,11 @@ class WorkloadReader:
 
         Pods without a gate are bound before their size is compared with their slot.
         """
-        is_waiting = not its_pods and seen.pinned_to is None
-        if not (seen.is_pinnable and is_waiting and self._are_pods_changed()):
+        is_waiting = seen.is_suspended and not its_pods
+        can_be = seen.is_pinnable or seen.is_placeable
+        if not (can_be and is_waiting and self._are_pods_changed()) or self.sizes.knows(workload):
             return seen
-        return replace(seen, is_pinnable=self.sizes.knows(workload))
+        return replace(seen, is_pinnable=False, is_placeable=False)
 
     def _completed(self, workload: Object) -> Object:
         try:

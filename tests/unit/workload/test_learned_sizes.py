@@ -161,7 +161,7 @@ def test_what_the_author_wrote_is_kept_beside_the_request() -> None:
 def test_where_others_change_pods_the_first_of_a_template_have_a_gate() -> None:
     """The release in the template binds pods before they can be compared with their slots."""
     single = job()
-    single["spec"] |= {"parallelism": 1, "completions": 1}
+    single["spec"] |= {"parallelism": 1, "completions": 1, "suspend": True}
     changed = [True]
     reader = WorkloadReader(Site(), are_pods_changed=lambda: changed[0])
     assert not reader.see(single, [], "f", {}).is_pinnable
@@ -174,7 +174,7 @@ def test_where_others_change_pods_the_first_of_a_template_have_a_gate() -> None:
     assert reader.see(single, [], "f", {}).is_pinnable
     # What is released already stays as it is.
     other = job(serviceAccountName="other")
-    other["spec"] |= {"parallelism": 1, "completions": 1}
+    other["spec"] |= {"parallelism": 1, "completions": 1, "suspend": True}
     assert not reader.see(other, [], "f", {}).is_pinnable
     assert reader.see(other, [pod({"cpu": "2"})], "f", {}).is_pinnable
 
