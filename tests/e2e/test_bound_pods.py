@@ -9,9 +9,9 @@ from fluxqueue.workload.labels import HOSTNAME
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, job
 from tests.e2e.space import Space
-from tests.e2e.world import ZONE
 from tests.support.waiting import eventually
 
+ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 EAST = {"node-1", "node-2"}
 WEST = {"node-3", "node-4"}
