@@ -70,8 +70,8 @@ class Devices:
         )
 
         async def look() -> bool:
-            (row,) = await self.space.world.rows(sql, name=RESOURCE, node=node)
-            return (row["capacity"], row["unusable"]) == (capacity, unusable)
+            rows = await self.space.world.rows(sql, name=RESOURCE, node=node)
+            return rows == [{"capacity": capacity, "unusable": unusable}]
 
         await eventually(look, f"{node} has {capacity} devices, {unusable} of them not usable")
 
@@ -228,3 +228,38 @@ async def test_a_class_that_cannot_be_counted_is_left_to_the_scheduler(
     await devices.until("node-1", 3)
     await space.create(_job("fits", 2))
     await space.until_job("fits")
+
+
+async def test_a_claim_by_name_binds_jobs_to_its_node(space: Space, devices: Devices) -> None:
+    """It is left to kube-scheduler until it is allocated. A running job stays as it is then."""
+    await devices.publish("node-2", "a")
+    await devices.until("node-2", 1)
+    exactly = {"deviceClassName": space.name, "allocationMode": "ExactCount", "count": 1}
+    claim = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"name": "shared"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
+    }
+    await space.client.create(RESOURCE_CLAIMS, space.name, claim)
+
+    def sharing(name: str, **more: Any) -> Obj:
+        claims = [{"name": "one", "resourceClaimName": "shared"}]
+        body = job(name, pod={"resourceClaims": claims}, **more)
+        (container,) = body["spec"]["template"]["spec"]["containers"]
+        container["resources"]["claims"] = [{"name": "one"}]
+        return body
+
+    # Only a repair may find the node of the device, so it starts there.
+    first = sharing("first", run=FOR_EVER)
+    first["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "node-2"}
+    await space.create(first)
+    await space.until_state("first", "Running")
+    await devices.until("node-2", 1, unusable=1)
+    await space.create(sharing("second", run=FOR_EVER))
+    await space.until_state("second", "Running")
+    (pod,) = await space.pods("second")
+    assert pod["spec"]["nodeName"] == "node-2"
+    still = await space.fluxjob("first") or {}
+    assert (still["status"]["state"], still["status"]["nodes"]) == ("Running", "node-2")
+    assert len(await space.pods("first")) == 1
