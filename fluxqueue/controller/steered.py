@@ -54,7 +54,8 @@ RETRY_S = 1.0
 _AS_MADE = (1, Steered())
 """The generation and values of a spec that is unchanged since its creation."""
 
-DELETER = "whoever deleted its FluxJob"
+DELETER = "deletion of its FluxJob"
+"""Stands where history names a user. The API server does not say which user deleted an object."""
 
 
 class SteeringWatch:

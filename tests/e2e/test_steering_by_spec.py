@@ -127,5 +127,5 @@ async def test_deleting_the_fluxjob_cancels(space: Space) -> None:
         " WHERE namespace = :namespace AND state = 'Cancelled'",
         namespace=space.name,
     )
-    assert [row["cancel_by"] for row in said] == ["whoever deleted its FluxJob"]
+    assert [row["cancel_by"] for row in said] == ["deletion of its FluxJob"]
     await assert_invariants(space.world)

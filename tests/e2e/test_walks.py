@@ -61,13 +61,15 @@ def _bare(folder: Path) -> dict[str, str]:
 async def _up(clone: Path) -> AsyncIterator[str]:
     """``make up`` in its terminal. Gives what it has printed when it is ready."""
     async with Terminal("exec make up", folder=clone, environ=_bare(clone)) as terminal:
-        async with asyncio.timeout(START_S):
-            while READY not in terminal.printed:
-                assert await terminal.more(START_S), terminal.printed
-        yield terminal.printed
-        os.killpg(terminal.process.pid, signal.SIGINT)
-        async with asyncio.timeout(START_S):
-            await terminal.end()
+        try:
+            async with asyncio.timeout(START_S):
+                while READY not in terminal.printed:
+                    assert await terminal.more(START_S), terminal.printed
+            yield terminal.printed
+        finally:  # also after a failure: nothing of it may stay behind
+            os.killpg(terminal.process.pid, signal.SIGINT)
+            async with asyncio.timeout(START_S):
+                await terminal.end()
 
 
 def _pages(caption: str) -> list[Path]:
@@ -103,7 +105,7 @@ async def test_a_data_scientist_walks_through_the_pages_for_users(clone: Path) -
 
 
 @pytest.mark.long("a `make up`, and the commands of the pages for administrators and developers")
-@pytest.mark.parametrize("caption", ["Administrator", "Developer"])
+@pytest.mark.parametrize("caption", ["Administrator", "Developer", "Reference"])
 async def test_an_administrator_and_a_contributor_walk_through_theirs(
     clone: Path, caption: str
 ) -> None:

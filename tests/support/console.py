@@ -53,6 +53,7 @@ _VARIABLE = [
     (re.compile(r"^(\S+-(?:job|pod|group|deployment|jobset)) \d+(?= [A-Z])"), r"\1 <number>"),
     (re.compile(r"(?<= default )\d+ \d+\.\d\d \d+\.\d\d"), "<use>"),
     (re.compile(r"\b\d+\.\d\d \d+\.\d\d\b"), "<hours>"),
+    (re.compile(r"\?code=\S+"), "?code=<code>"),
     (re.compile(r"127\.0\.0\.1:\d+|<address>:\d+"), "<endpoint>"),
     (re.compile(r"^\d+(?= )|(?<=^<time> )\d+(?= )"), "<number>"),
 ]
