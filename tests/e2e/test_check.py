@@ -108,5 +108,5 @@ async def test_without_a_database_the_way_out_is_named(tmp_path: Path) -> None:
     )
     _, err = await process.communicate()
     assert process.returncode == 2
-    assert err.decode().startswith("fluxqueue: DATABASE_URL: no database is configured (")
+    assert err.decode().startswith("fluxqueue: DATABASE_URL: no database is configured. Fix: ")
     assert len(err.decode().splitlines()) == 1
