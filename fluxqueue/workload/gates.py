@@ -291,6 +291,9 @@ def repin_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
     applied = (after.get("spec") or {}).get("nodeSelector") or {}
     if labels.JOBID not in marks or labels.HOSTNAME not in selector:
         return []
+    # Without the job number it is our own patch, which takes the whole release back.
+    if labels.JOBID not in ((after.get("metadata") or {}).get("labels") or {}):
+        return []
     if applied == selector or {**selector, **applied} != selector:
         return []
     path = "/spec/template/spec/nodeSelector"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import Destination
-from fluxqueue.workload import gates
+from fluxqueue.workload import gates, labels
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.kinds import kind_of
 from tests.support.workloads import bare_pod, batch_job
@@ -439,3 +439,17 @@ def test_a_group_smaller_than_its_job_is_refused_unless_it_is_spelt_as_of_old() 
 def test_a_pod_with_a_group_and_no_size_is_told() -> None:
     with pytest.raises(InvalidInput, match="group without a size"):
         _admit(bare_pod(meta={"labels": {"fluxqueue/pod-group": "mpi"}}))
+
+
+def test_an_apply_keeps_the_node_of_a_released_job_and_our_own_patch_removes_it() -> None:
+    """Otherwise a Job that returns to the queue would ask for its last node for ever."""
+
+    def job(labels_: dict[str, str], selector: dict[str, str]) -> dict[str, Any]:
+        template = {"metadata": {"labels": labels_}, "spec": {"nodeSelector": selector}}
+        return {"spec": {"template": template}}
+
+    released = job({labels.JOBID: "7"}, {"pool": "a", labels.HOSTNAME: "n1"})
+    (kept,) = gates.repin_patch(released, job({labels.JOBID: "7"}, {"pool": "a"}))
+    assert kept["value"] == {"pool": "a", labels.HOSTNAME: "n1"}
+    assert gates.repin_patch(released, job({}, {"pool": "a"})) == []
+    assert gates.repin_patch(released, released) == []
