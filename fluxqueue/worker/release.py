@@ -248,7 +248,7 @@ async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, An
         patch = unpin_patch(wanted.uid) if is_suspended else suspend_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
     if is_suspended and kind.is_placed(workload):
-        return await client.patch(*at, displace_patch(wanted.uid), kind=PatchKind.STRATEGIC)
+        return await client.patch(*at, displace_patch(workload), kind=PatchKind.JSON)
     if is_suspended or not is_managed(workload):
         return stored
     return await client.patch(*at, kind.suspend_patch(workload), kind=PatchKind.JSON)

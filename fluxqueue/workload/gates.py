@@ -309,9 +309,17 @@ def place_patch(uid: str, placement: str | None) -> Merge:
     return _of_job(uid, suspend=False, template=_placed(placement))
 
 
-def displace_patch(uid: str) -> Merge:
-    """Remove the placement from the template of a suspended BatchJob."""
-    return _of_job(uid, suspend=True, template=_placed(None))
+def displace_patch(job: Mapping[str, Any]) -> Patch:
+    """Remove the placement from the template of a suspended ``job``.
+
+    The suspension stays as it is. The patch fails (422) if its author has resumed it meanwhile.
+    """
+    place = ("spec", "template", "metadata", "annotations", labels.PLACEMENT)
+    return [
+        same_uid(job),
+        op("test", "/spec/suspend", value=True),
+        op("remove", pointer(*place)),
+    ]
 
 
 def _placed(placement: str | None) -> dict[str, Any]:
