@@ -36,7 +36,7 @@ FOLDER = "/home/ada/fluxqueue"
 """The folder of the clone in the pages."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def clone() -> Iterator[Path]:
     """A fresh clone with a short name, as on the machine of a user."""
     with tempfile.TemporaryDirectory(prefix="fq", ignore_cleanup_errors=True) as name:
