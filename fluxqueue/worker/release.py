@@ -245,7 +245,10 @@ async def _suspend(context: WorkerContext, wanted: DesiredState) -> dict[str, An
     if wanted.is_authors and not is_suspended:
         return stored
     if wanted.is_pinned and not is_managed(workload):
-        patch = unpin_patch(wanted.uid) if is_suspended else suspend_patch(wanted.uid)
+        if is_suspended:
+            patch = unpin_patch(wanted.uid, is_authors=wanted.is_authors)
+        else:
+            patch = suspend_patch(wanted.uid)
         return await client.patch(*at, patch, kind=PatchKind.STRATEGIC)
     if is_suspended and kind.is_placed(workload):
         return await client.patch(*at, displace_patch(workload), kind=PatchKind.JSON)

@@ -285,14 +285,15 @@ def repin_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Patch:
     A server-side apply replaces the whole node selector of a template. The API server then refuses
     it, because the template of a running BatchJob cannot change. Empty if nothing was removed.
     """
-    before, after = (one.get("spec", {}).get("template") or {} for one in (old, new))
-    marks = (before.get("metadata") or {}).get("labels") or {}
-    selector = (before.get("spec") or {}).get("nodeSelector") or {}
-    applied = (after.get("spec") or {}).get("nodeSelector") or {}
-    if labels.JOBID not in marks or labels.HOSTNAME not in selector:
-        return []
+    place = ("spec", "template")
+    number = (*place, "metadata", "labels", labels.JOBID)
     # Without the job number it is our own patch, which takes the whole release back.
-    if labels.JOBID not in ((after.get("metadata") or {}).get("labels") or {}):
+    if at(old, number) is None or at(new, number) is None:
+        return []
+    selector, applied = (at(one, (*place, "spec", "nodeSelector")) or {} for one in (old, new))
+    if not isinstance(selector, dict) or not isinstance(applied, dict):
+        return []
+    if labels.HOSTNAME not in selector:
         return []
     if applied == selector or {**selector, **applied} != selector:
         return []
@@ -326,8 +327,14 @@ def _placed(placement: str | None) -> dict[str, Any]:
     return {"metadata": {"annotations": {labels.PLACEMENT: placement}}}
 
 
-def unpin_patch(uid: str) -> Merge:
-    """Put the gate back into the template of a suspended BatchJob, and remove its last node."""
+def unpin_patch(uid: str, *, is_authors: bool = False) -> Merge:
+    """Put the gate back into the template of a suspended BatchJob, and remove its last node.
+
+    ``is_authors``: its author has suspended it. The suspension then stays the author's, who may end
+    it. The patch fails (422) if that has happened meanwhile.
+    """
+    if is_authors:
+        return {"metadata": {"uid": uid}, "spec": {"template": _UNPINNED}}
     return _of_job(uid, suspend=True, template=_UNPINNED)
 
 

@@ -162,8 +162,8 @@ def _translate(request: Mapping[str, Any], settings: AdmitSettings) -> Translate
     if not isinstance(obj, dict):
         return None
     # An object that was stored before, and was not queued then, is not queued by an edit.
-    old = ((request.get("oldObject") or {}).get("metadata") or {}).get("labels") or {}
-    is_edit = request.get("operation") == "UPDATE" and old.get(labels.MANAGED) == "true"
+    old = at(request.get("oldObject") or {}, ("metadata", "labels", labels.MANAGED))
+    is_edit = request.get("operation") == "UPDATE" and old == "true"
     is_written = (_is_creation(request) or is_edit) and not request.get("subResource")
     if not is_written or namespace in settings.never_managed:
         return Translated(obj)
@@ -481,14 +481,16 @@ def _is_resumed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
     An author may resume a Job that the author suspended, and an operator the Jobs that it makes.
     """
-    spec, meta = old.get("spec") or {}, old.get("metadata") or {}
-    was_suspended, is_suspended = (bool((o.get("spec") or {}).get("suspend")) for o in (old, new))
+    spec, meta = (old.get(key) for key in ("spec", "metadata"))
+    if not isinstance(spec, dict) or not isinstance(meta, dict):
+        return False
+    was_suspended, is_suspended = (bool(at(one, ("spec", "suspend"))) for one in (old, new))
     if not was_suspended or is_suspended or gate_index(template_spec(spec)) is None:
         return False
     maker = controller_owner({"metadata": meta})
     if maker is not None and maker["kind"] != "CronJob":
         return False
-    origin = (meta.get("annotations") or {}).get(labels.AUTHOR_SUSPENDED)
+    origin = at(meta, ("annotations", labels.AUTHOR_SUSPENDED))
     # After its first start a Job without the mark was suspended by a user, who may resume it.
     return origin == "false" or (origin != "true" and meta.get("generation") == 1)
 

@@ -453,3 +453,10 @@ def test_an_apply_keeps_the_node_of_a_released_job_and_our_own_patch_removes_it(
     assert kept["value"] == {"pool": "a", labels.HOSTNAME: "n1"}
     assert gates.repin_patch(released, job({}, {"pool": "a"})) == []
     assert gates.repin_patch(released, released) == []
+
+
+def test_the_template_of_an_author_is_unpinned_and_stays_suspended_by_that_author() -> None:
+    """Otherwise the webhook would undo the resumption by that author, as that of an apply."""
+    patch = gates.unpin_patch("u", is_authors=True)
+    assert patch["metadata"] == {"uid": "u"}
+    assert patch["spec"] == {"template": gates.unpin_patch("u")["spec"]["template"]}
