@@ -89,7 +89,7 @@ async def test_what_is_not_steered_is_refused(space: Space) -> None:
         ApiError, match=r"spec\.size = 5: says what Job a asks for.*change only hold"
     ):
         await _patch(space, "a", size=5)
-    with pytest.raises(ApiError, match=r"spec\.queue = 'gold': is Running \(only what waits"):
+    with pytest.raises(ApiError, match=r"spec\.queue = 'gold': is Running: only what waits"):
         await _patch(space, "a", queue="gold")
     forged = await _patch(space, "a", steeredBy={"hold": "somebody else"})
     assert "steeredBy" not in forged["spec"] or not forged["spec"]["steeredBy"]
