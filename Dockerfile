@@ -17,7 +17,7 @@ COPY requirements/build.lock requirements/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
     python3 -m venv /build \
     && /build/bin/pip install --quiet --no-cache-dir --only-binary :all: --require-hashes \
-       --requirement requirements/build.lock
+       --requirement requirements/build.lock --constraint requirements/build.lock
 COPY LICENSE README.md pyproject.toml ./
 COPY chart/crds chart/crds
 COPY chart/files/policies.yaml chart/files/roles.yaml chart/files/

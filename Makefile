@@ -17,6 +17,8 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # Versions and hashes come from lock files. Both projects are installed as links to here. What the
 # demo needs comes first. The tools of development are a third of the download and come later.
+# Each lock is also its own constraint. A package may require coverage[toml], and pip takes that for another name
+# than coverage: without the constraint it takes the newest release, which has no hash here.
 PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
 DEMO := $(VENV)/.installed-demo
 
@@ -24,13 +26,13 @@ $(DEMO): requirements/demo.lock pyproject.toml localcluster/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing $$(grep -c == requirements/demo.lock) packages into $(VENV) (once; a minute or two) ..."
-	@$(PIP) install --require-hashes -r requirements/demo.lock
+	@$(PIP) install --require-hashes -r requirements/demo.lock -c requirements/demo.lock
 	@$(PIP) install --no-deps --no-build-isolation -e localcluster -e .
 	@touch $@
 
 $(STAMP): $(DEMO) requirements.lock
 	@echo "installing $$(grep -c == requirements.lock) packages with the tools of development ..."
-	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --require-hashes -r requirements.lock -c requirements.lock
 	@touch $@
 
 demo: $(DEMO) ## The whole system at work: database, cluster, webhook, controller, workers
@@ -134,7 +136,7 @@ table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the 
 SITE := $(VENV)/.docs
 $(SITE)/.installed: requirements/docs.lock
 	@$(PYTHON) -m venv $(SITE)
-	@$(SITE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@$(SITE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $< -c $<
 	@touch $@
 
 docs: $(SITE)/.installed ## The documentation as a site in dist/docs, with search; a warning fails

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import re
+import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -180,3 +183,69 @@ def _files(module: str) -> list[Path]:
     bases = [top.joinpath(*parts[: n + 1]) for n in range(len(parts))]
     candidates = [base / "__init__.py" for base in bases] + [bases[-1].with_suffix(".py")]
     return [path for path in candidates if path.is_file()]
+
+
+INSTALLERS = (
+    "Makefile",
+    "Dockerfile",
+    "localcluster/Dockerfile",
+    "images/assemble",
+    ".ci/kubectl-fluxqueue",
+    "docs/admin/images.md",
+)
+
+
+@pytest.mark.parametrize("path", INSTALLERS)
+def test_each_lock_is_its_own_constraint(path: str) -> None:
+    """Otherwise the next release of a package that is required with an extra breaks every install.
+
+    pip takes ``coverage[toml]`` for another name than ``coverage``, which the lock pins. It then
+    takes the newest release, and refuses it, because the lock has no hash of it.
+    """
+    text = (ROOT / path).read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if re.search(r"--require-hashes\s+-", line)]
+    assert lines, "it installs from a lock"
+    for line in lines:
+        for part in line.split("&&"):
+            if "--require-hashes" not in part:
+                continue
+            lock = re.search(r"(?:-r|--requirement) (\S+)", part)
+            assert lock is not None, part
+            assert re.search(rf"(?:-c|--constraint) {re.escape(lock[1])}(?:\s|;|$)", part), part
+
+
+def test_an_extra_is_held_at_the_pin_of_its_package(tmp_path: Path) -> None:
+    """What the constraint is for, with three small wheels and the pip of this interpreter."""
+    for name, version, more in (
+        ("base", "1", "Provides-Extra: more\n"),
+        ("base", "2", "Provides-Extra: more\n"),
+        ("user", "1", "Requires-Dist: base[more]\n"),
+    ):
+        info = f"{name}-{version}.dist-info"
+        with zipfile.ZipFile(tmp_path / f"{name}-{version}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(
+                f"{info}/METADATA",
+                f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}",
+            )
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
+    lock = tmp_path / "lock"
+    lock.write_text("".join(_pin(tmp_path, name) for name in ("base", "user")))
+    install = (
+        f"-m pip install --no-index --find-links {tmp_path} --target {tmp_path / 'to'}"
+        f" --require-hashes -r {lock} -c {lock}"
+    )
+    done = subprocess.run(
+        [sys.executable, *install.split()],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "to/base-1.dist-info").is_dir()
+
+
+def _pin(folder: Path, name: str) -> str:
+    """The line of a lock for version 1 of a package, whose wheel lies in ``folder``."""
+    wheel = (folder / f"{name}-1-py3-none-any.whl").read_bytes()
+    return f"{name}==1 --hash=sha256:{hashlib.sha256(wheel).hexdigest()}\n"
