@@ -40,7 +40,7 @@ LISTS = (
     "/jobs?user=user-7", "/accounting?by=user,month", "/accounting?namespace=team-7",
 )  # fmt: skip
 
-_LIVING = """
+LIVING = """
 INSERT INTO fluxjobs (uid, namespace, name, workload_kind, workload_name, flux_uid, user_name,
     state, reason, request, size, wanted, is_examined, accepted_by, priority, submitted_at,
     expected_start)
@@ -64,7 +64,7 @@ def fill(url: str, number: int) -> None:
     retained.fill(url, number)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
-        connection.execute(_LIVING.encode(), {"number": number, "namespaces": NAMESPACES})
+        connection.execute(LIVING.encode(), {"number": number, "namespaces": NAMESPACES})
         connection.execute(_NODES.encode(), {"number": NODES})
         connection.execute("ANALYZE fluxjobs, nodes")
 

@@ -1,8 +1,8 @@
 """``make bench-window``: what the window needs on a large cluster, as a table.
 
 ``fluxqueue view`` as a process, over rows of 50,000 FluxJobs on 10,000 nodes, and Chromium in front
-of it. It measures the first load (bytes of the page itself, and time until the map is drawn), the
-time of a frame while the map is panned, and the memory of the view server.
+of it. It measures the first load: bytes of the page itself, and time until the map is drawn. It
+measures the time of a frame while the map is panned, and the memory of the view server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import psycopg
 
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
-from benchmarks.view import _LIVING
+from benchmarks.view import LIVING
 from fluxqueue import certs
 from localcluster import LocalCluster
 from tests.support.browser import Page, browsing, missing_browser
@@ -59,7 +59,7 @@ def fill(url: str, jobs: int) -> None:
     """Write rows as the server itself makes them, beside the triggers."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("SET session_replication_role = replica")
-        connection.execute(_LIVING.encode(), {"number": jobs, "namespaces": NAMESPACES})
+        connection.execute(LIVING.encode(), {"number": jobs, "namespaces": NAMESPACES})
         connection.execute(_NODES.encode(), {"number": NODES})
         connection.execute(_ALLOCATIONS.encode(), {"number": NODES})
         connection.execute("ANALYZE fluxjobs, nodes, allocations, allocation_slots")

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from fluxqueue.view.window import FILES, PAGE, _read_files  # noqa: E402  after the path
+from fluxqueue.view.window import FILES, PAGE, read_files  # noqa: E402  after the path
 from tests.support.browser import Page, browsing, missing_browser  # noqa: E402
 
 PICTURES = ROOT / "docs/pictures"
@@ -26,7 +26,7 @@ SIZE = (1280, 760)
 
 
 class _Files(BaseHTTPRequestHandler):
-    files = _read_files()
+    files = read_files()
 
     def do_GET(self) -> None:
         """Answer with a file of the page."""

@@ -1,4 +1,4 @@
-"""What sharing policies give now, who violates them, and which running work exceeds them.
+"""What sharing policies give now, which pods violate them, and which running work exceeds them.
 
 The worker that matches counts it at intervals for the status of ResourceSharingPolicies. A changed
 policy evicts nothing, so running work may hold more than its policy gives. Pure.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 
 from fluxqueue.errors import InvalidInput
@@ -79,10 +79,8 @@ class UserCluster:
             attempts_max=1,
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def close(self) -> None:
+        """Close all connections."""
         await self._client.close()
 
     def of(self, token: str) -> UserRights:

@@ -126,7 +126,7 @@ class ViewServer:
     async def __aexit__(self, *_: object) -> None:
         self._feed.end()
         await self._listener.close()
-        await self._cluster.__aexit__()
+        await self._cluster.close()
 
     def _build_app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard], client_max_size=64 * 1024)

@@ -17,11 +17,11 @@ from typing import Any
 import orjson
 from aiohttp import ETag, web
 
-from fluxqueue.errors import ApiError, InvalidInput
+from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput
 from fluxqueue.same_site import SAFE, why_foreign
 from fluxqueue.view import sessions
 from fluxqueue.view.as_user import VERBS, UserCluster, UserRights
-from fluxqueue.view.replies import COMPRESSED_MIN, cached, problem, to_json
+from fluxqueue.view.replies import COMPRESSED_MIN, cached, later, problem, to_json
 
 Row = dict[str, Any]
 FILES = "/window/"
@@ -43,7 +43,7 @@ class _File:
     tag: str
 
 
-def _read_files() -> dict[str, _File]:
+def read_files() -> dict[str, _File]:
     """Return all files of the page by path. Nothing else on the disk can be asked for."""
     root = resources.files("fluxqueue.view") / "static"
     found: dict[str, _File] = {}
@@ -78,7 +78,7 @@ class WindowRoutes:
         job: Callable[[web.Request], Awaitable[Row | None]],
     ) -> None:
         self._cluster, self._job = cluster, job
-        self._files = _read_files()
+        self._files = read_files()
 
     def add_to(self, app: web.Application, root: str) -> None:
         """Add all routes. ``root`` is the path below which a token is needed."""
@@ -150,6 +150,8 @@ class WindowRoutes:
             found = await read(rights, row)
         except ApiError as error:
             return problem(error.code or 502, str(error.body.get("message") or error)[:2000])
+        except ApiUnavailable as error:
+            return later(str(error)[:2000], error.retry_after_s)
         return cached(request, to_json({"item": found}))
 
     async def _object(self, request: web.Request) -> web.Response:

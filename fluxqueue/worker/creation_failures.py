@@ -6,7 +6,7 @@ Event ``FailedCreate`` on the Job, and nowhere else.
 
 Events are read for these workloads only. A watch of all Events of a cluster costs more than all
 other watches together, because the API server does not cache Events. For the same reason one read
-serves all workloads of a namespace for ``FRESH_S`` seconds: in a burst, many Jobs wait for the Job
+serves all workloads of a namespace for ``FRESH_S`` seconds. In a burst, many Jobs wait for the Job
 controller, and each read makes the API server decode all Events there.
 """
 

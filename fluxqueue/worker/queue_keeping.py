@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.reading.job_places import read_paths
 from fluxqueue.db.store.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
@@ -30,6 +29,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXQUEUES
 from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)
@@ -230,21 +230,7 @@ def render_status(
         "levels": [one.to_json() for one in levels],
         "observedGeneration": figures.generation,
         "conditions": [
-            _condition(old.get(name), name, holds, reason, message, at_s)
+            condition(old.get(name), name, holds, reason, message, at_s)
             for name, holds, reason, message in wanted
         ],
-    }
-
-
-def _condition(
-    old: Mapping[str, Any] | None, name: str, holds: bool, reason: str, message: str, at_s: int
-) -> dict[str, Any]:
-    status = "True" if holds else "False"
-    is_same = old is not None and old["status"] == status
-    return {
-        "type": name,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": old["lastTransitionTime"] if is_same and old else to_rfc3339(at_s),
     }

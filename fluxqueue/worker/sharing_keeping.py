@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.store.sharing import StoredPolicy, read_names, read_stored_policies
 from fluxqueue.errors import (
     ApiError,
@@ -30,6 +29,7 @@ from fluxqueue.scheduler.node_sharing import (
     TaintChanges,
     Violation,
 )
+from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import CycleRunner
 
@@ -215,14 +215,14 @@ def render_sharing_status(
         "exceeding": exceeding,
         "observedGeneration": policy.generation,
         "conditions": [
-            _condition(old.get(name), name, holds, reason, message, at_s)
+            condition(old.get(name), name, holds, reason, message, at_s)
             for name, holds, reason, message in wanted
         ],
     }
 
 
 def _told(figures: PolicyFigures, exceeding: Sequence[Mapping[str, Any]]) -> str:
-    """Return who takes more than the policy gives, in words."""
+    """Return the pods and jobs that take more than the policy gives, in words."""
     parts = []
     if figures.violations:
         first, more = figures.violating[0], _more(figures.violations, "pods")
@@ -262,17 +262,3 @@ def _quantity(name: str, amount: int) -> str:
     if name != CPU:
         return str(amount)
     return str(amount // 1000) if amount % 1000 == 0 else f"{amount}m"
-
-
-def _condition(
-    old: Mapping[str, Any] | None, name: str, holds: bool, reason: str, message: str, at_s: int
-) -> dict[str, Any]:
-    status = "True" if holds else "False"
-    is_same = old is not None and old["status"] == status
-    return {
-        "type": name,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": old["lastTransitionTime"] if is_same and old else to_rfc3339(at_s),
-    }

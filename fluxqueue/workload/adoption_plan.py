@@ -86,7 +86,7 @@ def _note(obj: Mapping[str, Any], now: str, left_out: tuple[str, ...]) -> str:
 
 
 def _with_template(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a spec whose ``template`` is read for annotations, if there is one."""
+    """Return a spec with the ``template`` that is read for annotations, if there is one."""
     template = at(obj, ("spec", "template"))
     return {"template": template} if isinstance(template, Mapping) else {}
 

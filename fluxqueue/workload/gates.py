@@ -330,8 +330,8 @@ def _placed(placement: str | None) -> dict[str, Any]:
 def unpin_patch(uid: str, *, is_authors: bool = False) -> Merge:
     """Put the gate back into the template of a suspended BatchJob, and remove its last node.
 
-    ``is_authors``: its author has suspended it. The suspension then stays the author's, who may end
-    it. The patch fails (422) if that has happened meanwhile.
+    ``is_authors``: its author has suspended it. The suspension then stays the author's, and
+    the author may end it. The patch fails (422) if that has happened meanwhile.
     """
     if is_authors:
         return {"metadata": {"uid": uid}, "spec": {"template": _UNPINNED}}

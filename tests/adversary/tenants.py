@@ -6,7 +6,6 @@ answer is kept. An answer that says that one of our parts failed is a finding (`
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.kube.transport import HttpTransport, TransportError
+from tests.adversary.crowds import all_of
 from tests.e2e.space import Space, make_space, remove_space
 from tests.e2e.world import World
 from tests.support.waiting import eventually
@@ -31,7 +31,6 @@ from tests.support.waiting import eventually
 Obj = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
 ANSWER_S = 30.0
-AT_ONCE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +114,8 @@ class Tenant:
     async def create_all(
         self, resource: ApiResource, bodies: Iterable[Any], *, dry_run: bool = False
     ) -> list[Answer]:
-        """All of them, ``AT_ONCE`` at once."""
-        slots = asyncio.Semaphore(AT_ONCE)
-
-        async def one(body: Any) -> Answer:
-            async with slots:
-                return await self.create(resource, body, dry_run=dry_run)
-
-        return await asyncio.gather(*map(one, bodies))
+        """All of them, a few at once."""
+        return await all_of(self.create(resource, body, dry_run=dry_run) for body in bodies)
 
     async def review(self, **spec: Any) -> Answer:
         """Ask when something would start."""

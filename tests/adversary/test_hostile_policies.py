@@ -5,16 +5,16 @@ Only an administrator can make them. A mistake, or a tool that is one, must not 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest_asyncio
 
-from fluxqueue.errors import ApiError, NotFound
+from fluxqueue.errors import ApiError
 from fluxqueue.kube.resources import SHARING_POLICIES
+from tests.adversary.crowds import all_of, remove_all
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
@@ -24,7 +24,6 @@ from tests.support.waiting import eventually
 Obj = dict[str, Any]
 SIZE = float(os.environ.get("FLUXQUEUE_ADVERSARY_SIZE") or 0.02)
 MANY = max(30, int(2000 * SIZE))
-AT_ONCE = 10
 ELSEWHERE = {"matchLabels": {"no-node": "has-this"}}
 LONG = "9" * 39
 ABSURD: tuple[Obj, ...] = (
@@ -70,35 +69,12 @@ def _policies() -> Iterator[Obj]:
         }
 
 
-async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def one(call: Coroutine[Any, Any, None]) -> None:
-        async with slots:
-            await call
-
-    await asyncio.gather(*map(one, calls))
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def hostile_policies(world: World) -> AsyncIterator[None]:
     """Removes them all afterwards, and waits until no row is left of them."""
     yield
     names = {policy["metadata"]["name"] for policy in _policies()}
-
-    async def remove(name: str) -> None:
-        try:
-            await world.client.delete(SHARING_POLICIES, None, name)
-        except NotFound:
-            return
-
-    await _all(remove(name) for name in sorted(names))
-
-    async def are_gone() -> bool:
-        rows = await world.rows("SELECT name FROM sharing_policies")
-        return not names & {row["name"] for row in rows}
-
-    await eventually(are_gone, "no hostile policy is left")
+    await remove_all(world, SHARING_POLICIES, names, "sharing_policies")
 
 
 async def test_work_goes_on_beside_hostile_policies(
@@ -122,9 +98,9 @@ async def test_work_goes_on_beside_hostile_policies(
             return
 
     async with Probing(victim, "hostile-policies") as probing:
-        await _all(make(policy) for policy in _policies())
+        await all_of(make(policy) for policy in _policies())
         await probing.until(2)
-        await _all(change(name) for name in made)
+        await all_of(change(name) for name in made)
         await probing.until(2)
     assert len(made) >= MANY // 2, "most of them are possible"
     probing.assert_on_time()

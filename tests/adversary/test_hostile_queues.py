@@ -5,7 +5,6 @@ Only an administrator can make queues. A mistake, or a tool that is one, must no
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -13,20 +12,19 @@ from typing import Any
 
 import pytest_asyncio
 
-from fluxqueue.errors import ApiError, NotFound
+from fluxqueue.errors import ApiError
 from fluxqueue.kube.resources import FLUXQUEUES, JOBS
+from tests.adversary.crowds import all_of, remove_all
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
 from tests.e2e.objects import job
 from tests.e2e.world import World
-from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 SIZE = float(os.environ.get("FLUXQUEUE_ADVERSARY_SIZE") or 0.02)
 MANY = max(20, int(2000 * SIZE))
 LABEL = {"example.com/hostile": "true"}
-AT_ONCE = 10
 HUGE, NOTHING, LONG = 2**31 - 1, 0, "9" * 4000
 ABSURD: tuple[Obj, ...] = (
     {"weight": 1_000_000, "priority": 1_000_000_000, "queueDepth": 1_000_000},
@@ -81,30 +79,7 @@ async def hostile_queues(world: World) -> AsyncIterator[None]:
     """Removes them all afterwards, and waits until no row is left of them."""
     yield
     names = {queue["metadata"]["name"] for queue in _queues()}
-
-    async def remove(name: str) -> None:
-        try:
-            await world.client.delete(FLUXQUEUES, None, name)
-        except NotFound:
-            return
-
-    await _all(remove(name) for name in sorted(names))
-
-    async def are_gone() -> bool:
-        rows = await world.rows("SELECT name FROM fluxqueues")
-        return not names & {row["name"] for row in rows}
-
-    await eventually(are_gone, "no hostile queue is left")
-
-
-async def _all(calls: Any) -> list[Any]:
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def one(call: Any) -> Any:
-        async with slots:
-            return await call
-
-    return await asyncio.gather(*map(one, calls))
+    await remove_all(world, FLUXQUEUES, names, "fluxqueues")
 
 
 async def test_others_go_on_beside_hostile_queues(
@@ -132,10 +107,10 @@ async def test_others_go_on_beside_hostile_queues(
             return
 
     async with Probing(victim, "hostile-queues") as probing:
-        await _all(make(queue) for queue in _queues())
-        await _all(fill(name, number) for number, name in enumerate(made[:40]))
+        await all_of(make(queue) for queue in _queues())
+        await all_of(fill(name, number) for number, name in enumerate(made[:40]))
         await probing.until(2)
-        await _all(change(name) for name in made)
+        await all_of(change(name) for name in made)
         await probing.until(2)
     assert len(made) >= MANY // 2, "most of them are possible"
     probing.assert_on_time()

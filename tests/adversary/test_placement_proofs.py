@@ -1,4 +1,4 @@
-"""A tenant who wants pods to start on nodes that were decided for others, or twice.
+"""A tenant tries to start pods on nodes that were decided for others, or twice.
 
 The annotation with which the pods of an Indexed Job are placed can be read by its author. Nothing
 that a tenant does with it may release a pod.

@@ -90,7 +90,7 @@ def _resource(document: Obj) -> ApiResource | None:
 @pytest.mark.skipif(not EXAMPLES.is_dir(), reason="FLUXQUEUE_KUEUE_EXAMPLES names no folder")
 @pytest.mark.parametrize("document", _samples())
 async def test_a_sample_of_kueue_runs_unchanged(space: Space, queue: str, document: Obj) -> None:
-    """Jobs and pods start; what can be suspended is released; the pods of the others ask."""
+    """Jobs and pods start. What can be suspended is released, and the pods of the others ask."""
     kind = document["kind"]
     if kind in NOT_OURS and kind != "CronJob":
         pytest.skip(NOT_OURS[kind])
@@ -149,7 +149,7 @@ async def test_an_error_is_in_the_words_of_the_author(space: Space) -> None:
 
 
 async def test_what_makes_pods_asks_by_its_queue(space: Space, queue: str) -> None:
-    """A Deployment starts as a whole; a JobSet waits suspended; neither has a label of ours."""
+    """A Deployment starts as a whole, and a JobSet waits suspended. Neither has a label of ours."""
     pod = bare_pod("x", cpu="1", run=FOR_EVER)
     template = {"metadata": {"labels": {"app": "web"}}, "spec": pod["spec"]}
     template["spec"].pop("restartPolicy", None)

@@ -48,7 +48,7 @@ def clone() -> Iterator[Path]:
 
 
 def _bare(folder: Path) -> dict[str, str]:
-    """The shell of a user who has installed nothing."""
+    """The shell of a user without any installation."""
     here = os.environ["PATH"].split(":")
     paths = [one for one in here if ".venv" not in one and "fluxqueue" not in one]
     home = folder.parent / "home"

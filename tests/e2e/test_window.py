@@ -177,7 +177,7 @@ async def test_hostile_texts_are_shown_as_text(space: Space, page: Page) -> None
 
 
 async def test_a_login_with_a_token(space: Space) -> None:
-    """A wrong one is refused in words; a right one shows the page, and is in no address."""
+    """A wrong one is refused in words. A right one shows the page, and is in no address."""
     await space.world.has_view()
     told = await space.client.create(SERVICE_ACCOUNTS, space.name, {"metadata": {"name": "vera"}})
     assert told

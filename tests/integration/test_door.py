@@ -59,7 +59,7 @@ async def test_a_code_is_good_for_one_visit() -> None:
 
 
 async def test_requests_are_passed_on_with_the_token() -> None:
-    """Path, query and body as they are; cookies stay on their side."""
+    """Path, query and body as they are. Cookies stay on their side."""
     async with _door() as (door, session):
         await session.get(door.address(), allow_redirects=False)
         root = f"http://127.0.0.1:{door.port}"

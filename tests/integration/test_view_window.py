@@ -104,7 +104,7 @@ async def test_queues_and_their_users(view: Viewing) -> None:
 
 
 async def test_waits_by_time_and_size(view: Viewing) -> None:
-    """Runs that had nodes; an unknown step is refused."""
+    """Runs that had nodes. An unknown step is refused."""
     waits = await view.get("/accounting/waits?step=day")
     _check("/accounting/waits", waits)
     (one,) = waits.body["items"]

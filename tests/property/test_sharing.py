@@ -214,7 +214,7 @@ labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("12"))
     st.lists(labels, min_size=1, max_size=4),
 )
 def test_the_lowest_order_counts(found: list[tuple[int, dict[str, str]]], nodes: Any) -> None:
-    """The first by order and name of those that match; labels that change choose anew."""
+    """The first by order and name of those that match. Changed labels choose anew."""
     rules = [
         SharingRule(f"p{n}", order, read_selector({"matchLabels": wanted}, ""), Subtract())
         for n, (order, wanted) in enumerate(found)

@@ -1,10 +1,10 @@
 """The ``console`` blocks of a page: run as they stand, and held against what the page shows.
 
-A block has commands after ``$ `` (continued by a backslash at the end of a line, or up to the end
-of a here-document), each followed by what it prints on a terminal of 80 columns (``terminal``).
-Times, spans of time, random endings of names, addresses and jobids are not compared, nor how much
-blank stands between words; a line ``...`` is any lines, and a line that ends with an ellipsis may
-be cut at another word. What only reads is read again until it answers as the page says: a state is
+A block has commands after ``$ ``. A backslash at the end of a line or a here-document continues
+them. Each is followed by what it prints on a terminal of 80 columns (``terminal``). Times, spans of
+time, random endings of names, addresses and jobids are not compared, nor the width of blanks. A
+line ``...`` stands for any lines. A line that ends with an ellipsis may be cut at another word.
+What only reads is read again until it answers as the page says: a state is
 told a moment later. What ends with a line ``^C`` is interrupted when it has printed the lines
 before it. Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what
 was printed where that differs, ``all`` also where only times, widths and the like do.

@@ -491,7 +491,7 @@ def _is_resumed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     if maker is not None and maker["kind"] != "CronJob":
         return False
     origin = at(meta, ("annotations", labels.AUTHOR_SUSPENDED))
-    # After its first start a Job without the mark was suspended by a user, who may resume it.
+    # After its first start, a Job without the mark was suspended by a user. A user may resume it.
     return origin == "false" or (origin != "true" and meta.get("generation") == 1)
 
 

@@ -6,15 +6,13 @@ Called by the command line (``fluxqueue up`` and ``install``). The text is the c
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from fluxqueue.errors import InvalidSettings
+from fluxqueue.packaged import read_packaged
 from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
@@ -63,7 +61,7 @@ def build_policies(
         "NAMESPACES": selected_namespaces(own_namespace, is_opt_in=is_opt_in),
         "TENANTS": tenants(own_namespace),
     }
-    text = _read().replace("@NAME@", name)
+    text = read_packaged(FILE).replace("@NAME@", name)
     for word, value in words.items():
         text = text.replace(f"@{word}@", json.dumps(value, separators=(",", ":")))
     return [one for one in yaml.safe_load_all(text) if one]
@@ -77,16 +75,3 @@ def _owner_rule(one: OwnerKind) -> dict[str, Any]:
         "resources": [one.resource],
         "scope": "Namespaced",
     }
-
-
-def _read() -> str:
-    packaged = importlib.resources.files("fluxqueue") / "files" / FILE
-    source = Path(__file__).resolve().parents[2] / "chart" / "files" / FILE
-    for place in (packaged, source):
-        if place.is_file():
-            return place.read_text(encoding="utf-8")
-    raise InvalidSettings(
-        f"{FILE} is missing",
-        where=str(packaged),
-        hint="install fluxqueue from its wheel or its source tree",
-    )

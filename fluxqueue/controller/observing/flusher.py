@@ -255,30 +255,25 @@ class Flusher:
         self._foreign.remember(foreign, at_s=self._clock.monotonic_s())
         for one in amended:
             self._creator.amend(one)
-        self._note_queues(*queues)
-        self._note_policies(*sharing)
+        self._note_rules(QUEUE, *queues)
+        self._note_rules(SHARING, *sharing)
         await self._watches.queues.tell_faults(queues[0])
         await self._watches.sharing.tell_faults(sharing[0])
 
-    def _note_queues(self, seen: Iterable[QueueSeen], gone: Iterable[str]) -> None:
-        """Report queues with an unusable spec. Their former spec stays in force."""
-        for one in seen:
-            if one.fault is None:
-                self._quarantine.clear(QUEUE, one.name)
-            else:
-                self._quarantine.note(QUEUE, one.name, InvalidInput(one.fault))
-        for name in gone:
-            self._quarantine.clear(QUEUE, name)
+    def _note_rules(
+        self, kind: str, seen: Iterable[QueueSeen | SharingPolicySeen], gone: Iterable[str]
+    ) -> None:
+        """Report queues or sharing policies with an unusable spec. The former spec stays in force.
 
-    def _note_policies(self, seen: Iterable[SharingPolicySeen], gone: Iterable[str]) -> None:
-        """Report sharing policies with an unusable spec."""
+        ``kind``: QUEUE or SHARING.
+        """
         for one in seen:
             if one.fault is None:
-                self._quarantine.clear(SHARING, one.name)
+                self._quarantine.clear(kind, one.name)
             else:
-                self._quarantine.note(SHARING, one.name, InvalidInput(one.fault))
+                self._quarantine.note(kind, one.name, InvalidInput(one.fault))
         for name in gone:
-            self._quarantine.clear(SHARING, name)
+            self._quarantine.clear(kind, name)
 
     async def write_sharing_policies(self, names: Iterable[str]) -> None:
         """Write sharing policies as they are, marked or not."""
@@ -286,7 +281,7 @@ class Flusher:
             policies = self._watches.sharing.see(names)
             async with self._term.begin_write() as tx:
                 await save_policies(tx, *policies)
-        self._note_policies(*policies)
+        self._note_rules(SHARING, *policies)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""
@@ -294,7 +289,7 @@ class Flusher:
             queues = self._watches.queues.see(names)
             async with self._term.begin_write() as tx:
                 await save_queues(tx, *queues)
-        self._note_queues(*queues)
+        self._note_rules(QUEUE, *queues)
 
     async def write_autoscaler(self) -> None:
         """Write what adds nodes to the cluster."""

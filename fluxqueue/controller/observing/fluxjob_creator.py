@@ -280,7 +280,7 @@ class FluxJobCreator:
         If the workload became invalid after admission, use its last good values (``last_good``).
         """
         try:
-            return _build(self._completed(workload), self._class_values(), self._site)
+            return _build(self._complete(workload), self._class_values(), self._site)
         except InvalidInput as error:
             past = (await self._recall({uid})).get(uid, Past())
             mended = mend(workload, past.said, self._site)
@@ -288,13 +288,6 @@ class FluxJobCreator:
                 raise
             logger.warning("workload is spoilt", extra={"uid": uid, "error": str(error)})
             return _build(mended.workload, self._class_values(), self._site)
-
-    def _completed(self, workload: Object) -> Object:
-        try:
-            return self._complete(workload)
-        except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_build``
-            logger.info("workload is not completed", extra={"error": str(error)})
-            return workload
 
     async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
         """Create or find the FluxJob, and return its metadata.

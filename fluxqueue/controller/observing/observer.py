@@ -11,6 +11,7 @@ them decides about placement. The worker's tasks act on the rows.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
@@ -35,6 +36,8 @@ from fluxqueue.settings import Settings
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
+
+logger = logging.getLogger(__name__)
 
 
 class Observer:
@@ -144,7 +147,12 @@ class Observer:
         return self.watches.class_values()
 
     def _complete(self, workload: Mapping[str, Any]) -> Mapping[str, Any]:
-        return complete(workload, self.watches.surroundings, self._levels)
+        """Return a workload with its pods as admission completes them, or as it is."""
+        try:
+            return complete(workload, self.watches.surroundings, self._levels)
+        except Exception as error:  # noqa: BLE001  its readers report what cannot be read
+            logger.info("workload is not completed", extra={"error": str(error)})
+            return workload
 
     def _on_made(self, uid: str, flux_uid: str, flux_version: str) -> None:
         self.router.on_fluxjob_made(uid, flux_uid, flux_version)

@@ -408,7 +408,7 @@ class WorkloadReader:
         """
         uid = workload["metadata"]["uid"]
         written = workload
-        workload, growth = self._at_its_size(self._completed(workload), its_pods)
+        workload, growth = self._at_its_size(self._complete(workload), its_pods)
         asks = (kind_of(workload).asks(workload), dict(class_values))
         known = self._asked.get(uid)
         # Only the progress has changed: reading the requests again would be wasted work.
@@ -450,13 +450,6 @@ class WorkloadReader:
         if not (can_be and is_waiting and self._are_pods_changed()) or self.sizes.knows(workload):
             return seen
         return replace(seen, is_pinnable=False, is_placeable=False)
-
-    def _completed(self, workload: Object) -> Object:
-        try:
-            return self._complete(workload)
-        except Exception as error:  # noqa: BLE001  what cannot be read is reported by ``_read``
-            logger.info("workload is not completed", extra={"error": str(error)})
-            return workload
 
     def _at_its_size(self, workload: Object, its_pods: Sequence[Object]) -> tuple[Object, str]:
         """Return the workload as its pods ask for it, and what they ask for in addition.

@@ -147,7 +147,7 @@ def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
             *name,
             is_pinned=is_pinned and row["is_suspended"],
             placement=_placement(row),
-            # A release whose end was not recorded may have left a placement, too.
+            # An interrupted release may have left a placement, too.
             is_placed=row["is_placeable"] and row["is_suspended"],
         )
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}

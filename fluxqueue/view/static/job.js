@@ -58,9 +58,10 @@ function Explain({job}) {
     <button onClick=${ask}>Explain</button>
     ${answer && !status && html`<p>${plain(answer.text)}</p>`}
     ${status && html`<p><b>${plain(status.verdict || status.reason)}</b>${status.expectedStart ? ` · ${clock(status.expectedStart)}` : ""}${status.certainty ? ` · ${plain(status.certainty)}` : ""}: ${plain(status.message)}</p>
-      ${status.variants?.length > 0 && html`<table><thead><tr><th>Change</th><th>Start</th></tr></thead><tbody>
-        ${status.variants.map((one) => html`<tr><td>${plain(one.change || one.text || JSON.stringify(one.changes || one))}</td><td>${one.expectedStart ? clock(one.expectedStart) : plain(one.verdict || "")}</td></tr>`)}</tbody></table>`}
-      ${status.blockers?.length > 0 && html`<p>In the way: ${status.blockers.map((one) => plain(one.name || one.jobid || JSON.stringify(one))).join(", ")}</p>`}`}
+      ${status.variants?.length > 0 && html`<table><thead><tr><th>With</th><th>it starts</th></tr></thead><tbody>
+        ${status.variants.map((one) => html`<tr><td>${plain(one.text)}</td><td>${one.expectedStart ? clock(one.expectedStart) : plain(one.verdict)}</td></tr>`)}</tbody></table>`}
+      ${status.blockers?.length > 0 && html`<p>In the way: ${status.blockers.map((one) =>
+        `${one.name ? plain(one.name) : "a job of another namespace"} on ${plain(one.nodes)}${one.until ? ` until ${clock(one.until)}` : ""}`).join("; ")}</p>`}`}
   </section>`;
 }
 

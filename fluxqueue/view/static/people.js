@@ -42,22 +42,22 @@ const cpuOf = (text) => /m$/.test(text) ? parseFloat(text) / 1000 : Number(text)
 
 function QueueCard({queue, use}) {
   const sum = (key) => use.reduce((all, one) => all + one[key], 0);
-  const limits = queue.spec.limits || {}, perUser = limits.perUser || queue.spec.perUser || {};
+  const {total = {}, perUser = {}, perJob = {}} = queue.spec.limits || {};
   const shared = use.filter((one) => one.factor !== null);
   return html`<section class="card"><h2>${plain(queue.name)}</h2>
     <p>${sum("running")} run, ${sum("waiting")} wait${sum("held") ? `, ${sum("held")} held` : ""} · ${trim(sum("cpu") / 1000)} cpu
-      ${queue.spec.policy ? ` · policy ${plain(typeof queue.spec.policy === "string" ? queue.spec.policy : queue.spec.policy.name || "")}` : ""}
+      ${queue.spec.policy ? ` · policy ${plain(queue.spec.policy)}` : ""}
       ${queue.priority ? ` · priority ${queue.priority}` : ""}</p>
     ${queue.fault && html`<p class="error">${plain(queue.fault)}</p>`}
-    ${limits.running && html`<${Bar} label="running jobs" value=${sum("running")} most=${limits.running} />`}
-    ${limits.jobs && html`<${Bar} label="running jobs" value=${sum("running")} most=${limits.jobs} />`}
-    ${limits.nodes && html`<${Bar} label="nodes" value=${sum("nodes")} most=${limits.nodes} />`}
-    ${limits.cpu && html`<${Bar} label="cpu" value=${sum("cpu") / 1000} most=${cpuOf(String(limits.cpu))} />`}
+    ${total.jobs && html`<${Bar} label="running jobs" value=${sum("running")} most=${total.jobs} />`}
+    ${total.nodes && html`<${Bar} label="nodes" value=${sum("nodes")} most=${total.nodes} />`}
+    ${total.cpu && html`<${Bar} label="cpu" value=${sum("cpu") / 1000} most=${cpuOf(String(total.cpu))} />`}
     <table><thead><tr><th>User</th><th class="number">Runs</th><th class="number">Waits</th><th class="number">cpu</th>${shared.length > 0 && html`<th>Fair share</th>`}</tr></thead><tbody>
       ${use.map((one) => html`<tr><td><a href=${`#/queue?find=${encodeURIComponent(one.user)}`}>${plain(one.user)}</a></td><td class="number">${one.running}</td><td class="number">${one.waiting}</td><td class="number">${trim(one.cpu / 1000)}</td>
         ${shared.length > 0 && html`<td>${one.factor !== null && html`<div class="share" title=${`factor ${one.factor.toFixed(2)}: 1 is nothing used, 0.5 exactly the share`}><i style=${{width: `${Math.min(1, one.factor) * 100}%`}}></i><span>${one.factor.toFixed(2)} · ${trim(one.usedHours)} h used</span></div>`}</td>`}</tr>`)}
       </tbody></table>
-    ${Object.keys(perUser).length > 0 && html`<p class="quiet">For each user: ${Object.entries(perUser).map(([name, value]) => `${name} ${value}`).join(", ")}</p>`}</section>`;
+    ${[["user", perUser], ["job", perJob]].map(([what, limit]) => Object.keys(limit).length > 0 && html`
+      <p class="quiet">Limits of each ${what}: ${Object.entries(limit).map(([name, value]) => `${name} ${plain(value)}`).join(", ")}</p>`)}</section>`;
 }
 
 export function People() {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.view.window import _read_files
+from fluxqueue.view.window import read_files
 
 ROOT = Path(__file__).parents[3]
 STATIC = ROOT / "fluxqueue/view/static"
@@ -38,7 +38,7 @@ def test_the_page_has_nothing_inline() -> None:
     assert not re.search(r"<script(?![^>]*src=)", page)
     assert not re.search(r"\son[a-z]+=", page)
     for address in re.findall(r'(?:src|href)="([^"]+)"', page):
-        assert address.removeprefix("/window/") in _read_files(), address
+        assert address.removeprefix("/window/") in read_files(), address
 
 
 @pytest.mark.parametrize("path", OWN, ids=lambda path: path.name)
@@ -53,7 +53,7 @@ def test_text_is_never_markup(path: Path) -> None:
 
 def test_imports_are_files_of_ours() -> None:
     """Nothing comes from another host."""
-    files = _read_files()
+    files = read_files()
     for path in OWN:
         for name in re.findall(r'(?:from|import)\(? ?"([^"]+)"', path.read_text()):
             assert name.startswith("./"), name
@@ -64,7 +64,7 @@ def test_imports_are_files_of_ours() -> None:
 def test_the_first_load_is_small() -> None:
     """All scripts and styles together, before they are compressed."""
     loaded = [
-        file for name, file in _read_files().items() if name.endswith((".js", ".css", ".html"))
+        file for name, file in read_files().items() if name.endswith((".js", ".css", ".html"))
     ]
     assert sum(len(file.body) for file in loaded) < FIRST_LOAD_MAX
 

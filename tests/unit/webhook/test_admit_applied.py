@@ -80,7 +80,7 @@ HOSTNAME = "kubernetes.io/hostname"
     ],
 )
 def test_a_released_job_keeps_its_node(applied: dict[str, str], is_kept: bool) -> None:
-    """A server-side apply replaces the node selector; an edit of it is left to the API server."""
+    """A server-side apply replaces the node selector. An edit of it is left to the API server."""
     selector = {"pool": "a", HOSTNAME: "n1"}
     numbered = {"labels": {"fluxqueue/jobid": "7"}}
     old = batch_job(template_meta=numbered, pod={"nodeSelector": selector})

@@ -25,7 +25,7 @@ def job(template: Obj | None = None, **marks: dict[str, str]) -> Obj:
 
 
 def test_a_job_of_kueue_reads_as_one_of_ours() -> None:
-    """Queue, class, time and level; the patch makes what is returned."""
+    """Queue, class, time and level. The patch makes what is returned."""
     told = job(
         {"annotations": {f"{K}podset-required-topology": "cloud.provider.com/topology-rack"}},
         labels={
@@ -72,7 +72,7 @@ def test_a_pod_group_of_kueue() -> None:
 
 
 def test_templates_in_lists_are_read() -> None:
-    """Those of a JobSet, three levels down; what opts out stays out."""
+    """Those of a JobSet, three levels down. What opts out stays out."""
     inner = {"metadata": {"annotations": {f"{K}podset-preferred-topology": "rack"}}, "spec": {}}
     part = {"name": "w", "template": {"spec": {"template": inner}}}
     owner = {"metadata": {"labels": {labels.MANAGED: "false", f"{K}queue-name": "q"}}}

@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def definition() -> Obj:
-    """Return the CustomResourceDefinition, whose schema accepts every field."""
+    """Return the CustomResourceDefinition. Its schema accepts every field."""
     schema = {
         "type": "object",
         "properties": {
