@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-jobs bench-resync bench-sync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -212,10 +212,13 @@ bench-jobs: $(STAMP) ## What a user's commands take over 50,000 FluxJobs: first 
 bench-resync: $(STAMP) ## 50,000 Jobs compared with their rows: an empty database, no difference, 5 %
 	$(BIN)/python -m benchmarks.resync $(ARGS)
 
-ENDED ?= 5000000
+bench-row: $(STAMP) ## What it would cost to split the row of a FluxJob by its writers
+	$(BIN)/python -m benchmarks.row_split $(ARGS)
+
 bench-sync: $(STAMP) ## Updates of the graph against building it anew: up to 10,000 nodes, 100,000 unmanaged pods
 	$(BIN)/python -m benchmarks.sync $(ARGS)
 
+ENDED ?= 5000000
 bench-retained: $(STAMP) ## What ended FluxJobs cost while they are kept: ENDED= (12 GB of disk as it is)
 	$(BIN)/python -m benchmarks.retained --ended $(ENDED)
 
