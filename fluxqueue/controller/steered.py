@@ -4,8 +4,8 @@ kopf's handlers (``operator``) report to it. A loop of the leading controller do
 an unavailable database delays no event. A spec is compared with the one that was applied last
 (``db.store.steering.apply_spec_changes``). So seeing it twice, or late, changes nothing.
 
-Admission records the user of a spec change. A deletion does not show its user. Only the audit log
-of the API server does.
+Admission records the user of a spec change, ``cancel`` included. A deletion does not show its user.
+Only the audit log of the API server does.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ _FLUXJOB = {
     **METADATA_ONLY,
     "spec": {
         **dict.fromkeys(("queue", "requeue", "beginTime", "user"), TEXT),
-        "hold": BOOL,
+        **dict.fromkeys(("hold", "cancel"), BOOL),
         "priority": WHOLE,
         "steeredBy": TEXT_MAP,
         "workload": dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),

@@ -17,7 +17,8 @@ from fluxqueue.workload.annotations import parse_queue
 from fluxqueue.workload.kinds import kind_of_fluxjob
 
 HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
-STEERABLE = (HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE)
+CANCEL = "cancel"
+STEERABLE = (HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE, CANCEL)
 STEERED_BY = "steeredBy"
 
 _ONLY_WAITING = {

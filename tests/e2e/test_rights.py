@@ -50,6 +50,7 @@ from tests.e2e.test_crashes import kill_part
 from tests.e2e.test_groups import POD_GROUPS, define, member
 from tests.e2e.test_owners import JOB_SET, create, pod_of, reference, template, until
 from tests.e2e.test_sets import a_set
+from tests.e2e.test_sharing import Policies
 from tests.support import chart_rights
 from tests.support.owners import job_set_spec, spec_of
 from tests.support.typing_verbs import Typist
@@ -94,6 +95,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _work_is_cancelled(space)
     await _fluxjobs_are_deleted(space)
     await _reviews_are_answered(space)
+    await _a_sharing_policy_has_a_status(space)
     await _owners_are_read(space)
     await _owners_wait_suspended(space)
     await _certificates_are_made(rights)
@@ -260,6 +262,14 @@ async def _claims(space: Space) -> list[Obj]:
         body = {"metadata": {"name": name}, "spec": {**asked, **more}}
         await space.client.create(CLAIMS, space.name, body)
     return [{"name": one, "persistentVolumeClaim": {"claimName": one}} for one in ("old", "new")]
+
+
+async def _a_sharing_policy_has_a_status(space: Space) -> None:
+    """The worker writes it."""
+    policies = Policies(space)
+    name = await policies.make(policy="headroom", headroom={"cpu": "1"})
+    await policies.until(name, nodes=1)
+    await policies.remove()
 
 
 async def _reviews_are_answered(space: Space) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Obj, Space
 from tests.support.waiting import eventually
 
@@ -20,9 +20,15 @@ pytestmark = pytest.mark.slow
 
 async def _patch(space: Space, name: str, **spec: Any) -> Obj:
     """As kubectl patches it, under the user's own name."""
-    body = {"spec": spec}
+    fluxjob = await space.fluxjob(name)
+    assert fluxjob is not None
     return await space.client.patch(
-        FLUXJOBS, space.name, f"{name}-job", body, kind=PatchKind.MERGE, field_manager="kubectl"
+        FLUXJOBS,
+        space.name,
+        fluxjob["metadata"]["name"],
+        {"spec": spec},
+        kind=PatchKind.MERGE,
+        field_manager="kubectl",
     )
 
 
@@ -111,6 +117,28 @@ async def test_what_only_the_rows_know_is_told_by_an_event(space: Space) -> None
 
     await eventually(is_told, "a Warning")
     assert (await space.until_state("waits", "Pending", "Reserved"))["status"]["queue"] == "default"
+
+
+async def test_history_names_the_user_that_cancelled(space: Space) -> None:
+    """By the field of the spec: waiting and running, a Job and a pod."""
+    await space.create(job("runs", cpu="16", pool="single", run=FOR_EVER))
+    await space.until_state("runs", "Running")
+    await space.create_all([job("waits", cpu="16", pool="single"), bare_pod("alone", cpu="99")])
+    await space.until_state("waits", "Pending", "Reserved")
+    await space.until_state("alone", "Unsatisfiable")
+    for name in ("waits", "alone", "runs"):
+        await _patch(space, name, cancel=True)
+    for kind, name in ((JOBS, "runs"), (JOBS, "waits"), (PODS, "alone")):
+        await space.until_gone(kind, name)
+    await space.create(job("next", cpu="16", pool="single"))
+    await space.until_job("next")
+    said = await space.world.rows(
+        "SELECT DISTINCT h.actor FROM history h JOIN fluxjobs f USING (uid)"
+        " WHERE f.namespace = :namespace AND f.state = 'Cancelled' AND h.event = 'cancel'",
+        namespace=space.name,
+    )
+    assert [row["actor"] for row in said] == ["admin"]
+    await assert_invariants(space.world)
 
 
 async def test_deleting_the_fluxjob_cancels(space: Space) -> None:

@@ -2,8 +2,7 @@
 
 Each is one patch. A command writes the requested change into the FluxJob's spec. Admission checks
 it in the user's own name, and the controller carries it out. So the rights are those of RBAC, and
-the API server's audit log and ``history`` show each change with its user. To cancel is to delete
-the FluxJob.
+the API server's audit log and ``history`` show each change with its user.
 """
 
 from __future__ import annotations

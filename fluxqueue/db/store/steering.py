@@ -477,14 +477,24 @@ async def _apply_requeue(tx: Transaction, row: Row, actor: str, value: Any) -> s
     return await _requeue(tx, row, actor) if value else "is not asked to be requeued"
 
 
+async def _apply_cancel(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+    if value:
+        return await _cancel(tx, row, actor)
+    if row["cancel_by"] is not None:
+        raise _SteeringRefused(f"is being cancelled by {row['cancel_by']}; submit it again")
+    return "is not being cancelled"
+
+
 _SPEC_VERBS: Mapping[str, SpecVerb] = {
     "hold": _apply_hold,
     "priority": _set_priority,
     "queue": _apply_queue,
     "beginTime": _apply_begin,
     "requeue": _apply_requeue,
+    "cancel": _apply_cancel,
 }
 """The verb of each spec field.
 
-The requeue is last: what applies when it waits again is known by then.
+The requeue comes after the others: what applies when it waits again is known by then. The
+cancellation is last, because nothing applies after it.
 """

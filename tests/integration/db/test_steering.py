@@ -504,6 +504,35 @@ async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> Non
     assert not over.is_done
 
 
+async def test_a_cancellation_by_the_spec_names_its_user_and_stays(rows: Rows) -> None:
+    """It comes after the other fields of the same patch. It cannot be withdrawn."""
+    await rows.see(workload("a"))
+    both = {"cancel": True, "priority": 7}
+    done = await apply_spec_changes(rows, of("a"), both, dict.fromkeys(both, "bob"))
+    assert done is not None
+    assert [(one.reference, one.is_done) for one in done] == [
+        ("spec.priority", True),
+        ("spec.cancel", True),
+    ]
+    assert await rows.value("SELECT cancel_by FROM fluxjobs") == "bob"
+    (late,) = await apply_spec_changes(rows, of("a"), {"priority": 7}, {"cancel": "eve"}) or ()
+    assert not late.is_done
+    assert "is being cancelled by bob" in late.message
+    wanted = await read_wanted(rows.database, "a")
+    assert wanted is not None
+    assert wanted.is_deleted
+
+
+async def test_a_cancellation_that_never_began_can_be_removed(rows: Rows) -> None:
+    """The pods would be made again, so the row refuses it."""
+    await rows.see(workload("a", made_by="ReplicaSet web"))
+    (refused,) = await apply_spec_changes(rows, of("a"), {"cancel": True}, {"cancel": "bob"}) or ()
+    assert not refused.is_done
+    assert "ReplicaSet web would make again" in refused.message
+    (removed,) = await apply_spec_changes(rows, of("a"), {}, {"cancel": "bob"}) or ()
+    assert removed.is_done
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("beginTime", "999999-01-01T00:00:00Z"), ("beginTime", "at noon"), ("priority", 2**40)],

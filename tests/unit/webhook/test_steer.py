@@ -61,6 +61,16 @@ def test_what_is_ours_is_refused_as_kubectl_shows_it() -> None:
     assert "change only hold, priority" in cause["message"]
 
 
+def test_a_cancellation_names_its_user_and_is_true_or_false() -> None:
+    """As every other change. What is no truth value is refused with the field."""
+    allowed, patch = ask({}, {"cancel": True})
+    assert allowed
+    assert patch == [{"op": "add", "path": "/spec/steeredBy", "value": {"cancel": "alice"}}]
+    allowed, status = ask({}, {"cancel": "yes"})
+    assert not allowed
+    assert "spec.cancel" in status["message"]
+
+
 def test_our_own_parts_write_all_of_it() -> None:
     """By their accounts; by their field manager only where they have none of their own."""
     assert ask({}, {"size": 5}, user=OURS) == (True, None)
