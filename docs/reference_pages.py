@@ -19,7 +19,7 @@ import typer
 import yaml
 
 from fluxqueue.cli.main import app
-from fluxqueue.cli.user.directives import DIALECTS, Directive, Fate
+from fluxqueue.client.batch.directives import DIALECTS, Directive, Fate
 from fluxqueue.workload import labels
 
 ROOT = Path(__file__).resolve().parents[1]

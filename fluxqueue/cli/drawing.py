@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.levels import UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.request import CPU
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.cluster_view import ClusterView
+    from fluxqueue.client.cluster_view import ClusterView
     from fluxqueue.fluxjob.node import NodeFact
 
 COLUMNS_MAX = 20

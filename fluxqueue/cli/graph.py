@@ -48,7 +48,7 @@ def graph(
     """Export the cluster's graph as JGF, or draw its topology and the use of each node."""
     import orjson
 
-    from fluxqueue.cli.user.cluster_view import read_cluster
+    from fluxqueue.client.cluster_view import read_cluster
     from fluxqueue.fluxion.formats.export import whole_jgf
     from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.levels import parse_levels
@@ -110,8 +110,8 @@ def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:
     """Return what the scheduling cycle would decide about a jobspec: exit status and words."""
     import time
 
-    from fluxqueue.cli.user.cluster_view import read_cluster
     from fluxqueue.cli.what_if import ask, matcher_of, read_question
+    from fluxqueue.client.cluster_view import read_cluster
     from fluxqueue.settings import Settings
 
     levels = configured_levels()
@@ -128,7 +128,7 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     With ``takes_shares`` it has one consumable pool per resource (``cpu`` in millicores). What is
     in use then counts as used by other pods.
     """
-    from fluxqueue.cli.user.cluster_view import read_cluster
+    from fluxqueue.client.cluster_view import read_cluster
     from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))

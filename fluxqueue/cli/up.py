@@ -105,9 +105,8 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
 @asynccontextmanager
 async def _window(stack: Stack) -> AsyncIterator[str]:
     """Open a local door to the view server, and yield its address, or why there is none."""
-    from fluxqueue.cli.user.access import ClusterAccess
     from fluxqueue.cli.user.door import Door, Upstream
-    from fluxqueue.cli.user.view import view_address
+    from fluxqueue.client.view_server import view_address
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_kubeconfig
 
@@ -116,7 +115,7 @@ async def _window(stack: Stack) -> AsyncIterator[str]:
         return
     async with KubeClient(load_kubeconfig(str(stack.kubeconfig))) as client:
         try:
-            upstream = Upstream(*await view_address(ClusterAccess(client, None), "", ""))
+            upstream = Upstream(*await view_address(client))
         except InvalidInput as error:
             # A client certificate identifies its user to the API server only.
             yield f"fluxqueue web --token TOKEN ({error.message})"

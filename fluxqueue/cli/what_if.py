@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fluxqueue.cli.user.cluster_view import ClusterView
+from fluxqueue.client.cluster_view import ClusterView
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.levels import Levels

@@ -134,7 +134,7 @@ async def remove_webhook(client: KubeClient, name: str) -> None:
 
 
 async def tell_view(client: KubeClient, url: str, authority_pem: str) -> None:
-    """Publish the address of the view server for command lines (``cli.user.view``)."""
+    """Publish the address of the view server for command lines (``client.view_server``)."""
     await put(client, NAMESPACES, {"metadata": {"name": VIEW_NAMESPACE}})
     data = {"url": url, "ca.crt": authority_pem, "service": None, "namespace": None}
     body = {"metadata": {"name": VIEW_NAME, "labels": {VIEW: SELF_MADE}}, "data": data}

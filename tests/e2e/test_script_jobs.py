@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.user.job_of_script import manifest_of
-from fluxqueue.cli.user.script import read_script
-from fluxqueue.cli.user.script_request import translate
-from fluxqueue.cli.user.site_names import SiteNames
+from fluxqueue.client.batch.job_of_script import manifest_of
+from fluxqueue.client.batch.script import read_script
+from fluxqueue.client.batch.script_request import translate
+from fluxqueue.client.batch.site_names import SiteNames
 from tests.e2e.objects import FOR_EVER, NOTE, QUICK
 from tests.e2e.space import Space
 

@@ -10,9 +10,8 @@ from typing import Any, TypeVar
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.user.access import ClusterAccess
 from fluxqueue.cli.user.door import Door, Upstream
-from fluxqueue.cli.user.view import view_address
+from fluxqueue.client.view_server import view_address
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, SERVICE_ACCOUNTS
@@ -42,7 +41,7 @@ async def page(space: Space) -> AsyncIterator[Page]:
     await space.world.has_view()
     config = load_kubeconfig(str(space.world.kubeconfig))
     async with KubeClient(config) as client:
-        root, headers, tls = await view_address(ClusterAccess(client, None), "", "")
+        root, headers, tls = await view_address(client)
         async with Door(Upstream(root, headers, tls)) as door:
             with browsing() as made:
                 await _in_thread(lambda: made.open(door.address()))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import typer
 
 from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.complete import complete_namespaces
+from fluxqueue.client.refusals import sentence
 from fluxqueue.errors import ApiError
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ DONE, REFUSED, BAD_INPUT, NOT_YET, NEVER = 0, 1, 2, 3, 4
 """Exit codes of every command. docs/user/cli.md lists them."""
 INTERRUPTED = 130
 TIMEOUT_S = 30.0
-
-_DENIED = re.compile(
-    r"(?:admission webhook|ValidatingAdmissionPolicy) .*? denied (?:the )?request: "
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,24 +81,6 @@ def refuse(error: ApiError) -> NoReturn:
     """Print what the API server answered, and exit with 1."""
     complain(f"fluxqueue: {sentence(error)}")
     raise typer.Exit(REFUSED)
-
-
-def sentence(error: ApiError) -> str:
-    """Return the message of the API server. For a webhook or policy it is only their sentence."""
-    text = str(error.body.get("message") or error)
-    if found := _DENIED.search(text):
-        return text[found.end() :]
-    if error.code == 403 and "cannot" in text:
-        return f"{text} (ask for one of the roles in docs/admin/security.md)"
-    if error.code == 404 and "could not find the requested resource" in text:
-        where = "docs/admin/install.md"
-        return f"this cluster serves no FluxJobs (is fluxqueue installed here? see {where})"
-    if error.code == 401:
-        return (
-            "the API server does not accept the credentials of the kubeconfig "
-            "(they may have expired: log in again, or see kubectl auth whoami)"
-        )
-    return text
 
 
 Kubeconfig = Annotated[Path | None, typer.Option(help="default: KUBECONFIG, then ~/.kube/config")]

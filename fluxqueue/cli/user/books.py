@@ -19,7 +19,8 @@ from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
-from fluxqueue.cli.user.view import Token, ViewUrl, open_view
+from fluxqueue.cli.user.view import Token, ViewUrl
+from fluxqueue.client.view_server import open_view
 from fluxqueue.errors import InvalidInput
 
 Item = Mapping[str, Any]
@@ -240,7 +241,7 @@ async def _print(
 ) -> int:
     count = 0
     async with (
-        open_view(cluster, view, token) as opened,
+        open_view(cluster.client, view, token, impersonated=cluster.impersonated) as opened,
         aclosing(opened.lists(path, query, limit)) as pages,
     ):
         async for page in pages:

@@ -91,7 +91,7 @@ def explain(
     asked = read_file(file) if file else {}
 
     async def work(cluster: ClusterAccess) -> Object:
-        from fluxqueue.cli.user.fluxjobs import find
+        from fluxqueue.client.fluxjobs import find
 
         spec = dict(asked)
         if job:
@@ -178,8 +178,8 @@ def _is_workload(document: Mapping[str, Any]) -> bool:
 def _job_of_script(name: str) -> dict[str, Any]:
     from dataclasses import replace
 
-    from fluxqueue.cli.user.job_manifest import job_manifest, read_command
-    from fluxqueue.cli.user.job_of_script import as_asked
+    from fluxqueue.client.batch.job_manifest import job_manifest, read_command
+    from fluxqueue.client.batch.job_of_script import as_asked
 
     request = read_command([name])
     return as_asked(job_manifest(replace(request, image=request.image or "unsaid")))

@@ -24,8 +24,8 @@ from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete
 from fluxqueue.errors import Gone, InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.fluxjobs import JobLine
-    from fluxqueue.cli.user.narrowed import Narrowed
+    from fluxqueue.client.fluxjobs import JobLine
+    from fluxqueue.client.narrowed import Narrowed
 
 OUTPUTS = "table, wide, json, yaml, name, or custom=JOBID,NAME,WHY:.status.reason"
 FULL_NAME = "fluxjob.jobs.converged-computing.org"
@@ -88,7 +88,7 @@ def jobs(
 
       fluxqueue jobs -o custom=JOBID,NAME,UID:.spec.workload.uid
     """
-    from fluxqueue.cli.user.fluxjobs import parse_order, parse_states
+    from fluxqueue.client.fluxjobs import parse_order, parse_states
 
     wanted = parse_states(states or ("all" if names else "live"))
     asked = set(names or ())
@@ -105,8 +105,8 @@ def jobs(
     printer = make_printer(output, access.is_everywhere, watch)
 
     async def work(cluster: ClusterAccess) -> None:
-        from fluxqueue.cli.user.fluxjobs import check_namespace
-        from fluxqueue.cli.user.narrowed import Narrowed
+        from fluxqueue.client.fluxjobs import check_namespace
+        from fluxqueue.client.narrowed import Narrowed
 
         source = Narrowed(cluster.client, cluster.namespace, user)
         view = _JobsView(source, printer, narrow, wanted, limit)
@@ -148,7 +148,7 @@ class _JobsView:
 
     async def by_turn(self) -> None:
         """Show one page in order. If there are more, show them state by state."""
-        from fluxqueue.cli.user.fluxjobs import STAGES
+        from fluxqueue.client.fluxjobs import STAGES
 
         is_shown = await self._show(self.states, most=BATCH, is_all_or_nothing=True)
         if not is_shown and not self.source.is_selecting:
@@ -179,7 +179,7 @@ class _JobsView:
     async def _sort(
         self, key: Callable[[JobLine], Any], is_backwards: bool
     ) -> list[tuple[Any, Any]]:
-        from fluxqueue.cli.user.fluxjobs import read_line
+        from fluxqueue.client.fluxjobs import read_line
 
         found: list[tuple[Any, Any]] = []
         read, is_told = 0, False
@@ -216,7 +216,7 @@ class _JobsView:
 
         ``is_all_or_nothing``: if there are more than ``most``, show nothing and return False.
         """
-        from fluxqueue.cli.user.fluxjobs import read_line, turn
+        from fluxqueue.client.fluxjobs import read_line, turn
 
         waiting: list[tuple[Any, Any]] | None = [] if most else None
         read = 0
@@ -272,7 +272,7 @@ async def _follow(
     cluster: ClusterAccess, printer: printing.Printer, narrow: Narrow, version: str
 ) -> None:
     """Print each FluxJob when its shown line changes, and once when it leaves the filter."""
-    from fluxqueue.cli.user.fluxjobs import read_line
+    from fluxqueue.client.fluxjobs import read_line
     from fluxqueue.kube.resources import FLUXJOBS
 
     shown: dict[str, Any] = {}
@@ -334,7 +334,7 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
 def _cells(
     headers: Sequence[str], *, is_short: bool = False
 ) -> Callable[[Mapping[str, Any]], printing.Cells]:
-    from fluxqueue.cli.user.fluxjobs import read_line
+    from fluxqueue.client.fluxjobs import read_line
 
     now = now_s()
     readers = [(SHORT_CELLS if is_short else CELLS)[header] for header in headers]

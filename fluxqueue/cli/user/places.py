@@ -17,144 +17,15 @@ import typer
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_nodes, complete_queues
+from fluxqueue.client.node_use import STATES, NodeLine, NodeUse, node_record
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.cluster_view import ClusterView
     from fluxqueue.fluxjob.levels import Levels
-    from fluxqueue.fluxjob.node import NodeFact
 
-STATES = ("idle", "mixed", "allocated", "draining", "drained", "down")
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 ROOT = "cluster"
 GIB = 1 << 30
-
-
-@dataclass
-class NodeUse:
-    """Amounts in base units: capacity, our use, the use of unmanaged pods."""
-
-    nodes: int = 0
-    has: dict[str, int] = field(default_factory=dict)
-    ours: dict[str, int] = field(default_factory=dict)
-    others: dict[str, int] = field(default_factory=dict)
-    states: dict[str, int] = field(default_factory=dict)
-
-    def free(self, name: str) -> int:
-        """Return what is left, at least 0: a node may be promised more than it has."""
-        taken = self.ours.get(name, 0) + self.others.get(name, 0)
-        return max(0, self.has.get(name, 0) - taken)
-
-    def take_whole(self) -> None:
-        """Count everything that unmanaged pods do not use as ours: one FluxJob holds the node."""
-        self.ours = {
-            name: has - min(has, self.others.get(name, 0)) for name, has in self.has.items()
-        }
-
-    def add(self, more: NodeUse) -> None:
-        """Add the amounts of ``more``."""
-        self.nodes += more.nodes
-        for into, amounts in (
-            (self.has, more.has), (self.ours, more.ours), (self.others, more.others),
-            (self.states, more.states),
-        ):  # fmt: skip
-            for name, amount in amounts.items():
-                into[name] = into.get(name, 0) + amount
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the form of ``-o json``."""
-        names = sorted(self.has)
-        return {
-            "nodes": self.nodes,
-            "states": self.states,
-            "resources": {
-                name: {
-                    "total": self.has[name],
-                    "ours": self.ours.get(name, 0),
-                    "others": self.others.get(name, 0),
-                    "free": self.free(name),
-                }
-                for name in names
-            },
-        }
-
-
-@dataclass(frozen=True)
-class NodeLine:
-    """One node: its place in the levels, its state, and its use."""
-
-    name: str
-    path: tuple[str | None, ...]
-    state: str
-    why: str
-    use: NodeUse
-
-
-def node_lines(view: ClusterView, levels: Levels, why: Mapping[str, str]) -> list[NodeLine]:
-    """Return a line for each node. ``why`` is node -> reason for its drain."""
-    from fluxqueue.fluxjob.levels import path_of
-
-    ours, whole = _allocated(view.fluxjobs)
-    lines = []
-    for node in view.nodes:
-        held = ours.get(node.name, {})
-        use = NodeUse(1, dict(node.capacity), held, view.foreign.get(node.name, {}))
-        if node.name in whole:
-            use.take_whole()
-        state = _state(node, use)
-        use.states = {state: 1}
-        lines.append(
-            NodeLine(node.name, path_of(levels, node.labels), state, why.get(node.name, ""), use)
-        )
-    return lines
-
-
-def _allocated(
-    fluxjobs: Iterable[Mapping[str, Any]],
-) -> tuple[dict[str, dict[str, int]], set[str]]:
-    """Return node -> resource -> what FluxJobs hold, and the nodes that one holds whole.
-
-    An unreadable R counts nothing.
-    """
-    from fluxqueue.errors import InvalidInput as Unreadable
-    from fluxqueue.scheduler.resource_set import read_resource_set
-
-    found: dict[str, dict[str, int]] = {}
-    whole: set[str] = set()
-    for one in fluxjobs:
-        try:
-            given = read_resource_set((one.get("status") or {}).get("R"))
-        except Unreadable:
-            continue
-        for node, resources in given.slots:
-            on_node = found.setdefault(node, {})
-            for name, amount in resources.items():
-                on_node[name] = on_node.get(name, 0) + amount
-        whole.update(given.held)
-        if _is_exclusive(one):
-            whole.update(node for node, _ in given.slots)
-    return found, whole
-
-
-def _is_exclusive(fluxjob: Mapping[str, Any]) -> bool:
-    from fluxqueue.errors import InvalidInput as Unreadable
-    from fluxqueue.jobspec.shape import takes_whole_nodes
-    from fluxqueue.jobspec.stored import read_stored
-
-    try:
-        return takes_whole_nodes(read_stored(fluxjob["spec"].get("jobspec") or {}))
-    except Unreadable:
-        return False
-
-
-def _state(node: NodeFact, use: NodeUse) -> str:
-    if not node.is_up:
-        return "down"
-    if not node.is_schedulable:
-        return "draining" if use.ours else "drained"
-    if not use.free("cpu"):
-        return "allocated"
-    return "mixed" if use.ours else "idle"
 
 
 @with_access(is_namespaced=False)
@@ -190,7 +61,7 @@ def nodes(
     if by:
         _print_sums(_sum_by(chosen, levels, by), by, output)
         return
-    if _print_data([_node_json(one, levels) for one in chosen], output):
+    if _print_data([node_record(one, levels) for one in chosen], output):
         return
     _print_nodes(chosen, levels, output == "wide")
 
@@ -228,17 +99,6 @@ def _gib(amount: int) -> str:
 
 def _is_device(name: str) -> bool:
     return "/" in name and not name.startswith("hugepages")
-
-
-def _node_json(line: NodeLine, levels: Levels) -> dict[str, Any]:
-    where = {level.name: place for level, place in zip(levels, line.path, strict=True) if place}
-    return {
-        "name": line.name,
-        "state": line.state,
-        "reason": line.why,
-        "levels": where,
-        "resources": line.use.to_json()["resources"],
-    }
 
 
 def _sum_by(lines: Sequence[NodeLine], levels: Levels, by: str) -> dict[str, NodeUse]:
@@ -393,36 +253,9 @@ def _queue_cells(queue: Mapping[str, Any], wide: bool) -> printing.Cells:
 
 
 async def _read(cluster: ClusterAccess) -> tuple[list[NodeLine], Levels]:
-    from fluxqueue.cli.user.cluster_view import view_cluster
-    from fluxqueue.kube.resources import NODES
-    from fluxqueue.workload.labels import DRAIN_REASON
+    from fluxqueue.client.node_use import read_nodes
 
-    def reason(node: Mapping[str, Any]) -> tuple[str, str]:
-        annotations = node["metadata"].get("annotations") or {}
-        return node["metadata"]["name"], annotations.get(DRAIN_REASON, "")
-
-    view = await view_cluster(cluster.client)
-    why, _ = await cluster.client.collect(NODES, keep=reason)
-    levels = await read_levels(cluster)
-    return node_lines(view, levels, dict(why)), levels
-
-
-async def read_levels(cluster: ClusterAccess) -> Levels:
-    """Return the levels that the cluster's FluxQueues show, or the defaults if none does."""
-    from fluxqueue.errors import ApiError
-    from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
-    from fluxqueue.kube.resources import FLUXQUEUES
-
-    try:
-        found = (await cluster.client.list(FLUXQUEUES)).items
-    except ApiError as error:
-        if error.code not in {403, 404}:
-            raise
-        return DEFAULT_LEVELS
-    for queue in found:
-        if told := (queue.get("status") or {}).get("levels"):
-            return tuple(Level(one["name"], tuple(one["labels"])) for one in told)
-    return DEFAULT_LEVELS
+    return await read_nodes(cluster.client)
 
 
 def _check_output(output: str) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.messages import complain
-from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, sentence, with_access
+from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_nodes, complete_queues
+from fluxqueue.client.refusals import sentence
 from fluxqueue.errors import ApiError, InvalidInput
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _numbered(outcome: Mapping[str, Any]) -> str:
 async def _one(
     cluster: ClusterAccess, reference: str, write: Write, what: str, dry_run: bool
 ) -> dict[str, Any]:
-    from fluxqueue.cli.user.fluxjobs import find
+    from fluxqueue.client.fluxjobs import find
 
     outcome: dict[str, Any] = {"reference": reference, "fluxjob": "", "jobid": None}
     try:

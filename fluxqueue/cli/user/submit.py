@@ -17,14 +17,14 @@ import typer
 from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
-from fluxqueue.cli.user.job_manifest import (
+from fluxqueue.client.batch.job_manifest import (
     GPU,
     IMAGE_VARIABLE,
     job_manifest,
     local_time,
     read_command,
 )
-from fluxqueue.cli.user.site_names import VARIABLE
+from fluxqueue.client.batch.site_names import VARIABLE
 from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
 
 APPEARS_S = 60.0
@@ -91,8 +91,8 @@ def submit(
 
       fluxqueue submit train.sh --dry-run -o yaml
     """
-    from fluxqueue.cli.user.begin_time import begin_time
-    from fluxqueue.cli.user.script_request import duration, pair
+    from fluxqueue.client.batch.begin_time import begin_time
+    from fluxqueue.client.batch.script_request import duration, pair
     from fluxqueue.workload.quantity import parse_quantity
 
     _check_output(output)
@@ -169,9 +169,9 @@ async def _submit(
 
 async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
     """Print when it would start. Users without the right to ask still see the dry run."""
-    from fluxqueue.cli.user.access import sentence
     from fluxqueue.cli.user.explain import ask, tell
-    from fluxqueue.cli.user.job_of_script import as_asked
+    from fluxqueue.client.batch.job_of_script import as_asked
+    from fluxqueue.client.refusals import sentence
 
     try:
         review = await ask(cluster, {"manifest": as_asked(manifest)}, EXPLAINED_WITHIN_S)

@@ -29,8 +29,8 @@ from fluxqueue.errors import ApiUnavailable, Gone, InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fluxqueue.cli.user.fluxjobs import JobLine
-    from fluxqueue.cli.user.narrowed import Narrowed
+    from fluxqueue.client.fluxjobs import JobLine
+    from fluxqueue.client.narrowed import Narrowed
 
 TICK_S = 1.0
 """Seconds between two drawings if nothing changes: the times on screen advance."""
@@ -70,7 +70,7 @@ def top(
 
       fluxqueue top -u alice --sort -age
     """
-    from fluxqueue.cli.user.fluxjobs import ORDERS, parse_order
+    from fluxqueue.client.fluxjobs import ORDERS, parse_order
 
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         raise InvalidInput(
@@ -113,7 +113,7 @@ class Board:
 
     def put(self, fluxjob: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """Add or update a FluxJob. Ended ones are removed."""
-        from fluxqueue.cli.user.fluxjobs import read_line
+        from fluxqueue.client.fluxjobs import read_line
         from fluxqueue.fluxjob.states import FINAL
 
         line, uid = read_line(fluxjob), fluxjob["metadata"]["uid"]
@@ -140,7 +140,7 @@ class Board:
         return self._order()[1](line)
 
     def _order(self) -> tuple[str, Callable[[JobLine], Any]]:
-        from fluxqueue.cli.user.fluxjobs import ORDERS
+        from fluxqueue.client.fluxjobs import ORDERS
 
         return list(ORDERS.items())[self.order]
 
@@ -156,7 +156,7 @@ class Board:
 
     def press(self, key: bytes, page: int) -> bool:
         """Handle a key. Return False to quit. ``page`` is the number of FluxJobs on the screen."""
-        from fluxqueue.cli.user.fluxjobs import ORDERS
+        from fluxqueue.client.fluxjobs import ORDERS
 
         if key in {b"q", b"Q"}:
             return False
@@ -284,7 +284,7 @@ class _Top:
                 pass  # the watch began too long ago: read all again
 
     async def _read_and_watch(self) -> None:
-        from fluxqueue.cli.user.narrowed import Narrowed
+        from fluxqueue.client.narrowed import Narrowed
 
         client, where, seen = self._cluster.client, self._cluster.namespace, set[str]()
         source = Narrowed(client, where, self._board.user)
@@ -299,7 +299,7 @@ class _Top:
 
         The watch begins before the first page, and so reports every change meanwhile.
         """
-        from fluxqueue.cli.user.fluxjobs import STAGES
+        from fluxqueue.client.fluxjobs import STAGES
         from fluxqueue.fluxjob.states import FINAL
 
         for stage in STAGES:

@@ -51,7 +51,7 @@ def wait(
 
       fluxqueue wait a b c --for started --timeout 10m
     """
-    from fluxqueue.cli.user.fluxjobs import find, parse_states
+    from fluxqueue.client.fluxjobs import find, parse_states
     from fluxqueue.workload.annotations import parse_duration
 
     wanted = parse_states(until, "--for")
@@ -80,7 +80,7 @@ async def until_state(
 
     A state of a started job counts as reached if the job has started and ended meanwhile.
     """
-    from fluxqueue.cli.user.fluxjobs import HOLDING, read_line
+    from fluxqueue.client.fluxjobs import HOLDING, read_line
     from fluxqueue.fluxjob.states import FINAL
 
     name, last = fluxjob["metadata"]["name"], ""

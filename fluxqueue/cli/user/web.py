@@ -33,9 +33,11 @@ def web(
 
     async def work(cluster: ClusterAccess) -> None:
         from fluxqueue.cli.user.door import Door, Upstream
-        from fluxqueue.cli.user.view import view_address
+        from fluxqueue.client.view_server import view_address
 
-        root, headers, tls = await view_address(cluster, view, token)
+        root, headers, tls = await view_address(
+            cluster.client, view, token, impersonated=cluster.impersonated
+        )
         async with Door(Upstream(root, headers, tls), port) as door:
             address = door.address()
             typer.echo(address)

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.user.begin_time import begin_time
-from fluxqueue.cli.user.directives import DIALECTS, SLURM, Fate
-from fluxqueue.cli.user.job_manifest import valid_name
-from fluxqueue.cli.user.job_of_script import manifest_of
-from fluxqueue.cli.user.script import read_script
-from fluxqueue.cli.user.script_request import (
+from fluxqueue.client.batch.begin_time import begin_time
+from fluxqueue.client.batch.directives import DIALECTS, SLURM, Fate
+from fluxqueue.client.batch.job_manifest import valid_name
+from fluxqueue.client.batch.job_of_script import manifest_of
+from fluxqueue.client.batch.script import read_script
+from fluxqueue.client.batch.script_request import (
     ScriptRequest,
     duration,
     read_array,
     translate,
     with_options,
 )
-from fluxqueue.cli.user.site_names import SiteNames, load_site_names, read_site_names
+from fluxqueue.client.batch.site_names import SiteNames, load_site_names, read_site_names
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec import Resource
 from fluxqueue.jobspec.model import NODE

@@ -30,6 +30,7 @@ except SystemExit:
 """
 OURS = {
     *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing"),
+    *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
     *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".workload", ".workload.fluxjob_name"),
 }

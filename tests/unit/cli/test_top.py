@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from fluxqueue.cli.user.fluxjobs import ORDERS, read_line
 from fluxqueue.cli.user.top import OTHER_ROWS, Board
+from fluxqueue.client.fluxjobs import ORDERS, read_line
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 
 PAGE = 4

@@ -13,9 +13,9 @@ import yaml
 from typer.main import get_command
 
 from fluxqueue.cli.main import app
-from fluxqueue.cli.user.job_manifest import IMAGE_VARIABLE
-from fluxqueue.cli.user.site_names import VARIABLE as DIRECTIVES_VARIABLE
-from fluxqueue.cli.user.view import TOKEN_VARIABLE, URL_VARIABLE
+from fluxqueue.client.batch.job_manifest import IMAGE_VARIABLE
+from fluxqueue.client.batch.site_names import VARIABLE as DIRECTIVES_VARIABLE
+from fluxqueue.client.view_server import TOKEN_VARIABLE, URL_VARIABLE
 from fluxqueue.settings import Settings
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
 from tests.support.wheel import ROOT

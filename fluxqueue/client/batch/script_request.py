@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.cli.user.begin_time import begin_time
-from fluxqueue.cli.user.node_choice import (
+from fluxqueue.client.batch.begin_time import begin_time
+from fluxqueue.client.batch.node_choice import (
     ANYWHERE,
     Alternatives,
     NodeExpression,
@@ -24,9 +24,9 @@ from fluxqueue.cli.user.node_choice import (
     unknown_name,
     with_labels,
 )
-from fluxqueue.cli.user.script import Said, Script
-from fluxqueue.cli.user.site_names import GPU, SiteNames
-from fluxqueue.cli.user.task_layout import (
+from fluxqueue.client.batch.script import Said, Script
+from fluxqueue.client.batch.site_names import GPU, SiteNames
+from fluxqueue.client.batch.task_layout import (
     TaskLayout,
     device_share_of_job,
     device_share_of_node,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from fluxqueue.cli.user.site_names import VARIABLE, SiteNames
+from fluxqueue.client.batch.site_names import VARIABLE, SiteNames
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import expand
 

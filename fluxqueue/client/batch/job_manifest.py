@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.cli.user.script_request import ScriptRequest
+    from fluxqueue.client.batch.script_request import ScriptRequest
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
@@ -38,9 +38,9 @@ def read_command(words: list[str], *, site_file: str = "", **options: Any) -> Sc
     InvalidInput
         A script does not exist or cannot be used, or there is no command.
     """
-    from fluxqueue.cli.user.script import Script, read_script
-    from fluxqueue.cli.user.script_request import translate, with_options
-    from fluxqueue.cli.user.site_names import load_site_names
+    from fluxqueue.client.batch.script import Script, read_script
+    from fluxqueue.client.batch.script_request import translate, with_options
+    from fluxqueue.client.batch.site_names import load_site_names
 
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
@@ -95,7 +95,7 @@ def job_manifest(request: ScriptRequest) -> dict[str, Any]:
     InvalidInput
         No image is named.
     """
-    from fluxqueue.cli.user.job_of_script import manifest_of
+    from fluxqueue.client.batch.job_of_script import manifest_of
 
     if not request.image:
         raise InvalidInput(

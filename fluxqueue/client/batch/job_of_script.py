@@ -11,8 +11,8 @@ import math
 import shlex
 from typing import Any
 
-from fluxqueue.cli.user.node_choice import ANYWHERE, Alternatives
-from fluxqueue.cli.user.script_request import ScriptRequest
+from fluxqueue.client.batch.node_choice import ANYWHERE, Alternatives
+from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.workload import labels
 from fluxqueue.workload.quantity import parse_quantity
 

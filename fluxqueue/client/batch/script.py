@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue.cli.user.directives import (
+from fluxqueue.client.batch.directives import (
     DIALECTS,
     Argument,
     Directive,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.cli.user.fluxjobs import HOLDING, read_line
-from fluxqueue.cli.user.narrowed import Narrowed
+from fluxqueue.client.fluxjobs import HOLDING, read_line
+from fluxqueue.client.narrowed import Narrowed
 from fluxqueue.errors import ApiError, InvalidInput, InvalidSettings, NotFound
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
