@@ -280,6 +280,13 @@ fluxjobs = Table(
         server_default=text("false"),
         comment="where a pod is lost with its node, all of them start anew",
     ),
+    Column(
+        "is_sweep",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="its pods are independent: each takes its own turn",
+    ),
     Column("pinned_to", Text, comment="node that its pod template names since its release"),
     Column(
         "is_started",
@@ -433,6 +440,13 @@ allocation_slots = Table(
     Column("completion_index", Integer, comment="whose slot it is, once a pod of it has held it"),
     Column("kind", Text, nullable=False, server_default="", comment="label in the request"),
     Column("granted", JSONB, comment="what it was before its pod was resized in place"),
+    Column(
+        "past_s",
+        Double,
+        nullable=False,
+        server_default="0",
+        comment="seconds for which a sweep had it before it was given again",
+    ),
     CheckConstraint(f"state IN ({_quoted(SlotState)})", name="state"),
     CheckConstraint(f"(state = '{SlotState.HELD}') = (pod_uid IS NOT NULL)", name="held"),
 )

@@ -17,6 +17,8 @@ The rules (life of a batch workload, steps 6 to 8), for slots:
 - A slot that the workload can no longer use is returned to the cluster at once.
 - If a node refuses a pod (``OutOfcpu``), its slot is returned when that pod ends. The replacement
   gets a slot on another node.
+- A sweep (independent pods) returns the slot of each pod that ends, and the next pod waits for its
+  turn in the queue. Only the last slot stays with it.
 - If pods are unequal (a group), a pod gets only a slot of its own kind. If the kinds of the pods to
   come are known, slots of those kinds are kept.
 
@@ -145,7 +147,8 @@ class WorkloadFact:
     ``is_pinned``: its pods come without a gate, because its template names the node of all slots.
     ``is_placed``: its template names the node of each index, so pods may come without a gate.
     ``is_placing``: more of them may still come so. Later pods are gated.
-    ``restarts_on_loss``: if one pod is lost with its node, all pods start again.
+    ``restarts_on_loss``: if one pod is lost with its node, all pods start again. ``is_sweep``: its
+    pods are independent, and each of them takes its turn in the queue.
     """
 
     wanted: int
@@ -158,6 +161,7 @@ class WorkloadFact:
     is_stopping: bool = False
     wanted_of: Mapping[str, int] = field(default_factory=dict)
     restarts_on_loss: bool = False
+    is_sweep: bool = False
 
     @property
     def comes_ungated(self) -> bool:
@@ -277,6 +281,8 @@ def _go_on(
     sick = {s.number for s in unheld if s.is_lost or s.is_refused}
     # While pods come with their nodes, the next pod of an index is sent to its slot all the same.
     useless = () if workload.is_pinned or workload.is_placing else tuple(sorted(sick))
+    if workload.is_sweep:
+        useless = tuple(sorted({*useless, *_past_their_turn(unheld, holders, sick)}))
     # 2. Find holders of slots that the workload gives up: replacements must not wait for them.
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
@@ -284,6 +290,8 @@ def _go_on(
     bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
     # 3. Give open slots to the pods that wait.
     shared = _share([s for s in unheld if s.number not in useless], bound)
+    if workload.is_sweep:
+        shared = dict.fromkeys(sorted(shared))  # no index waits for a slot of its own
     kinds = {slot.number: slot.kind for slot in unheld}
     if workload.is_over:
         waiting = _arrived(live, holders, workload)
@@ -322,6 +330,21 @@ def _go_on(
         if workload.is_over or workload.is_pinned or workload.is_placing
         else _stranded(live, slots),
     )
+
+
+def _past_their_turn(
+    unheld: Sequence[Slot], holders: Mapping[str, Slot], sick: Container[int]
+) -> list[int]:
+    """Return the slots that a sweep gives back because the pod that held them has ended.
+
+    One slot stays: a sweep without any would have to be released again.
+    """
+    used = [slot.number for slot in unheld if slot.state is SlotState.HELD]
+    is_left = any(
+        slot.number not in sick for slot in unheld if slot.state is not SlotState.HELD
+    ) or bool(holders)
+    kept = [] if is_left else [number for number in used if number not in sick][:1]
+    return [number for number in used if number not in kept]
 
 
 def _sent_to_their_slots(

@@ -84,3 +84,6 @@ UNSEEN = "deleted while no controller watched: its result is unknown"
 
 Nothing is left that tells how the workload ended.
 """
+
+SOME_WAIT = "some of its pods wait for a slot"
+"""Prefix of the reason of a running job that could use further slots."""

@@ -328,10 +328,13 @@ def _after_try(failed: FailedTry) -> Requeued:
 def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bool:
     """Return whether all of its pods have run since its nodes were allocated.
 
-    A pod that succeeded counts for all: its pods may be too short to run at the same time.
+    A pod that succeeded counts for all: its pods may be too short to run at the same time. Of a
+    sweep one pod counts for all.
     """
     if row.state not in _RELEASED or row.vacate_by is not None:
         return False
+    if seen.is_sweep and seen.running:
+        return True
     return row.is_started or has_progress or 0 < seen.wanted <= seen.running
 
 

@@ -47,6 +47,7 @@ class WorkloadSeen:
     running, succeeded : how many of its pods run, and have succeeded.
     spare_failures : how many of its pods may be deleted before it counts as failed. None: any
         number.
+    is_sweep : its pods are independent, so it starts with one of them and grows in its turn.
     start_timeout_s : how long its start may take, in seconds, if its author says so.
     authored : the request as its author wrote it, if admission or the cluster adds to it.
     growth : what each of its pods asks for beyond its template, if none of them is bound.
@@ -102,6 +103,7 @@ class WorkloadSeen:
     succeeded: int = 0
     spare_failures: int | None = None
     start_timeout_s: int | None = None
+    is_sweep: bool = False
     growth: str = ""
     authored: Mapping[str, Any] | None = None
     flux_version: str | None = field(default=None, compare=False)

@@ -19,6 +19,7 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.match.by_shares import why_busy
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.tell.never import why_never
@@ -30,6 +31,7 @@ from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
+from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -40,6 +42,7 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
     make_way,
 )
+from fluxqueue.scheduler.sweeps import GROWTH_MAX, grow, request_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ class Decisions:
 
     ``quarantined`` jobs could not be decided: the request is too complex, or a defect was met.
     Nothing is allocated to them.
+
+    ``grown``: the further slots of running sweeps.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
@@ -97,6 +102,7 @@ class Decisions:
     making_way: dict[str, MakingWay] = field(default_factory=dict)
     preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
     quarantined: list[Failed] = field(default_factory=list)
+    grown: Given = field(default_factory=Given)
 
 
 def split_unsatisfiable(
@@ -183,6 +189,7 @@ def run_cycle(
     promised: Mapping[str, Placement] | None = None,
     preemptions: Preemptions = NO_PREEMPTIONS,
     allowances: Allowances | None = None,
+    lacks: Sequence[Lack] = (),
 ) -> Decisions:
     """Walk all queues once, in one order, and decide about each job.
 
@@ -202,6 +209,8 @@ def run_cycle(
     preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
         plans each victim that is chosen here to end at its ``vacate_at``.
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
+    lacks : Running workloads that need more slots. Sweeps among them grow at their places in the
+        order of the walk. The others have grown before (``top_up``).
 
     Returns
     -------
@@ -213,15 +222,24 @@ def run_cycle(
     allowances = allowances or Allowances()
     again = allowances.copy()
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
-    decisions = _walk(matcher, waiting, walk, allowances)
+    turns = _in_turn(waiting, [one for one in lacks if one.is_sweep])
+    decisions = _walk(matcher, waiting, turns, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
     if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
         # 3. Undo the first walk before the second, or its allocations would count twice.
         walk.undo()
         # 4. Walk again with the promises held from the start, so that no job ahead can take them.
         walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, keep=late)
-        decisions = _walk(matcher, waiting, walk, again)
+        decisions = _walk(matcher, waiting, turns, walk, again)
     return decisions
+
+
+def _in_turn(queue: Sequence[PendingJob], sweeps: Sequence[Lack]) -> list[PendingJob | Lack]:
+    """Return jobs and sweeps in one order: priority, then submission."""
+    turns: list[PendingJob | Lack] = [*queue]
+    if sweeps:
+        turns = sorted([*queue, *sweeps], key=lambda one: (-one.priority, one.jobid))
+    return turns
 
 
 def decide_next(
@@ -264,15 +282,25 @@ def decide_next(
 
 
 def _walk(
-    matcher: Matcher, queue: Sequence[PendingJob], walk: _Walk, allowances: Allowances
+    matcher: Matcher,
+    queue: Sequence[PendingJob],
+    turns: Sequence[PendingJob | Lack],
+    walk: _Walk,
+    allowances: Allowances,
 ) -> Decisions:
-    """Walk the queue with an empty plan and return the decisions."""
+    """Walk the ``queue`` with an empty plan and return the decisions.
+
+    ``turns`` are its jobs, and the sweeps among them.
+    """
     # 1. Drop the old plan: a stale reservation would block nodes that are free by now.
     matcher.clear_plan()
     # 2. Hold claims and promises before the first job: a job ahead could take their nodes.
     walk.hold(queue)
     # 3. Decide in order of effective priority, each job within its own budget of steps.
-    for job in queue:
+    for job in turns:
+        if isinstance(job, Lack):
+            walk.grow_in_turn(job, allowances)
+            continue
         try:
             with allowances.deciding(matcher, job.user, job.request):
                 walk.step(job)
@@ -318,7 +346,7 @@ class _QueueLine:
 
     def __init__(self, rules: QueueRules, policy: QueuePolicy, *, has_company: bool) -> None:
         self.rules = rules
-        self.blocker: PendingJob | None = None
+        self.blocker: PendingJob | Lack | None = None
         self.promised = 0
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
@@ -369,9 +397,11 @@ class _Walk:
         return line
 
     def undo(self) -> None:
-        """Cancel the allocations of this walk, and restore the planned ends of its victims."""
+        """Take back what this walk has booked, and restore the planned ends of its victims."""
         for job, _ in self.decisions.allocated:
             self.matcher.cancel(job.uid)
+        for lack, placed in self.decisions.grown.slots:
+            self.matcher.ledger.take_back(lack.uid, len(placed))
         self.restore_ends()
 
     def restore_ends(self) -> None:
@@ -449,6 +479,66 @@ class _Walk:
             self._hopeless.clear()
             self._unplannable.clear()
         self._decide(self._line(job.queue), job, held)
+
+    def grow_in_turn(self, lack: Lack, allowances: Allowances) -> None:
+        """Give a running sweep the further slots that fit at its place in the queue.
+
+        What does not fit waits as a job does: without backfill it blocks its queue, and the next
+        slot is planned, so that jobs behind it cannot take its nodes for ever.
+        """
+        line, given = self._line(lack.queue), self.decisions.grown
+        reason = self._why_not_growing(line, lack)
+        if reason is not None:
+            given.barred[lack.uid] = reason
+            return
+        try:
+            with allowances.deciding(self.matcher, lack.user, lack.request):
+                placed, over = self._grow(line, lack)
+                if len(placed) >= lack.count or over:
+                    return
+                if len(placed) >= GROWTH_MAX:
+                    given.is_more = True
+                    return
+                given.barred[lack.uid] = why_busy(lack.request)
+                line.blocker = line.blocker or lack
+                self._plan_growth(line, lack)
+        except NotThisTime:
+            given.barred[lack.uid] = DEFERRED
+        except Exception as error:
+            if self.matcher.work is not None and self.matcher.work.left < 0:
+                raise
+            given.barred[lack.uid] = str(error)  # a failure here must not stop others
+
+    def _why_not_growing(self, line: _QueueLine, lack: Lack) -> str | None:
+        if not line.rules.is_started:
+            return f"queue {lack.queue} is stopped"
+        if line.blocker is not None and not line.is_backfilling:
+            return f"waits behind job {line.blocker.jobid} (fcfs)"
+        return self._hopeless.get(self.matcher.ask(lack.request))
+
+    def _grow(self, line: _QueueLine, lack: Lack) -> tuple[list[Placement], str]:
+        def why_over(more: Amounts) -> str | None:
+            return self._use.why_over(line.rules, lack.user, more) if line.has_limits else None
+
+        def count(more: Amounts) -> None:
+            if line.has_limits:
+                self._use.add(lack.queue, lack.user, more)
+
+        placed, over = grow(self.matcher, lack, self.now, why_over, count)
+        if placed:
+            self.decisions.grown.slots.append((lack, placed))
+        if over:
+            self.decisions.grown.barred[lack.uid] = over
+        return placed, over
+
+    def _plan_growth(self, line: _QueueLine, lack: Lack) -> None:
+        """Keep the next slot of a sweep free. This is no promise, and is not counted as one."""
+        if not line.depth:
+            return
+        with suppress(InsufficientResources, TooComplex):
+            placement = self.matcher.match_later(request_of(lack), self.now)
+            if placement.starts_at > self.now:
+                self.matcher.reserve(placement, self.now)
 
     def _decide(self, line: _QueueLine, job: PendingJob, held: Placement | None) -> None:
         """Decide about one job. The order of the steps is the order of the reasons users see."""

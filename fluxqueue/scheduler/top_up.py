@@ -11,59 +11,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import only
 from fluxqueue.policy.limits import Amounts, LimitUse, why_too_large
 from fluxqueue.scheduler.cycle import Queues
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """A running workload with pods that wait for ``count`` more slots.
-
-    ``nodes`` are the nodes of its present slots. ``until`` is the end of its allocation in epoch
-    seconds. ``refused`` are nodes that refused one of its pods, used only if there is no other.
-
-    ``kinds`` are the labels of the missing slots, one per pod, if the pods are unequal. The limits
-    of ``queue`` and ``user`` apply. ``cpu_m`` is the millicores of its present slots.
-    """
-
-    uid: str
-    count: int
-    request: Jobspec
-    nodes: tuple[str, ...]
-    until: int | None
-    refused: tuple[str, ...] = ()
-    kinds: tuple[str, ...] = ()
-    queue: str = ""
-    user: str = ""
-    cpu_m: int = 0
-
-
-@dataclass(slots=True)
-class Given:
-    """The slots that workloads got, and by UID the limit that stops a workload from more."""
-
-    slots: list[tuple[Lack, list[Placement]]] = field(default_factory=list)
-    barred: dict[str, str] = field(default_factory=dict)
+from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.sweeps import cpu_m_of
 
 
 def top_up(
     matcher: Matcher, lacks: Sequence[Lack], now: int, queues: Queues | None = None
 ) -> Given:
-    """Place the missing slots that fit now, and add them to the matcher.
+    """Place the missing slots that fit now, and add them to the matcher. Sweeps are left out.
 
     Call it before anything is reserved in this cycle. The new slots count in the use of ``queues``.
     """
     queues, given = queues or Queues(), Given()
     for lack in lacks:
+        if lack.is_sweep:
+            continue  # it grows in its turn (``cycle``)
         use = LimitUse.of(queues.use)
         placed: list[Placement] = []
         nodes = list(lack.nodes)
@@ -81,7 +52,7 @@ def top_up(
                 full.add(kind)
                 continue
             one = replace(found, until=FOREVER if lack.until is None else lack.until)
-            more = Amounts(0, len({*one.nodes} - {*nodes}), _cpu_m(one))
+            more = Amounts(0, len({*one.nodes} - {*nodes}), cpu_m_of(one))
             over = _why_over(use, queues, lack, placed, nodes, more)
             if over is not None:
                 given.barred[lack.uid] = over
@@ -109,12 +80,8 @@ def _why_over(
     rules = queues.rules.get(lack.queue)
     if rules is None:
         return None
-    has = Amounts(0, len({*nodes}), lack.cpu_m + sum(map(_cpu_m, placed)))
+    has = Amounts(0, len({*nodes}), lack.cpu_m + sum(map(cpu_m_of, placed)))
     return why_too_large(rules, has, more) or use.why_over(rules, lack.user, more)
-
-
-def _cpu_m(placement: Placement) -> int:
-    return sum(dict(slot.resources).get(CPU, 0) for slot in placement.slots)
 
 
 def _match(

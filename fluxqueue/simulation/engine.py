@@ -29,6 +29,7 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
+from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -38,7 +39,7 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
-from fluxqueue.scheduler.top_up import Lack, top_up
+from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 from fluxqueue.simulation.named_queues import SimulatedQueues

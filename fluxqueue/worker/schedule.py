@@ -62,6 +62,7 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
+from fluxqueue.scheduler.lack import Given
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
     TaintChanges,
@@ -69,7 +70,7 @@ from fluxqueue.scheduler.node_sharing import (
     taint_changes,
 )
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
-from fluxqueue.scheduler.top_up import Given, top_up
+from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.crowds import Crowds
 from fluxqueue.worker.intake import (
@@ -315,7 +316,7 @@ class CycleRunner:
             hold_claims(matcher, preemptions, [job.uid for job in queue], now)
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(
-                matcher, queue, self._policy, now, queues, promised, preemptions, allowances
+                matcher, queue, self._policy, now, queues, promised, preemptions, allowances, lacks
             )
         queue = _without(queue, decisions.quarantined)
         # Jobs that were put off count as waiting: a long pause would put them off further.
@@ -337,7 +338,8 @@ class CycleRunner:
         }
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
-        return is_more_behind or is_cut_short or len(decisions.preempted) >= PER_CYCLE_MAX
+        is_more = is_cut_short or decisions.grown.is_more
+        return is_more_behind or is_more or len(decisions.preempted) >= PER_CYCLE_MAX
 
     def _is_more_hidden(self, head: list[PendingJob], new: Taken) -> bool:
         """Return whether jobs of other users are behind the depth of a full queue."""
@@ -373,6 +375,7 @@ class CycleRunner:
         """Store the decisions of the last cycle, and cancel bookings that could not be stored."""
         assert self._last is not None
         decisions = self._last.decisions
+        given.add(decisions.grown)
         await store_top_up(tx, given)
         await self._plans.note(tx, matcher, self._last, [lack.uid for lack, _ in given.slots])
         words = self._plans.words(decisions)

@@ -42,6 +42,7 @@ ANNOTATIONS = frozenset(
         labels.BEGIN_TIME,
         labels.HOLD,
         labels.ON_NODE_LOSS,
+        labels.GANG,
         labels.START_TIMEOUT,
         labels.GROUP_USERS,
         labels.JOB_NAME,
@@ -99,6 +100,7 @@ class Wishes:
     is_held: bool = False
     restarts_on_loss: bool = False
     start_timeout_s: int | None = None
+    is_sweep: bool = False
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -143,6 +145,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         is_held=bool(said[labels.HOLD]),
         restarts_on_loss=bool(said[labels.ON_NODE_LOSS]),
         start_timeout_s=said[labels.START_TIMEOUT],
+        is_sweep=said[labels.GANG] is False,
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
@@ -232,6 +235,23 @@ def refuse_restart(wishes: Wishes) -> None:
             where=wishes.paths.get(labels.ON_NODE_LOSS, labels.ON_NODE_LOSS),
             value=labels.REQUEUE,
             hint="make it a Job, or leave it out: a pod that something makes is replaced",
+        )
+
+
+def refuse_sweep(wishes: Wishes) -> None:
+    """Refuse independent pods where other pods belong to the workload.
+
+    Raises
+    ------
+    InvalidInput
+        The wishes say that the pods are independent.
+    """
+    if wishes.is_sweep:
+        raise InvalidInput(
+            "is for Jobs that start by themselves",
+            where=wishes.paths.get(labels.GANG, labels.GANG),
+            value="false",
+            hint="leave it out here, or submit the pods as one Job without a group",
         )
 
 
@@ -444,5 +464,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     labels.HOLD: _parse_bool,
     labels.ON_NODE_LOSS: _parse_on_loss,
     labels.START_TIMEOUT: parse_duration,
+    labels.GANG: _parse_bool,
 }
 """How each key is read. The order is that of the errors."""

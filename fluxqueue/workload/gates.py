@@ -168,7 +168,12 @@ def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *_disown(job, _OF_ITS_PODS),
         *_displace(job),
         *set_in(job, _OF_ITS_PODS, labels.MANAGED, "true"),
-        *_add_deadline(spec, wishes),
+        # Of independent pods each has the time. Of a gang all end together.
+        *(
+            _add_deadline(pod_spec, wishes, "/spec/template/spec")
+            if wishes.is_sweep
+            else _add_deadline(spec, wishes)
+        ),
     ]
 
 

@@ -85,6 +85,9 @@ COMMENT = "fluxqueue/comment"
 ON_NODE_LOSS, REQUEUE = "fluxqueue/on-node-loss", "requeue"
 """Annotation ``requeue``: if a pod is lost with its node, all of them restart."""
 
+GANG = "fluxqueue/gang"
+"""Annotation ``"false"`` on a Job: its pods are independent, and start one by one."""
+
 START_TIMEOUT = "fluxqueue/start-timeout"
 """Annotation: how long its start may take, as a duration. Then it returns to the queue."""
 

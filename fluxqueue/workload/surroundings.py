@@ -27,7 +27,14 @@ from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.own_pods import Domains, concerns, divide, levels_above
-from fluxqueue.workload.pod_bounds import KEY, SHARED_VOLUMES, SPREAD, VOLUMES, PodBounds
+from fluxqueue.workload.pod_bounds import (
+    KEY,
+    SHARED_VOLUMES,
+    SPREAD,
+    VOLUMES,
+    PodBounds,
+    RuleKind,
+)
 from fluxqueue.workload.pod_defaults import (
     default_requests,
     with_default_requests,
@@ -123,13 +130,15 @@ def _count(workload: Object) -> int:
     # Its author says how its slots are placed.
     if wishes.has_shape or len(kind.pod_specs(workload)) != 1:
         return 0
-    return kind.size(workload)
+    # Each pod of a sweep comes by itself, and keeps the rules beside the others.
+    return max(2, kind.size(workload)) if kind.is_sweep(workload) else kind.size(workload)
 
 
 def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels) -> PodBounds:
     spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
     demand, count = read_demand(spec), _count(workload)
-    is_alone = kind_of(workload).size(workload) == 1
+    is_sweep = kind_of(workload).is_sweep(workload)
+    is_alone = kind_of(workload).size(workload) == 1 and not is_sweep
 
     def domains(
         key: str,
@@ -168,6 +177,10 @@ def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels)
         names = dict.fromkeys((*found.left, *found.names, *left))
         return PodBounds(tuple(where), pools=pools, left=tuple(names))
     rules = () if count == 1 else tuple(found.rules.values())
+    if is_sweep and any(rule.kind is RuleKind.EVEN for rule in rules):
+        # How even pods are that come one by one is not known beforehand.
+        rules = tuple(rule for rule in rules if rule.kind is not RuleKind.EVEN)
+        left.append(SPREAD)
     is_scattered = found.is_scattered and SPREAD in found.left
     return PodBounds(tuple(where), rules, pools, is_scattered, (*found.left, *left))
 

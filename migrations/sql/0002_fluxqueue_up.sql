@@ -68,6 +68,7 @@ CREATE TABLE fluxjobs (
     is_suspendable BOOLEAN DEFAULT false NOT NULL,
     replaces_pods BOOLEAN DEFAULT false NOT NULL,
     restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
+    is_sweep BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     is_started BOOLEAN DEFAULT false NOT NULL,
     starting JSONB,
@@ -267,6 +268,8 @@ COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is
 
 COMMENT ON COLUMN fluxjobs.restarts_on_loss IS 'where a pod is lost with its node, all of them start anew';
 
+COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each takes its own turn';
+
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 
 COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
@@ -367,6 +370,7 @@ CREATE TABLE allocation_slots (
     completion_index INTEGER,
     kind TEXT DEFAULT '' NOT NULL,
     granted JSONB,
+    past_s DOUBLE PRECISION DEFAULT '0' NOT NULL,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
     CONSTRAINT ck_allocation_slots_held CHECK ((state = 'held') = (pod_uid IS NOT NULL)),
@@ -404,6 +408,8 @@ COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a
 COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
 
 COMMENT ON COLUMN allocation_slots.granted IS 'what it was before its pod was resized in place';
+
+COMMENT ON COLUMN allocation_slots.past_s IS 'seconds for which a sweep had it before it was given again';
 
 CREATE TABLE reservations (
     uid TEXT NOT NULL,
@@ -1615,7 +1621,7 @@ BEGIN
         FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
         LEFT JOIN LATERAL (
             SELECT number, node,
-                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
+                   past_s + extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
                    coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
                    (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
                     WHERE fluxqueue_is_gpu(r.key)) AS gpu

@@ -179,10 +179,9 @@ def _job_of_script(name: str) -> dict[str, Any]:
     from dataclasses import replace
 
     from fluxqueue.client.batch.job_manifest import job_manifest, read_command
-    from fluxqueue.client.batch.job_of_script import as_asked
 
     request = read_command([name])
-    return as_asked(job_manifest(replace(request, image=request.image or "unsaid")))
+    return job_manifest(replace(request, image=request.image or "unsaid"))
 
 
 def _name_in(asked: Object) -> str:

@@ -46,6 +46,10 @@ def submit(
     tasks: Annotated[
         int, typer.Option("--tasks", min=0, help="number of pods, which start together")
     ] = 0,
+    array: Annotated[
+        str,
+        typer.Option("--array", "-a", help="independent tasks: 0-99, 1,3,7, 0-99%4 (4 at once)"),
+    ] = "",
     cpus: Annotated[str, typer.Option(help="per pod: 4, 500m")] = "",
     memory: Annotated[str, typer.Option("--memory", help="per pod: 4Gi")] = "",
     gpus: Annotated[int, typer.Option(min=0, help=f"per pod ({GPU})")] = 0,
@@ -89,6 +93,8 @@ def submit(
 
       fluxqueue submit train.sh --image pytorch/pytorch --attach
 
+      fluxqueue submit train.sh --array 0-99%8 --time 10m
+
       fluxqueue submit train.sh --dry-run -o yaml
     """
     from fluxqueue.client.batch.begin_time import begin_time
@@ -110,6 +116,7 @@ def submit(
         site_file=site_file,
         nodes=nodes,
         tasks=tasks,
+        array=array,
         cpus=cpus,
         memory=memory,
         gpus=gpus,
@@ -170,11 +177,10 @@ async def _submit(
 async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
     """Print when it would start. Users without the right to ask still see the dry run."""
     from fluxqueue.cli.user.explain import ask, tell
-    from fluxqueue.client.batch.job_of_script import as_asked
     from fluxqueue.client.refusals import sentence
 
     try:
-        review = await ask(cluster, {"manifest": as_asked(manifest)}, EXPLAINED_WITHIN_S)
+        review = await ask(cluster, {"manifest": manifest}, EXPLAINED_WITHIN_S)
     except ApiError as error:
         complain(f"fluxqueue: not explained: {sentence(error)}")
     except ApiUnavailable as error:
@@ -226,22 +232,16 @@ async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bo
 async def _appears(cluster: ClusterAccess, job: dict[str, Any]) -> dict[str, Any] | None:
     """Return the FluxJob of the Job, or None with a message if the controller makes none."""
     from fluxqueue.kube.resources import FLUXJOBS
-    from fluxqueue.workload import labels
     from fluxqueue.workload.fluxjob_name import name_for
 
     meta = job["metadata"]
-    # The tasks of an array are a group, and the FluxJob is that of the group.
-    is_group = labels.POD_GROUP in (meta.get("annotations") or {})
-    name, uid = name_for(meta["name"], "group" if is_group else "job"), meta["uid"]
+    name, uid = name_for(meta["name"], "job"), meta["uid"]
     try:
         async with asyncio.timeout(APPEARS_S):
             while True:
                 try:
                     found = await cluster.client.get(FLUXJOBS, cluster.one_namespace, name)
-                    if found["spec"]["workload"]["uid"] == uid or (
-                        is_group
-                        and found["metadata"]["creationTimestamp"] >= meta["creationTimestamp"]
-                    ):
+                    if found["spec"]["workload"]["uid"] == uid:
                         return found
                 except NotFound:
                     pass

@@ -15,11 +15,16 @@ from fluxqueue.client.batch.node_choice import ANYWHERE, Alternatives
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.workload import labels
 from fluxqueue.workload.quantity import parse_quantity
+from fluxqueue.workload.sweeps import SWEEP_PODS_USUAL
 
 _DISRUPTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 _PICK_INDEX = (
     'n=$JOB_COMPLETION_INDEX; for SLURM_ARRAY_TASK_ID in {indexes}; do [ "$n" -eq 0 ] && break;'
     ' n=$((n - 1)); done; export SLURM_ARRAY_TASK_ID; exec "$@"'
+)
+_STEP_INDEX = (
+    "SLURM_ARRAY_TASK_ID=$(($JOB_COMPLETION_INDEX * {step} + {first}));"
+    ' export SLURM_ARRAY_TASK_ID; exec "$@"'
 )
 
 
@@ -31,9 +36,6 @@ def manifest_of(request: ScriptRequest) -> dict[str, Any]:
         pod["terminationGracePeriodSeconds"] = request.grace_s
     if request.nodes_allowed != ANYWHERE:
         pod["affinity"] = _affinity(request.nodes_allowed)
-    if request.array and _is_limited(request) and request.duration:
-        # Each task has this time. The Job has that of all rounds.
-        pod["activeDeadlineSeconds"] = _seconds(request.duration)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -46,28 +48,15 @@ def manifest_of(request: ScriptRequest) -> dict[str, Any]:
     }
 
 
-def as_asked(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return the Job of a question about ``manifest``: the first task of an array stands for all.
-
-    The tasks of an array start one by one, so they need not fit at the same time.
-    """
-    meta = manifest["metadata"]
-    if labels.POD_GROUP not in meta["annotations"]:
-        return manifest
-    group = {labels.POD_GROUP, labels.GROUP_SIZE}
-    kept = {key: one for key, one in meta["annotations"].items() if key not in group}
-    spec = {**manifest["spec"], "parallelism": 1}
-    return {**manifest, "metadata": {**meta, "annotations": kept}, "spec": spec}
-
-
 def _annotations(request: ScriptRequest) -> dict[str, str]:
     is_array = bool(request.array)
     found = {
-        labels.DURATION: _duration(request),
+        labels.DURATION: request.duration,
         labels.PRIORITY: request.priority,
         labels.DEPENDS_ON: request.depends_on,
         labels.BEGIN_TIME: request.begin,
-        labels.WITHIN: request.within,
+        labels.WITHIN: "" if is_array else request.within,
+        labels.GANG: "false" if is_array else "",
         labels.HOLD: "true" if request.is_held else "",
         labels.EXCLUSIVE: "true" if request.is_exclusive else "",
         labels.ON_NODE_LOSS: labels.REQUEUE if request.restarts_on_loss and not is_array else "",
@@ -75,9 +64,6 @@ def _annotations(request: ScriptRequest) -> dict[str, str]:
         labels.ACCOUNT: request.account,
         labels.COMMENT: request.comment,
     }
-    if is_array and not _is_limited(request):
-        # A group that may start with one pod: each task starts when there is capacity for it.
-        found |= {labels.POD_GROUP: request.name, labels.GROUP_SIZE: f"1-{len(request.array)}"}
     return found | _shape(request)
 
 
@@ -123,30 +109,18 @@ def _gang_spec(request: ScriptRequest) -> dict[str, Any]:
 
 
 def _array_spec(request: ScriptRequest) -> dict[str, Any]:
-    """Return the part for independent tasks: one that fails leaves the others alone."""
+    """Return the part for independent tasks: one that fails leaves the others alone.
+
+    ``parallelism`` is how many pods exist, those that wait included.
+    """
     count = len(request.array)
     return {
-        "parallelism": request.array_limit if _is_limited(request) else count,
+        "parallelism": min(count, request.array_limit or SWEEP_PODS_USUAL),
         "completions": count,
         "completionMode": "Indexed",
         "backoffLimitPerIndex": 0,
         **({"podFailurePolicy": _DISRUPTION} if request.restarts_on_loss else {}),
     }
-
-
-def _is_limited(request: ScriptRequest) -> bool:
-    return 0 < request.array_limit < len(request.array)
-
-
-def _duration(request: ScriptRequest) -> str:
-    if not (request.array and request.duration and _is_limited(request)):
-        return request.duration
-    rounds = -(-len(request.array) // request.array_limit)
-    return f"{rounds * _seconds(request.duration)}s"
-
-
-def _seconds(duration: str) -> int:
-    return int(duration.removesuffix("s"))
 
 
 def _affinity(allowed: Alternatives) -> dict[str, Any]:
@@ -191,8 +165,12 @@ def _of_array(request: ScriptRequest) -> tuple[tuple[str, ...], list[dict[str, A
         path = f"metadata.annotations['{labels.COMPLETION_INDEX}']"
         source = {"fieldRef": {"fieldPath": path}}
         return request.command, [{"name": "SLURM_ARRAY_TASK_ID", "valueFrom": source}, *environment]
-    indexes = shlex.join(map(str, request.array))
-    pick = _PICK_INDEX.replace("{indexes}", indexes)
+    first = request.array[0]
+    step = request.array[1] - first if len(request.array) > 1 else 1
+    if request.array == tuple(range(first, request.array[-1] + 1, step)):
+        pick = _STEP_INDEX.replace("{first}", str(first)).replace("{step}", str(step))
+    else:
+        pick = _PICK_INDEX.replace("{indexes}", shlex.join(map(str, request.array)))
     return ("/bin/sh", "-c", pick, "array", *request.command), environment
 
 

@@ -122,6 +122,7 @@ def with_options(
     *,
     nodes: str = "",
     tasks: int = 0,
+    array: str = "",
     cpus: str = "",
     memory: str = "",
     gpus: int = 0,
@@ -144,6 +145,8 @@ def with_options(
         put("nodes", nodes, "--nodes")
     if tasks:
         put("ntasks", str(tasks), "--tasks")
+    if array:
+        put("array", array, "--array")
     if cpus.isdigit():
         put("cpus-per-task", cpus, "--cpus", "cpus-per-gpu")
     if memory:

@@ -329,6 +329,7 @@ def _describe(
         restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
         spare_failures=kind.spare_failures(workload),
         start_timeout_s=wishes.start_timeout_s,
+        is_sweep=kind.is_sweep(workload),
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
         is_placeable=kind.is_placeable(workload),

@@ -45,7 +45,7 @@ BEGIN
         FROM (SELECT id FROM allocations WHERE uid = NEW.uid ORDER BY id DESC LIMIT 1) a
         LEFT JOIN LATERAL (
             SELECT number, node,
-                   extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
+                   past_s + extract(epoch FROM coalesce(returned_at, now()) - given_at) AS seconds,
                    coalesce((resources ->> 'cpu')::numeric, 0) / 1000 AS cpu,
                    (SELECT coalesce(sum(r.value::numeric), 0) FROM jsonb_each_text(resources) r
                     WHERE fluxqueue_is_gpu(r.key)) AS gpu

@@ -18,6 +18,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
 from fluxqueue.db.task_statements import TAKE_CYCLES
+from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import (
@@ -32,7 +33,7 @@ from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
-from fluxqueue.scheduler.top_up import Given, Lack
+from fluxqueue.scheduler.lack import Given, Lack
 
 logger = logging.getLogger(__name__)
 
@@ -74,23 +75,30 @@ FOREIGN_OF_SOME = _OTHERS.replace("WHICH", "node = ANY(CAST(:names AS text[]))")
 
 # A victim's planned end is the time at which it has to leave.
 _UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
+# Each pod of a sweep has its own time, or none.
+_OWN_UNTIL = (
+    "CASE WHEN f.is_sweep AND p.victim IS NULL THEN"
+    f" coalesce(extract(epoch FROM s.given_at)::bigint + f.duration_s, {FOREVER}) END AS own_until"
+)
 _LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
 
 _SLOTS = f"""
-SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
-FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
+SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_UNTIL}
+FROM allocations a JOIN fluxjobs f USING (uid)
+JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
 WHERE a.is_live AND s.state <> 'returned'
 ORDER BY a.id, s.number
 """  # noqa: S608 constants
 
 _SLOTS_OF = f"""
-SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources
+SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_UNTIL}
 FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
 -- OFFSET 0: looked up for each. What lives is mostly younger than all that the planner knows of; it
 -- expects one row, and would rather read all that live for each.
 LEFT JOIN LATERAL (SELECT * FROM allocations WHERE uid = w.uid AND is_live OFFSET 0) a ON true
 LEFT JOIN LATERAL (SELECT * FROM allocation_slots WHERE allocation_id = a.id
                    AND state <> 'returned' OFFSET 0) s ON true
+LEFT JOIN fluxjobs f ON f.uid = a.uid
 {_LEAVING}
 ORDER BY a.id, s.number
 """  # noqa: S608 constants
@@ -288,17 +296,28 @@ def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> dict[str, s
     of: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         of.setdefault(row["uid"], []).append(row)
-    placements: list[tuple[str, Placement]] = []
+    placements: list[tuple[str, list[Placement]]] = []
     damaged: dict[str, str] = {}
     for uid, slots in of.items():
         try:
-            placements.append((uid, _placement(slots)))
+            placements.append((uid, [_placement(part) for part in _by_end(slots)]))
         except Exception as error:  # noqa: BLE001  one allocation must not stop all matching
             _skip("allocation", uid, error)
             damaged[uid] = f"its allocation cannot be read ({error}), so it holds its nodes whole"
-            placements.append((uid, _whole_nodes(slots)))
-    ledger.book_all(placements)
+            placements.append((uid, [_whole_nodes(slots)]))
+    ledger.book_all([(uid, parts[0]) for uid, parts in placements])
+    for uid, parts in placements:
+        for one in parts[1:]:
+            ledger.extend_apart(uid, one)
     return damaged
+
+
+def _by_end(slots: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return slots by their planned end: those of a sweep have ends of their own."""
+    parts: dict[int | None, list[Mapping[str, Any]]] = {}
+    for slot in slots:
+        parts.setdefault(slot["own_until"], []).append(slot)
+    return list(parts.values())
 
 
 def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
@@ -310,7 +329,8 @@ def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
         They are damaged.
     """
     first = slots[0]
-    until = FOREVER if first["until"] is None else first["until"]
+    end = first["until"] if first["own_until"] is None else first["own_until"]
+    until = FOREVER if end is None else end
     for what, at in (("starts_at", first["starts_at"]), ("until", until)):
         if abs(at) > TIME_MAX:
             raise ValueError(f"{what} is {at}")
@@ -341,7 +361,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
     rows = await tx.fetch(
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
-               f.queue, f.user_name,
+               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.duration_s,
                (SELECT least(coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
                                                THEN (s.resources ->> 'cpu')::numeric END), 0),
                              1::bigint << 62)::bigint
@@ -385,7 +405,51 @@ def _lack(row: Mapping[str, Any]) -> Lack:
         row["queue"],
         row["user_name"],
         row["cpu_m"],
+        row["is_sweep"],
+        row["priority"],
+        row["jobid"],
+        row["duration_s"] or 0,
     )
+
+
+REUSE_S = 120.0
+"""A row of a returned slot may be used again after this time: fair share has counted it by then."""
+
+# A sweep returns a slot with each pod that ends. Its rows are used again, so that their number
+# depends on how many pods run at once, and not on how many there are. ``past_s`` keeps the time.
+_GIVE_MORE = """
+WITH given AS (
+    SELECT r.*, a.id, row_number() OVER (PARTITION BY a.id, r.node, r.r ORDER BY r.n) AS place
+    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+        uid text, n int, node text, r jsonb, kind text, is_sweep bool)
+    JOIN allocations a ON a.uid = r.uid AND a.is_live
+), old AS (
+    SELECT s.allocation_id, s.number, s.node, s.resources, row_number() OVER (
+               PARTITION BY s.allocation_id, s.node, s.resources ORDER BY s.number) AS place
+    FROM allocation_slots s
+    WHERE s.allocation_id IN (SELECT g.id FROM given g WHERE g.is_sweep)
+      AND s.state = 'returned' AND s.refused_at IS NULL
+      AND s.returned_at < now() - make_interval(secs => CAST(:reuse_s AS float8))
+), again AS (
+    UPDATE allocation_slots s SET
+        state = 'free', completion_index = NULL, returned_at = NULL, given_at = now(),
+        past_s = s.past_s + extract(epoch FROM s.returned_at - s.given_at)
+    FROM given g JOIN old o ON o.allocation_id = g.id AND o.node = g.node
+                           AND o.resources = g.r AND o.place = g.place
+    WHERE s.allocation_id = o.allocation_id AND s.number = o.number AND g.is_sweep
+    RETURNING g.id, g.n
+)
+INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
+SELECT g.id, g.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
+                                 WHERE o.allocation_id = g.id), -1), g.node, g.r, g.kind
+FROM given g LEFT JOIN again ON again.id = g.id AND again.n = g.n WHERE again.id IS NULL
+"""
+
+_PUT_END_OFF = """
+UPDATE allocations a SET until = extract(epoch FROM now())::bigint + f.duration_s
+FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
+  AND a.uid = ANY(CAST(:uids AS text[]))
+"""
 
 
 async def store_top_up(tx: Transaction, given: Given) -> None:
@@ -400,7 +464,7 @@ async def store_top_up(tx: Transaction, given: Given) -> None:
             " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)"
             " WHERE f.uid = r.uid AND f.lacking > 0 AND f.reason <> r.reason",
             uids=list(given.barred),
-            reasons=[f"some of its pods wait for a slot: {why}" for why in given.barred.values()],
+            reasons=[f"{SOME_WAIT}: {why}" for why in given.barred.values()],
         )
     slots = [
         {
@@ -409,23 +473,17 @@ async def store_top_up(tx: Transaction, given: Given) -> None:
             "node": slot.node,
             "r": dict(slot.resources),
             "kind": slot.kind,
+            "is_sweep": lack.is_sweep,
         }
         for lack, placements in given.slots
         for number, slot in enumerate(slot for one in placements for slot in one.slots)
     ]
     if not slots:
         return
-    await tx.execute(
-        """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
-        SELECT a.id, r.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
-                                         WHERE o.allocation_id = a.id), -1), r.node, r.r, r.kind
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, n int, node text, r jsonb, kind text)
-        JOIN allocations a ON a.uid = r.uid AND a.is_live
-        """,
-        rows=orjson.dumps(slots).decode(),
-    )
+    await tx.execute(_GIVE_MORE, rows=orjson.dumps(slots).decode(), reuse_s=REUSE_S)
+    sweeps = sorted({lack.uid for lack, _ in given.slots if lack.is_sweep and lack.duration_s})
+    if sweeps:
+        await tx.execute(_PUT_END_OFF, uids=sweeps)
     await tx.execute(
         "UPDATE fluxjobs SET reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=[lack.uid for lack, _ in given.slots],

@@ -50,6 +50,13 @@ class SharesRead:
     waiting: frozenset[QueueUser]
 
 
+_HAVE_TURNS = (
+    "state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')"
+    " OR (lacking > 0 AND is_sweep)"
+)
+"""FluxJobs with a priority that counts: those that wait, and running sweeps that still grow."""
+
+
 async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
     """Read the last shares, what was held since in ``queues``, and the users that wait there."""
     rows = await tx.fetch(
@@ -80,9 +87,9 @@ async def read_shares(tx: Transaction, queues: Collection[str]) -> SharesRead:
         since=since,
     )
     waiting = await tx.fetch(
-        "SELECT DISTINCT queue, user_name FROM fluxjobs"
+        "SELECT DISTINCT queue, user_name FROM fluxjobs"  # noqa: S608 constants
         " WHERE queue = ANY(CAST(:queues AS text[]))"
-        " AND state IN ('Gathering', 'Pending', 'Reserved', 'HeldCpu', 'Unsatisfiable')",
+        f" AND ({_HAVE_TURNS})",
         queues=sorted(queues),
     )
     return SharesRead(
@@ -122,16 +129,16 @@ async def store_shares(
     if not pairs:
         return 0
     touched = await tx.execute(
-        """
-        UPDATE fluxjobs SET priority_parts = '{}' WHERE uid IN (
+        f"""
+        UPDATE fluxjobs SET priority_parts = '{{}}' WHERE uid IN (
             SELECT uid FROM fluxjobs
             WHERE (queue, user_name) IN (SELECT * FROM unnest(
                 CAST(:queues AS text[]), CAST(:users AS text[])))
-              AND state IN ('Gathering', 'Pending', 'Reserved', 'HeldCpu', 'Unsatisfiable')
+              AND ({_HAVE_TURNS})
               AND priority_parts <>
                   fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)
             ORDER BY uid FOR UPDATE)
-        """,
+        """,  # noqa: S608 constants
         queues=[queue for queue, _ in pairs],
         users=[user for _, user in pairs],
     )

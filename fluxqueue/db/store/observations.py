@@ -50,7 +50,7 @@ OBSERVED_COLUMNS = (
         "reason",
         "is_started",
     ),
-    *("spare_failures", "start_timeout_s"),
+    *("spare_failures", "start_timeout_s", "is_sweep"),
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
@@ -421,6 +421,7 @@ _LOOKED_AT = (
     "ended_indexes",
     "pinned_to",
     "is_placed",
+    "is_sweep",
 )
 
 

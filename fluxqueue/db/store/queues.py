@@ -132,16 +132,18 @@ def _namespaces(queue: str, stored: Any) -> frozenset[str] | None:
 async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, str], Amounts]:
     """Read what holds resources, by queue and user, only of ``queues``, because it is counted.
 
-    A node that two FluxJobs share counts for each of them.
+    A node that two FluxJobs share counts for each of them. Each pod of a sweep counts as a job.
     """
     if not queues:
         return {}
     rows = await tx.fetch(
         """
-        SELECT f.queue, f.user_name, count(*) AS jobs, sum(s.nodes)::bigint AS nodes,
+        SELECT f.queue, f.user_name,
+               sum(CASE WHEN f.is_sweep THEN s.number ELSE 1 END)::bigint AS jobs,
+               sum(s.nodes)::bigint AS nodes,
                least(sum(s.cpu_m), 1::bigint << 62)::bigint AS cpu_m
         FROM allocations a JOIN fluxjobs f USING (uid) CROSS JOIN LATERAL (
-            SELECT count(DISTINCT s.node) AS nodes,
+            SELECT count(DISTINCT s.node) AS nodes, count(*) AS number,
                    coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
                                      THEN (s.resources ->> 'cpu')::numeric END), 0) AS cpu_m
             FROM allocation_slots s WHERE s.allocation_id = a.id AND s.state <> 'returned') s

@@ -42,6 +42,7 @@ from fluxqueue.fluxjob.holders import (
     LOST,
     LOST_NODE,
     NOT_STARTED,
+    SOME_WAIT,
     UNSEEN,
 )
 from fluxqueue.fluxjob.hostlist import compress
@@ -116,7 +117,7 @@ _ROWS = f"""
 SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
        f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
-       f.pinned_to, f.is_placed, f.is_started, f.starting, f.start_error, f.start_tries,
+       f.pinned_to, f.is_placed, f.is_sweep, f.is_started, f.starting, f.start_error, f.start_tries,
        f.start_timeout_s, f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
@@ -133,7 +134,10 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg({array(SLOT_SQL)} ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
-           WHERE s.allocation_id = a.id) END AS slots,
+           WHERE s.allocation_id = a.id
+             -- A sweep has given back more slots than it has.
+             AND (NOT f.is_sweep OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
+           ) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg({array(POD_SQL)}), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
@@ -312,6 +316,7 @@ def _workload(row: Mapping[str, Any]) -> WorkloadFact:
         is_stopping=row["is_stopping"],
         wanted_of=row["wanted_of"] or {},
         restarts_on_loss=row["restarts_on_loss"],
+        is_sweep=row["is_sweep"],
     )
 
 
@@ -477,6 +482,10 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
     if not decision.lacking:
         return _loss_reason(row, decision)
+    if row["is_sweep"]:
+        # The cycle says what they wait for. Most looks change nothing about that.
+        said = row["reason"] if row["reason"].startswith(SOME_WAIT) else SOME_WAIT
+        return _loss_reason(row, decision) or said
     who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
     lost = [
         slot for slot in row["slots"] if slot.is_lost and slot.number not in dict(decision.assign)

@@ -96,7 +96,10 @@ coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.res
                            -- Of other workloads no pod asks for a kind of slots.
                            CASE WHEN f.is_gathered OR f.owner IS NOT NULL THEN s.kind ELSE '' END)
                            ORDER BY s.number)
-          FROM allocation_slots s WHERE s.allocation_id = a.id), '[]'::jsonb) AS slots,
+          FROM allocation_slots s WHERE s.allocation_id = a.id
+            -- Of a sweep: what it has, or had at its end.
+            AND (NOT f.is_sweep OR s.state <> 'returned' OR s.returned_at >= a.ended_at)
+         ), '[]'::jsonb) AS slots,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
                                               coalesce(n.fact -> 'capacity', '{}'::jsonb))
                            ORDER BY h.number)
@@ -106,7 +109,7 @@ coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
 
 _FROM = """
 FROM fluxjobs f LEFT JOIN LATERAL (
-    SELECT id, starts_at, until, held FROM allocations a WHERE a.uid = f.uid
+    SELECT id, starts_at, until, held, ended_at FROM allocations a WHERE a.uid = f.uid
     ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
 CROSS JOIN LATERAL (
     SELECT max(h.at) FILTER (WHERE h.is_in AND NOT h.was_in) AS queued_at,

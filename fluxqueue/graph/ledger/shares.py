@@ -261,6 +261,37 @@ class ShareLedger:
         self.end_at(key, placement.until)
         self._book(key, placement)
 
+    def extend_apart(self, key: str, placement: Placement) -> None:
+        """Book further slots under ``key`` that have an end of their own.
+
+        What is booked there already ends as before. The key counts as ending with its last slot.
+        """
+        live = self._live.get(key)
+        if live is None:
+            self.book(key, placement)
+            return
+        live.until = max(live.until, placement.until)
+        self._book(key, placement)
+
+    def take_back(self, key: str, number: int) -> None:
+        """Cancel the last ``number`` bookings of ``extend_apart`` under ``key``."""
+        live = self._live.get(key)
+        if live is None:
+            return
+        for serial, hold in live.holds[len(live.holds) - number :]:
+            self.ends.remove(serial)
+            self._take(hold, -1)
+            for row in hold.rows.tolist():
+                there = self._keys_on[row]
+                there[key] -= 1
+                if not there[key]:
+                    del there[key]
+        del live.holds[len(live.holds) - number :]
+        if live.holds:
+            live.until = max(hold.until for _, hold in live.holds)
+        else:
+            del self._live[key]
+
     def end_at(self, key: str, until: int) -> int:
         """Plan the end of what ``key`` has booked at ``until``, and return the previous end."""
         live = self._live[key]

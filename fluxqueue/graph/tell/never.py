@@ -7,6 +7,7 @@ another, the narrowest first, and names the largest amount that exists.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from fluxqueue.graph.tell.waiting import enumerate_some
 from fluxqueue.graph.tell.words import contents, only_level, too_few_places
 from fluxqueue.jobspec.change import demands, describe_demand
 from fluxqueue.jobspec.demand import NodeDemand
-from fluxqueue.jobspec.model import Jobspec
+from fluxqueue.jobspec.model import Count, Jobspec
 
 
 def why_never(table: ByShares, request: Jobspec) -> str:
@@ -31,7 +32,19 @@ def why_never(table: ByShares, request: Jobspec) -> str:
     if ask.problem:
         return f"asks for {ask.problem}, which cannot be placed"
     by = table.ledger.autoscaler
-    return _why(table, ask) + (f"; {by} adds nodes to this cluster, so more may come" if by else "")
+    more = f"; {by} adds nodes to this cluster, so more may come" if by else ""
+    return _why(table, ask) + _as_sweep(table, request) + more
+
+
+def _as_sweep(table: ByShares, request: Jobspec) -> str:
+    """Say that the pods of a plain gang fit one by one, if they do."""
+    slot = request.resources[0] if len(request.resources) == 1 else None
+    if slot is None or not slot.is_slot or slot.count.minimum < 2:
+        return ""
+    one = replace(request, resources=(replace(slot, count=Count(1, 1)),))
+    if not table.is_satisfiable(one):
+        return ""
+    return '; one pod alone fits, and fluxqueue/gang: "false" starts the pods of a Job one by one'
 
 
 def _why(table: ByShares, ask: Ask) -> str:

@@ -15,12 +15,13 @@ from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import index_placement, labels, pinning
-from fluxqueue.workload.annotations import Wishes, refuse_restart
+from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep
 from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.pods import controller_owner, template_spec
+from fluxqueue.workload.sweeps import check_sweep, is_sweep, task_deadline_s
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
 BACKOFF_LIMIT = 6
@@ -52,7 +53,16 @@ class BatchJobKind(WorkloadKind):
         return template_spec(workload.get("spec") or {})
 
     def size(self, workload: Object) -> int:
-        return size(workload)
+        """Return how many pods must start together. Of a sweep one must."""
+        return min(1, size(workload)) if is_sweep(workload) else size(workload)
+
+    def is_sweep(self, workload: Object) -> bool:
+        return is_sweep(workload)
+
+    def deadline_s(self, workload: Object) -> int | None:
+        if is_sweep(workload):
+            return task_deadline_s(workload)
+        return super().deadline_s(workload)
 
     def why_not(self, workload: Object) -> str | None:
         spec = workload["spec"]
@@ -68,6 +78,10 @@ class BatchJobKind(WorkloadKind):
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         group = _wider_group(workload)
+        if wishes.is_sweep and read_membership(workload) is None:
+            check_sweep(workload, wishes)
+            return suspend_job(workload, wishes, user)
+        refuse_sweep(wishes)
         if group is None:
             return suspend_job(workload, wishes, user)
         refuse_restart(wishes)
@@ -118,13 +132,13 @@ class BatchJobKind(WorkloadKind):
         return min(given, default=BACKOFF_LIMIT) // 2
 
     def is_pinnable(self, workload: Object) -> bool:
-        return pinning.is_pinnable(workload)
+        return not is_sweep(workload) and pinning.is_pinnable(workload)
 
     def pinned_node(self, workload: Object) -> str | None:
         return pinning.pinned_node(workload)
 
     def is_placeable(self, workload: Object) -> bool:
-        return index_placement.is_placeable(workload)
+        return not is_sweep(workload) and index_placement.is_placeable(workload)
 
     def is_placed(self, workload: Object) -> bool:
         return index_placement.sealed_in(workload) is not None

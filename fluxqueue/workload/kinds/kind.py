@@ -155,6 +155,15 @@ class WorkloadKind(ABC):
     def size(self, workload: Object) -> int:
         """Return how many pods it runs at once."""
 
+    def is_sweep(self, workload: Object) -> bool:
+        """Tell whether its pods are independent, so that each starts in its own turn."""
+        return False
+
+    def deadline_s(self, workload: Object) -> int | None:
+        """Return the enforced longest run in seconds, None without a limit."""
+        found = workload["spec"].get("activeDeadlineSeconds")
+        return None if found is None else int(found)
+
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Describe what it needs while it runs: one slot for each of its ``size`` pods.
 
@@ -169,7 +178,7 @@ class WorkloadKind(ABC):
             self.pod_spec(workload),
             self.wishes(workload),
             count=self.size(workload),
-            deadline_s=workload["spec"].get("activeDeadlineSeconds"),
+            deadline_s=self.deadline_s(workload),
             where=self.pod_spec_path,
             site=site,
         )

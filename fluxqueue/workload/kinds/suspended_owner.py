@@ -19,7 +19,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
+from fluxqueue.workload.annotations import Wishes, first_said, read_wishes, refuse_sweep
 from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -199,6 +199,7 @@ class SuspendedOwnerKind(WorkloadKind):
         return "none of its pods is to be queued" if is_known and not self.size(workload) else None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+        refuse_sweep(wishes)
         return suspend_owner(
             workload,
             suspend=workload["entry"].suspend,

@@ -1,0 +1,72 @@
+"""Further slots of sweeps: running workloads with independent pods, which grow in their turn.
+
+``cycle`` calls it while it walks the queue, at the place that a sweep has there by its priority and
+its submission. So the pods of a sweep come before jobs behind it, and after jobs ahead of it. Each
+pod counts as one job where limits count jobs. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.policy.limits import Amounts
+from fluxqueue.scheduler.lack import Lack
+
+GROWTH_MAX = 200
+"""The most slots that one sweep gets in one cycle. A cycle follows at once for the others."""
+
+
+def request_of(lack: Lack) -> Jobspec:
+    """Return the request of one more pod, with its own run time."""
+    return replace(lack.request, duration_s=float(lack.duration_s))
+
+
+def grow(
+    matcher: Matcher,
+    lack: Lack,
+    now: int,
+    why_over: Callable[[Amounts], str | None],
+    count: Callable[[Amounts], None],
+) -> tuple[list[Placement], str]:
+    """Book as many further slots as fit now, ``GROWTH_MAX`` at most.
+
+    Parameters
+    ----------
+    why_over : returns the limit that one more slot would exceed, or None.
+    count : adds a slot to what is used.
+
+    Returns
+    -------
+    The slots, and the limit that stopped it, empty if none did.
+    """
+    until = now + lack.duration_s if lack.duration_s else FOREVER
+    nodes = list(lack.nodes)
+    placed: list[Placement] = []
+    for _ in range(min(lack.count, GROWTH_MAX)):
+        found = None
+        with suppress(InsufficientResources):
+            found = matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)
+        if found is None:
+            break
+        one = replace(found, until=until)
+        more = Amounts(1, len({*one.nodes} - {*nodes}), cpu_m_of(one))
+        over = why_over(more)
+        if over is not None:
+            return placed, over
+        count(more)
+        matcher.ledger.extend_apart(lack.uid, one)
+        placed.append(one)
+        nodes += one.nodes
+    return placed, ""
+
+
+def cpu_m_of(placement: Placement) -> int:
+    """Return the millicores of all slots of a placement."""
+    return sum(dict(slot.resources).get(CPU, 0) for slot in placement.slots)
