@@ -27,7 +27,12 @@ version = release = re.findall(
     re.MULTILINE,
 )[0]
 
-extensions = ["myst_parser", "sphinxcontrib.mermaid"]
+extensions = ["myst_parser", "sphinx_copybutton", "sphinxcontrib.mermaid"]
+# A copied block has its commands alone, without prompts and without what they print.
+copybutton_prompt_text = r"\$ "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
+copybutton_here_doc_delimiter = "END"
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["attrs_block"]
 myst_fence_as_directive = ["mermaid"]
