@@ -49,7 +49,12 @@ def sim(
         Path | None,
         typer.Option("--out", "-o", help="draw the Gantt chart into FILE.svg, .png or .pdf"),
     ] = None,
-    save: Annotated[Path | None, typer.Option(help="write the workload as SWF")] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save", "--to-swf", help="write the jobs as SWF (a history: with its waits)"
+        ),
+    ] = None,
     load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1,
     overrun: Annotated[
         float, typer.Option(min=0, max=1, help="share of jobs that run past their duration")
@@ -74,8 +79,66 @@ def sim(
     grace: Annotated[
         str, typer.Option(help="with --preemption: time between notice and requeue: 30s")
     ] = "0",
+    from_history: Annotated[
+        bool,
+        typer.Option(
+            "--from-history", help="replay what the database recorded, with changes, and compare"
+        ),
+    ] = False,
+    since: Annotated[
+        str, typer.Option("--from", help="with --from-history: begin (default 1d): 2030-01-31, 12h")
+    ] = "",
+    until: Annotated[
+        str, typer.Option(help="with --from-history: end (default now): 2030-01-31T08:00, 1h")
+    ] = "",
+    add_nodes: Annotated[
+        list[str] | None,
+        typer.Option(help="with --from-history: 8:gpu-1 (like that node), 8:cpu=64,memory=256Gi"),
+    ] = None,
+    queue_weight: Annotated[
+        list[str] | None,
+        typer.Option(help="with --from-history: weight of a queue: batch=2, or batch=x2"),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(help="replay this file of --save-history instead of the database"),
+    ] = None,
+    save_history: Annotated[
+        Path | None, typer.Option(help="with --from-history: write what was read into FILE")
+    ] = None,
+    database_url: Annotated[
+        str, typer.Option(help="with --from-history: default DATABASE_URL")
+    ] = "",
 ) -> None:
     """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
+    if from_history or history is not None:
+        from fluxqueue.cli.time_machine import ReplayOptions, replay_history
+
+        options = ReplayOptions(
+            since=since,
+            until=until,
+            history=history,
+            save_history=save_history,
+            to_swf=save,
+            out=out,
+            policies=() if policy == ALL else _policy_names(policy),
+            add_nodes=add_nodes or (),
+            queue_weights=queue_weight or (),
+            match_policy=match_policy,
+            queue_depth=depth,
+            database_url=database_url,
+        )
+        replay_history(options, _progress)
+        return
+    _refuse_without_history(
+        {
+            "--from": since,
+            "--until": until,
+            "--add-nodes": add_nodes,
+            "--queue-weight": queue_weight,
+            "--save-history": save_history,
+        }
+    )
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
     from fluxqueue.simulation.arrivals import (
@@ -131,6 +194,16 @@ def sim(
         typer.echo(f"wrote {out}")
     if any(one.figures.promises_broken or one.figures.unfinished for one in panels):
         raise typer.Exit(1)
+
+
+def _refuse_without_history(given: Mapping[str, object]) -> None:
+    for name, value in given.items():
+        if value:
+            raise InvalidSettings(
+                "says nothing about a workload that is not recorded",
+                where=name,
+                hint="add --from-history",
+            )
 
 
 def _policy_names(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -118,7 +119,19 @@ class Engine:
         leaves_s: int = 0,
         match_policy: str = MATCH_POLICY,
         queues: Mapping[str, QueueRules] | None = None,
+        levels: Levels = DEFAULT_LEVELS,
+        unmanaged: Mapping[str, Mapping[str, int]] | None = None,
+        begun: Mapping[str, Placement] | None = None,
     ) -> None:
+        """Prepare a run.
+
+        Parameters
+        ----------
+        unmanaged : what pods that fluxqueue does not place use all the time, by node, in base
+            units.
+        begun : jobs that run when the time begins (0), by UID, with what they hold. They run for
+            ``runs_s`` from the start of that placement, which is before 0.
+        """
         self.policy = policy
         only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
         self.queues = SimulatedQueues(only if queues is None else queues)
@@ -128,10 +141,11 @@ class Engine:
         self.leaving: dict[str, int] = {}
         """When the pods of a requeued job have ended, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
-        self.matcher = Matcher(ShareLedger(), match_policy)
+        self.matcher = Matcher(ShareLedger(levels), match_policy)
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
+        self._unmanaged = dict(unmanaged or {})
         for fact in nodes:
-            self.matcher.set_node(fact, {})
+            self.matcher.set_node(fact, self._unmanaged.get(fact.name, {}))
         self.jobs = list(jobs)
         self.faults = list(faults)
         self.records = [RunRecord(job) for job in self.jobs]
@@ -146,10 +160,26 @@ class Engine:
         self._promises = Promises()
         self._lost: set[str] = set()
         self._events: list[Event] = [
-            *(Event(job.submit_s, SUBMIT, index) for index, job in enumerate(self.jobs)),
+            *(
+                Event(job.submit_s, SUBMIT, index)
+                for index, job in enumerate(self.jobs)
+                if job.uid not in (begun or {})
+            ),
             *(Event(one.at_s, NODE, index) for index, one in enumerate(self.faults)),
         ]
         heapq.heapify(self._events)
+        self._begin_with(begun or {})
+
+    def _begin_with(self, begun: Mapping[str, Placement]) -> None:
+        """Book the jobs that run since before the first event."""
+        for uid, placement in begun.items():
+            record = self.by_uid[uid]
+            record.started_s, record.placement = placement.starts_at, placement
+            self.matcher.allocate(uid, placement)
+            self.running[uid] = _RunningJob(placement, placement.starts_at)
+            self.queues.begin(record.job, placement, placement.starts_at)
+            ends_s = max(0, placement.starts_at + record.job.runs_s)
+            heapq.heappush(self._events, Event(ends_s, END, self._indexes[uid]))
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -227,7 +257,8 @@ class Engine:
         self.ended += 1
 
     def _change_node(self, event: NodeEvent) -> None:
-        self.matcher.set_node(replace(self.facts[event.node], is_up=event.is_up), {})
+        fact = replace(self.facts[event.node], is_up=event.is_up)
+        self.matcher.set_node(fact, self._unmanaged.get(event.node, {}))
         if event.is_up:
             return
         self._lost.add(event.node)

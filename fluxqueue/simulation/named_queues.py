@@ -94,6 +94,11 @@ class SimulatedQueues:
             found[one.pair] += one.amounts
         return dict(found)
 
+    def remember(self, used: Mapping[Pair, float]) -> None:
+        """Set the core-seconds that each user has used before time 0, decayed to that time."""
+        self._used = dict(used)
+        self._users |= set(used)
+
     def begin(self, job: SimulatedJob, placement: Placement, now: int) -> None:
         """Count a job that starts."""
         amounts = Amounts(1, len(set(placement.nodes)), total(job.request, CPU))

@@ -20,8 +20,11 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec.shape import total
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.simulation.jobs import SimulatedJob, cores_request
+from fluxqueue.simulation.recorded_day import RecordedDay
 
 UNKNOWN = -1
 FIELDS = 18
@@ -62,7 +65,7 @@ _TIMES = {"submit_s", "wait_s", "run_s", "asked_s", "think_s"}
 PARTIAL = frozenset({2, 3, 4})
 """Status of the partial executions of a job that was checkpointed. A line of its own sums it up."""
 
-CANCELLED = 5
+COMPLETED, CANCELLED = 1, 5
 _STATUS = 10
 _PARTIAL_WORDS = frozenset(map(str, PARTIAL))
 
@@ -176,7 +179,12 @@ def _parse_field(
 
 def render(log: SwfLog) -> str:
     """Return a log as text, which ``parse`` can read."""
-    lines = [f"; {key}: {value}".rstrip() for key, value in log.header.items()]
+    lines = [
+        f"; {key}: {value}".rstrip()
+        for key, value in log.header.items()
+        if key != "Queue" or not log.queues
+    ]
+    lines += [f"; Queue: {number} {name}" for number, name in sorted(log.queues.items())]
     lines += [" ".join(f"{getattr(job, name):.12g}" for name, _ in _COLUMNS) for job in log.jobs]
     return "\n".join(lines) + "\n"
 
@@ -243,19 +251,87 @@ def _processors(job: SwfJob) -> int:
 
 def from_jobs(jobs: Iterable[SimulatedJob], header: Mapping[str, str]) -> SwfLog:
     """Return simulator jobs as a log, without what a schedule decides (the wait)."""
+    jobs = list(jobs)
+    users, queues = _Numbers("user"), _Numbers("queue")
+    found = tuple(
+        SwfJob(
+            number=job.number,
+            submit_s=job.submit_s,
+            run_s=job.runs_s,
+            processors=_cores(job.cpu_m),
+            asked_processors=_cores(job.cpu_m),
+            asked_s=int(job.request.duration_s) or UNKNOWN,
+            status=COMPLETED,
+            user=users.of(job.user),
+            queue=UNKNOWN if job.queue == DEFAULT_QUEUE else queues.of(job.queue),
+        )
+        for job in jobs
+    )
+    return SwfLog(dict(header), found, queues.names)
+
+
+def from_day(day: RecordedDay) -> SwfLog:
+    """Return a recorded time as a log, with its waits. Users are numbers: a log has no names.
+
+    Jobs that have not ended are left out, and so is work that was submitted before the begin.
+    """
+    users, queues = _Numbers("user"), _Numbers("queue")
+    measured = [one for one in day.jobs if day.is_measured(one) and one.ended_s is not None]
+    measured.sort(key=lambda one: (one.submitted_s, one.jobid))
+    cores = sum(node.capacity.get(CPU, 0) for node in day.nodes) // 1000
+    header = {
+        "Version": "2.2",
+        "UnixStartTime": str(day.since_s),
+        "MaxJobs": str(len(measured)),
+        "MaxNodes": str(len(day.nodes)),
+        "MaxProcs": str(cores),
+    }
     return SwfLog(
-        dict(header),
+        header,
         tuple(
             SwfJob(
-                number=job.number,
-                submit_s=job.submit_s,
-                run_s=job.runs_s,
-                processors=job.cpu_m // 1000,
-                asked_processors=job.cpu_m // 1000,
-                asked_s=int(job.request.duration_s) or UNKNOWN,
-                status=1,
-                user=int(job.user.removeprefix("user") or UNKNOWN),
+                number=number,
+                submit_s=one.submitted_s - day.since_s,
+                wait_s=(one.started_s or 0) - one.submitted_s,
+                run_s=(one.ended_s or 0) - (one.started_s or 0),
+                processors=_cores(one.cpu_m),
+                asked_processors=_cores(total(one.request, CPU)),
+                asked_s=int(one.request.duration_s) or UNKNOWN,
+                status=COMPLETED,
+                user=users.of(one.user),
+                queue=queues.of(one.queue),
             )
-            for job in jobs
+            for number, one in enumerate(measured, 1)
         ),
+        queues.names,
     )
+
+
+def _cores(cpu_m: int) -> int:
+    """Return whole cores, rounded up: a log has no parts of processors."""
+    return max(1, -(-cpu_m // 1000))
+
+
+class _Numbers:
+    """Numbers for names. ``user7`` keeps its number, others get the next free one."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self._by_name: dict[str, int] = {}
+
+    def of(self, name: str) -> int:
+        if not name:
+            return UNKNOWN
+        if name not in self._by_name:
+            digits = name.removeprefix(self._word)
+            is_numbered = digits != name and digits.isascii() and digits.isdigit()
+            taken = set(self._by_name.values())
+            number = int(digits) if is_numbered and len(digits) < 10 else len(taken) + 1
+            while number in taken:
+                number += 1
+            self._by_name[name] = number
+        return self._by_name[name]
+
+    @property
+    def names(self) -> dict[int, str]:
+        return {number: name for name, number in self._by_name.items()}
