@@ -10,10 +10,18 @@ Source: k8s.io/dynamic-resource-allocation, k8s.io/kubernetes/pkg/scheduler (1.3
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
+
+from fluxqueue.workload.device_selectors import (
+    DeviceSelector,
+    as_amount,
+    by_domain,
+    read_selector,
+)
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Followed by the name of a class: an extended resource that each class serves."""
@@ -27,40 +35,17 @@ SHARED_MAX = 1000
 DeviceId = tuple[str, str, str]
 """Driver, pool and name."""
 
-_TEXT = re.compile(r"""\"[^"\\]*"|'[^'\\]*'""")
-_DRIVER = re.compile(r"""device\.driver\s*==\s*("[^"\\]*"|'[^'\\]*')""")
-_ATTRIBUTE = re.compile(
-    r"""device\.attributes\[("[^"\\]*"|'[^'\\]*')\]\.([A-Za-z_][A-Za-z0-9_]*)"""
-    r"""(?:\s*==\s*("[^"\\]*"|'[^'\\]*'|-?[0-9]{1,18}|true|false))?"""
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One equality of a selector. An empty ``domain`` means the driver."""
-
-    domain: str
-    name: str
-    value: str | int | bool
-
-    def holds(self, device: PublishedDevice) -> bool:
-        """Return whether a device meets it. One without the attribute does not."""
-        if not self.domain:
-            return device.id[0] == self.value
-        found = device.attributes.get(f"{self.domain}/{self.name}")
-        return type(found) is type(self.value) and found == self.value
-
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """One device. ``attributes`` have qualified names, as in ``gpu.example.com/model``.
+    """One device. ``facts`` is what selectors know as ``device``, as JSON.
 
     ``is_tainted``: no new pod gets it. ``is_whole``: one claim takes all of it, and no other device
     shares its parts.
     """
 
     id: DeviceId
-    attributes: Mapping[str, Any] = field(default_factory=dict)
+    facts: bytes = b"{}"
     is_tainted: bool = False
     is_whole: bool = True
     times: int = 1
@@ -78,25 +63,35 @@ class DeviceSlice:
 
 @dataclass(frozen=True, slots=True)
 class DeviceClassFact:
-    """A DeviceClass: the extended resources that it serves, and its conditions.
+    """A DeviceClass: the extended resources that it serves, and its selectors.
 
-    ``doubt``: why its selectors cannot be decided here. Then each device counts for it that meets
-    the conditions that can be.
+    A selector that cannot be decided here leaves no device out.
     """
 
     name: str
     resources: tuple[str, ...]
-    conditions: tuple[Condition, ...]
-    doubt: str = ""
+    selectors: tuple[DeviceSelector, ...]
+
+    @property
+    def doubt(self) -> str:
+        """Return why a selector cannot be decided for any device, empty if all can be."""
+        return next((one.doubt for one in self.selectors if one.doubt), "")
 
     @property
     def resource(self) -> str:
         """Return the name under which requests of claims count its devices."""
         return self.resources[-1]
 
+    def has(self, device: PublishedDevice) -> bool | None:
+        """Return whether a device is of the class, None if that cannot be said."""
+        found = [one.meets(device.facts) for one in self.selectors]
+        if False in found:
+            return False
+        return None if None in found else True
+
     def may_have(self, device: PublishedDevice) -> bool:
         """Return whether a device is of the class, or may be."""
-        return all(one.holds(device) for one in self.conditions)
+        return self.has(device) is not False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,48 +106,11 @@ def read_class(found: Mapping[str, Any]) -> DeviceClassFact:
     """Read a DeviceClass."""
     name, spec = found["metadata"]["name"], found.get("spec") or {}
     own = spec.get("extendedResourceName")
-    conditions: list[Condition] = []
-    doubt = ""
-    for selector in spec.get("selectors") or ():
-        expression = str((selector.get("cel") or {}).get("expression") or "")
-        known, is_whole = _read_expression(expression)
-        conditions += known
-        if not is_whole:
-            doubt = f"its selector cannot be counted: {' '.join(expression.split())[:200]}"
+    expressions = [
+        str((one.get("cel") or {}).get("expression") or "") for one in spec.get("selectors") or ()
+    ]
     resources = (f"{IMPLICIT_PREFIX}{name}", *((str(own),) if own else ()))
-    return DeviceClassFact(name, resources, tuple(conditions), doubt)
-
-
-def _read_expression(expression: str) -> tuple[list[Condition], bool]:
-    """Return the equalities that an expression demands, and whether these are all of it.
-
-    Only a conjunction is read in parts. Of anything else, no part is known to be demanded.
-    """
-    if any(word in expression for word in ("||", "?", "!", "//")):
-        return [], False
-    if any("&&" in text for text in _TEXT.findall(expression)):
-        return [], False
-    found = [_read_part(part.strip()) for part in expression.split("&&")]
-    return [one for one in found if one is not None], all(one is not None for one in found)
-
-
-def _read_part(part: str) -> Condition | None:
-    while part.startswith("(") and part.endswith(")"):
-        part = part[1:-1].strip()
-    driver = _DRIVER.fullmatch(part)
-    if driver is not None:
-        return Condition("", "driver", driver[1][1:-1])
-    attribute = _ATTRIBUTE.fullmatch(part)
-    if attribute is None:
-        return None
-    return Condition(attribute[1][1:-1], attribute[2], _value(attribute[3]))
-
-
-def _value(text: str | None) -> str | int | bool:
-    """Read a literal. An attribute that stands alone must be true."""
-    if text is None or text in {"true", "false"}:
-        return text != "false"
-    return text[1:-1] if text[0] in "\"'" else int(text)
+    return DeviceClassFact(name, resources, tuple(map(read_selector, expressions)))
 
 
 def read_slice(found: Mapping[str, Any]) -> DeviceSlice:
@@ -165,19 +123,35 @@ def read_slice(found: Mapping[str, Any]) -> DeviceSlice:
 
 
 def _device(driver: str, pool: str, found: Mapping[str, Any]) -> PublishedDevice:
-    attributes = {
-        name if "/" in name else f"{driver}/{name}": next(iter(value.values()), None)
-        for name, value in (found.get("attributes") or {}).items()
+    is_shared = found.get("allowMultipleAllocations") is True
+    facts = {
+        "driver": driver,
+        "allowMultipleAllocations": is_shared,
+        "attributes": by_domain(
+            {
+                _qualified(name, driver): next(iter(value.values()), None)
+                for name, value in (found.get("attributes") or {}).items()
+            }
+        ),
+        "capacity": by_domain(
+            {
+                _qualified(name, driver): as_amount(str(value.get("value")))
+                for name, value in (found.get("capacity") or {}).items()
+            }
+        ),
     }
     effects = {taint.get("effect") for taint in found.get("taints") or ()}
-    is_shared = found.get("allowMultipleAllocations") is True
     return PublishedDevice(
         (driver, pool, found["name"]),
-        attributes,
+        orjson.dumps(facts, option=orjson.OPT_SORT_KEYS),
         is_tainted=bool(effects & {"NoSchedule", "NoExecute"}),
         is_whole=not is_shared and not found.get("consumesCounters"),
         times=SHARED_MAX if is_shared else 1,
     )
+
+
+def _qualified(name: str, driver: str) -> str:
+    return name if "/" in name else f"{driver}/{name}"
 
 
 def allocated_devices(claim: Mapping[str, Any]) -> list[DeviceId]:
@@ -231,7 +205,7 @@ def count_devices(
         if not served:
             continue
         capacity[name] = sum(device.times for device in served)
-        if len(of_name) == 1 and not of_name[0].doubt:
+        if len(of_name) == 1 and all(of_name[0].has(device) for device in served):
             gone = sum(_is_gone(device, taken) for device in served)
             if gone:
                 unusable[name] = gone

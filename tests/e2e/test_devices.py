@@ -221,7 +221,7 @@ async def test_a_class_that_cannot_be_counted_is_left_to_the_scheduler(
     space: Space, devices: Devices
 ) -> None:
     """No job is called impossible because of it. A pod that is not bound waits with the reason."""
-    starts = f"device.attributes['{DRIVER}'].model.startsWith('a')"
+    starts = f"cel.bind(d, device.attributes['{DRIVER}'], d.model.startsWith('a'))"
     change = {"spec": {"selectors": [{"cel": {"expression": starts}}]}}
     await space.client.patch(DEVICE_CLASSES, None, space.name, change, kind=PatchKind.MERGE)
     await devices.publish("node-1", "aat")

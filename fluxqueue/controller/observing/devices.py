@@ -271,6 +271,8 @@ class DeviceWatch:
             for device in held.devices
             if one.may_have(device)
         ]
+        if any(one.has(device) is None for _, device in devices):
+            return "its selector cannot be evaluated for some of the devices"
         if any(not device.is_whole for _, device in devices):
             return "claims share some of its devices, or parts of them"
         if any(held.node is None for held, _ in devices):

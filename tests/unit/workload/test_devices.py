@@ -64,37 +64,91 @@ DEVICES = read_slice(
             "b",
             True,
         ),
-        # What is not read in full leaves its other conditions, and counts each device that is left.
-        (
-            (
-                "device.attributes['gpu.example.com'].model == 'h100' &&"
-                " device.capacity['gpu.example.com'].memory.compareTo(quantity('40Gi')) >= 0"
-            ),
-            "b",
-            False,
-        ),
-        ("device.attributes['gpu.example.com'].model.startsWith('a')", "abc", False),
+        ("device.attributes['gpu.example.com'].model.startsWith('a')", "a", True),
         (
             (
                 "device.attributes['gpu.example.com'].model == 'a100' ||"
                 " device.attributes['gpu.example.com'].model == 'h100'"
             ),
-            "abc",
-            False,
+            "ab",
+            True,
         ),
-        ("!(device.driver == 'gpu.example.com')", "abc", False),
-        ("device.driver != 'gpu.example.com'", "abc", False),
-        ("device.driver == 'x' ? true : true", "abc", False),
-        ("device.driver == 'a && b'", "abc", False),
-        ("x == \"y && device.driver == 'b' && z\"", "abc", False),
-        ("true", "abc", False),
+        ("device.attributes['gpu.example.com'].model in ['h100', 'h200']", "b", True),
+        ("!(device.driver == 'gpu.example.com')", "", True),
+        ("device.driver == 'x' ? true : device.driver != 'x'", "abc", True),
+        ("device.driver == 'a && b'", "", True),
+        ("has(device.attributes['gpu.example.com'].model)", "ab", True),
+        ("'model' in device.attributes['other.example.com']", "", True),
+        ("device.allowMultipleAllocations == false", "abc", True),
+        ("true", "abc", True),
+        # What cannot be evaluated leaves no device out.
+        ("device.attributes['gpu.example.com'].?model.orValue('') == 'a100'", "abc", False),
+        ("cel.bind(d, device.driver, d == 'x')", "abc", True),
+        ("device.driver", "abc", True),
+        ("device.driver == ", "abc", False),
         ("", "abc", False),
+        ("true && " * 600 + "false", "abc", False),
+        ("[1].all(x, [1].all(y, [1].all(z, false)))", "abc", False),
     ],
 )
 def test_selectors(expression: str, names: str, is_counted: bool) -> None:
     found = read_class(device_class(expression))
     assert "".join(one.id[2] for one in DEVICES if found.may_have(one)) == names
     assert (found.doubt == "") == is_counted
+
+
+SIZED = read_slice(
+    device_slice(
+        device(
+            "small",
+            attributes={"version": {"version": "2.0.0-rc.1"}},
+            capacity={"memory": {"value": "40Gi"}},
+        ),
+        device(
+            "large",
+            attributes={"version": {"version": "2.10.0"}},
+            capacity={"memory": {"value": "80Gi"}, f"{DRIVER}/cores": {"value": "500m"}},
+        ),
+        device("vast", capacity={"memory": {"value": "10E"}}),
+        device("odd", attributes={"version": {"version": "two"}}),
+    )
+).devices
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ("MEMORY.compareTo(quantity('64Gi')) >= 0", "large vast"),
+        ("MEMORY.isGreaterThan(quantity('40960Mi'))", "large vast"),
+        ("MEMORY.isLessThan(quantity('41Gi'))", "small vast"),
+        ("MEMORY.compareTo(semver('1.0.0')) == 0", "small large vast"),
+        ("device.capacity['gpu.example.com'].cores.compareTo(quantity('0.5')) == 0", "large"),
+        ("VERSION.compareTo(semver('2.9.0')) > 0", "large odd"),
+        ("VERSION.isLessThan(semver('2.0.0'))", "small odd"),
+        ("VERSION.isGreaterThan(semver('2.0.0-rc.0')) && VERSION.minor() < 9", "small odd"),
+        ("isQuantity('1x') || isSemver('1.2')", ""),
+    ],
+)
+def test_quantities_and_versions_are_compared_as_kubernetes_does(
+    expression: str, names: str
+) -> None:
+    """A value that cannot be compared leaves its device in. A missing one leaves it out."""
+    expression = expression.replace("MEMORY", f"device.capacity['{DRIVER}'].memory")
+    found = read_class(
+        device_class(expression.replace("VERSION", f"device.attributes['{DRIVER}'].version"))
+    )
+    assert [one.id[2] for one in SIZED if found.may_have(one)] == names.split()
+
+
+def test_a_device_in_doubt_is_not_known_to_be_taken() -> None:
+    one = read_class(
+        device_class(f"device.capacity['{DRIVER}'].memory.compareTo(quantity('64Gi')) >= 0")
+    )
+    taken = {device.id for device in SIZED}
+    amounts = count_devices([one], SIZED, taken)
+    assert (amounts.capacity["example.com/gpu"], dict(amounts.unusable)) == (2, {})
+    amounts = count_devices([one], SIZED[:2], taken)
+    assert amounts.unusable["example.com/gpu"] == 1
 
 
 def test_all_selectors_of_a_class_hold() -> None:
@@ -145,7 +199,7 @@ def test_what_cannot_be_counted_is_never_counted_too_low(more: dict[str, Any]) -
 
 
 def test_nothing_is_known_to_be_taken_of_an_uncertain_class() -> None:
-    uncertain = read_class(device_class("device.attributes['x'].y.matches('.*')"))
+    uncertain = read_class(device_class("device.driver.reversed() == 'x'"))
     amounts = count_devices([uncertain], DEVICES, {DEVICES[0].id})
     assert (amounts.capacity["example.com/gpu"], dict(amounts.unusable)) == (3, {})
 
