@@ -21,6 +21,11 @@
     │   ├── Conflict            409: read again, then decide again
     │   ├── Invalid             422: the request contradicts the object's present state
     │   └── Gone                410: the watch is too old, list again
+    ├── WorkFailed              a job that a client follows has failed, or was cancelled
+    ├── NotQueued               the queue has not taken a workload
+    ├── WaitTimeout             a client waited long enough, the job continues (a TimeoutError, too)
+    │   ├── QueuedTimeout       in the queue
+    │   └── RunningTimeout      while it ran
     ├── EffectsFailed           a part of a task has failed, and only that part is run again
     ├── LostLeadership          this process no longer holds the term, nothing was committed
     └── IllegalTransition       a state change that docs/developer/state-machine.md does not have
@@ -187,6 +192,31 @@ class Invalid(ApiError):
 
 class Gone(ApiError):
     """410: the resourceVersion is too old for a watch."""
+
+
+class WorkFailed(FluxQueueError):
+    """A job that a client follows did not complete. ``state`` and ``reason`` are its last ones."""
+
+    def __init__(self, name: str, state: str, reason: str, detail: str = "") -> None:
+        self.name, self.state, self.reason = name, state, reason
+        why = ": ".join(one for one in (reason, detail) if one)
+        super().__init__(_cut(f"{name} {state}{f': {why}' if why else ''}", MESSAGE_MAX))
+
+
+class NotQueued(FluxQueueError):
+    """The queue has not taken a workload: it has no FluxJob."""
+
+
+class WaitTimeout(FluxQueueError, TimeoutError):
+    """A client waited for the longest time that it was given. The job continues."""
+
+
+class QueuedTimeout(WaitTimeout):
+    """The job was in the queue for too long."""
+
+
+class RunningTimeout(WaitTimeout):
+    """The job ran for too long."""
 
 
 class EffectsFailed(FluxQueueError):

@@ -6,6 +6,8 @@ The command line prints it, and the exceptions of the client have it. Pure.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from fluxqueue.errors import ApiError
 
@@ -30,3 +32,13 @@ def sentence(error: ApiError) -> str:
             "(they may have expired: log in again, or see kubectl auth whoami)"
         )
     return text
+
+
+@contextmanager
+def in_words() -> Iterator[None]:
+    """Give refusals of the API server the text of ``sentence``, as the command line prints it."""
+    try:
+        yield
+    except ApiError as error:
+        error.args = (sentence(error),)
+        raise

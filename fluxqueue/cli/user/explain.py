@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -141,7 +141,7 @@ def read_file(name: str) -> dict[str, Any]:
     InvalidInput
         The file cannot be read, or contains none of these.
     """
-    import yaml
+    from fluxqueue.client.documents import is_workload, read_document
 
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
@@ -151,28 +151,8 @@ def read_file(name: str) -> dict[str, Any]:
         raise InvalidInput(f"is not a text file: {error}", where=name) from None
     if text.startswith("#!") and name != "-":
         return {"manifest": _job_of_script(name)}
-    try:
-        documents = [one for one in yaml.safe_load_all(text) if one]
-    except yaml.YAMLError as error:
-        raise InvalidInput(f"is neither YAML nor JSON: {error}", where=name) from None
-    for one in documents:
-        if isinstance(one, dict) and _is_workload(one):
-            return {"manifest": one}
-    for one in documents:
-        if isinstance(one, list):
-            one = {"resources": one}
-        if isinstance(one, dict) and "resources" in one:
-            return {"jobspec": one}
-    raise InvalidInput(
-        "contains no Job, Pod or jobspec", where=name, hint="use a manifest of one of these"
-    )
-
-
-def _is_workload(document: Mapping[str, Any]) -> bool:
-    from fluxqueue.workload.kinds import find_kind
-
-    group = str(document.get("apiVersion") or "").rpartition("/")[0]
-    return find_kind(group, str(document.get("kind") or "")) is not None
+    document = read_document(text, name)
+    return {"manifest" if is_workload(document) else "jobspec": document}
 
 
 def _job_of_script(name: str) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,15 +20,15 @@ from fluxqueue.client.batch.job_manifest import (
     GPU,
     IMAGE_VARIABLE,
     job_manifest,
-    local_time,
     read_command,
 )
 from fluxqueue.client.batch.site_names import VARIABLE
-from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotFound
+from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotQueued
 
-APPEARS_S = 60.0
+if TYPE_CHECKING:
+    from fluxqueue.client.handles import AsyncJobHandle
+
 EXPLAINED_WITHIN_S = 30.0
-_LOOK_S = 0.2
 
 
 @with_access()
@@ -97,34 +96,19 @@ def submit(
 
       fluxqueue submit train.sh --dry-run -o yaml
     """
-    from fluxqueue.client.batch.begin_time import begin_time
-    from fluxqueue.client.batch.script_request import duration, pair
-    from fluxqueue.workload.quantity import parse_quantity
+    from fluxqueue.client.batch.job_options import JobOptions, apply_options, shape_options
+    from fluxqueue.client.batch.script_request import pair
 
     _check_output(output)
-    for option, amount in (("--cpus", cpus), ("--memory", memory)):
-        if amount:
-            parse_quantity(amount, where=option)
-    given: dict[str, Any] = {
-        "name": name, "image": image, "cpus": cpus, "memory": memory, "queue": queue,
-        "priority": priority, "within": within, "depends_on": depends_on,
-        "begin": begin_time(begin, local_time(), "--begin") if begin else "",
-        "duration": duration(time, "time", "submit") if time else "", "is_held": hold,
+    options: JobOptions = {
+        "name": name, "image": image, "nodes": nodes, "tasks": tasks, "array": array,
+        "cpus": cpus, "memory": memory, "gpus": gpus, "time": time, "queue": queue,
+        "priority": priority, "within": within, "depends_on": depends_on, "begin": begin,
+        "hold": hold, "exclusive": exclusive,
+        "env": dict(pair(one, "--env") for one in env or ()),
     }  # fmt: skip
-    request = read_command(
-        command,
-        site_file=site_file,
-        nodes=nodes,
-        tasks=tasks,
-        array=array,
-        cpus=cpus,
-        memory=memory,
-        gpus=gpus,
-        exclusive=exclusive,
-    )
-    request = replace(request, **{key: one for key, one in given.items() if one})
-    pairs = [pair(one, "--env") for one in env or ()]
-    request = replace(request, environment=(*request.environment, *pairs))
+    request = read_command(command, site_file=site_file, **shape_options(options))
+    request = apply_options(request, options)
     manifest = job_manifest(request)
     if request.ignored:
         complain(f"ignored: {', '.join(request.ignored)}")
@@ -214,87 +198,33 @@ def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
 async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bool) -> int:
     """Print each change of state on standard error, and the logs on standard output."""
     from fluxqueue.cli.user.waiting import until_state
+    from fluxqueue.client.following import FluxJobFollower
+    from fluxqueue.client.handles import handle_of
     from fluxqueue.fluxjob.states import FluxJobState
 
-    def tell(text: str) -> None:
-        complain(text)
-
-    fluxjob = await _appears(cluster, job)
-    if fluxjob is None:
+    follower = FluxJobFollower(cluster.client, job["metadata"]["namespace"])
+    try:
+        handle = await handle_of(cluster.client, follower, job)
+        logs = asyncio.create_task(_attach(handle, job)) if attaches else None
+        code = await until_state(handle, frozenset({FluxJobState.COMPLETED.value}), complain)
+        if logs is not None:
+            await logs
+    except NotQueued as error:
+        complain(f"fluxqueue: {error}")
         return NEVER
-    logs = asyncio.create_task(_attach(cluster, job)) if attaches else None
-    code = await until_state(cluster, fluxjob, frozenset({FluxJobState.COMPLETED.value}), tell)
-    if logs is not None:
-        await logs
+    finally:
+        await follower.close()
     return code
 
 
-async def _appears(cluster: ClusterAccess, job: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the FluxJob of the Job, or None with a message if the controller makes none."""
-    from fluxqueue.kube.resources import FLUXJOBS
-    from fluxqueue.workload.fluxjob_name import name_for
-
-    meta = job["metadata"]
-    name, uid = name_for(meta["name"], "job"), meta["uid"]
-    try:
-        async with asyncio.timeout(APPEARS_S):
-            while True:
-                try:
-                    found = await cluster.client.get(FLUXJOBS, cluster.one_namespace, name)
-                    if found["spec"]["workload"]["uid"] == uid:
-                        return found
-                except NotFound:
-                    pass
-                await asyncio.sleep(_LOOK_S)
-    except TimeoutError:
-        typer.echo(
-            f"fluxqueue: no FluxJob {name} after {APPEARS_S:.0f} s: does the controller run, "
-            "and is the namespace managed?",
-            err=True,
-        )
-        return None
-
-
-async def _attach(cluster: ClusterAccess, job: dict[str, Any]) -> None:
+async def _attach(handle: AsyncJobHandle, job: dict[str, Any]) -> None:
     """Print the logs of each pod as they come. With several pods each line has a prefix."""
-    from fluxqueue.kube.resources import JOBS, PODS
-
-    namespace, name = cluster.one_namespace, job["metadata"]["name"]
     is_many = job["spec"].get("completions", 1) != 1
-    running: dict[str, asyncio.Task[None]] = {}
-    selector = f"batch.kubernetes.io/job-name={name}"
-    while True:
-        try:
-            seen = await cluster.client.get(JOBS, namespace, name)
-        except NotFound:
-            seen = {}
-        pods = (await cluster.client.list(PODS, namespace, label_selector=selector)).items
-        for pod in pods:
-            begun = (pod.get("status") or {}).get("phase") in {"Running", "Succeeded", "Failed"}
-            if begun and pod["metadata"]["name"] not in running:
-                running[pod["metadata"]["name"]] = asyncio.create_task(
-                    _print_logs(cluster, pod, is_many)
-                )
-        conditions = (seen.get("status") or {}).get("conditions") or ()
-        if not seen or any(
-            one["type"] in {"Complete", "Failed"} and one["status"] == "True" for one in conditions
-        ):
-            break
-        await asyncio.sleep(_LOOK_S)
-    await asyncio.gather(*running.values())
 
+    def no_logs(pod: str, error: Exception) -> None:
+        complain(f"{pod}: no logs: {error}")
 
-async def _print_logs(cluster: ClusterAccess, pod: dict[str, Any], is_many: bool) -> None:
-    from fluxqueue.kube.resources import PODS
-    from fluxqueue.workload.labels import COMPLETION_INDEX
-
-    meta = pod["metadata"]
-    index = (meta.get("annotations") or {}).get(COMPLETION_INDEX, meta["name"])
-    prefix = f"{index}: " if is_many else ""
-    path = PODS.path(meta["namespace"], meta["name"], "log")
-    try:
-        async with aclosing(cluster.client.lines(path, {"follow": "true"})) as lines:
-            async for line in lines:
-                typer.echo(f"{prefix}{line.decode('utf-8', 'replace')}")
-    except (ApiError, ApiUnavailable) as error:
-        complain(f"{meta['name']}: no logs: {error}")
+    async with aclosing(handle.logs(follow=True, on_trouble=no_logs)) as lines:
+        async for line in lines:
+            index = line.pod if line.index is None else str(line.index)
+            typer.echo(f"{index}: {line.text}" if is_many else line.text)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import aclosing
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,10 +18,10 @@ from fluxqueue.cli.user.access import (
     with_access,
 )
 from fluxqueue.cli.user.complete import complete_jobs, complete_states
-from fluxqueue.errors import Gone, NotFound
 
-GONE = "Gone"
-"""Stands for the state of a FluxJob that no longer exists."""
+if TYPE_CHECKING:
+    from fluxqueue.client.following import FluxJobFollower
+    from fluxqueue.client.handles import AsyncJobHandle
 
 
 @with_access()
@@ -57,79 +56,44 @@ def wait(
     wanted = parse_states(until, "--for")
     limit = float(parse_duration(timeout, "--timeout")) if timeout else None
 
-    async def one(cluster: ClusterAccess, name: str) -> int:
-        fluxjob = await find(cluster.client, cluster.one_namespace, name)
-        return await until_state(cluster, fluxjob, wanted, None if quiet else typer.echo)
+    async def one(cluster: ClusterAccess, follower: FluxJobFollower, name: str) -> int:
+        from fluxqueue.client.handles import follow_handle
+
+        found = await find(cluster.client, cluster.one_namespace, name)
+        at = (cluster.one_namespace, found["metadata"]["name"])
+        handle = await follow_handle(cluster.client, follower, *at)
+        return await until_state(handle, wanted, None if quiet else typer.echo)
 
     async def work(cluster: ClusterAccess) -> int:
+        from fluxqueue.client.following import FluxJobFollower
+
+        follower = FluxJobFollower(cluster.client, cluster.one_namespace)
         try:
             async with asyncio.timeout(limit):
-                return max(await asyncio.gather(*(one(cluster, name) for name in names)))
+                return max(await asyncio.gather(*(one(cluster, follower, name) for name in names)))
         except TimeoutError:
             complain(f"fluxqueue: not {until} within {timeout}")
             return NOT_YET
+        finally:
+            await follower.close()
 
     if code := access.run(work):
         raise typer.Exit(code)
 
 
 async def until_state(
-    cluster: ClusterAccess, fluxjob: Mapping[str, Any], wanted: frozenset[str], tell: Any = None
+    handle: AsyncJobHandle, wanted: frozenset[str], tell: Callable[[str], None] | None = None
 ) -> int:
-    """Follow one FluxJob until it is in one of ``wanted`` (0) or never will be (4).
+    """Follow one job until it is in one of ``wanted`` (0) or never will be (4).
 
-    A state of a started job counts as reached if the job has started and ended meanwhile.
+    ``tell`` gets a line for each state.
     """
-    from fluxqueue.client.fluxjobs import HOLDING, read_line
-    from fluxqueue.fluxjob.states import FINAL
+    last = ""
 
-    name, last = fluxjob["metadata"]["name"], ""
-    async with aclosing(_states(cluster, fluxjob)) as states:
-        async for one in states:
-            line = read_line(one) if one else None
-            state = line.state if line else GONE
-            if tell and state != last:
-                reason = f": {line.reason}" if line and line.reason else ""
-                tell(f"{name} {state}{reason}")
-            last = state
-            has_started = line is not None and line.started is not None
-            if state in wanted or (wanted & HOLDING and has_started and state in FINAL):
-                return DONE
-            if state == GONE or state in FINAL:
-                break
-    return NEVER
+    def note(state: str, reason: str) -> None:
+        nonlocal last
+        if tell is not None and state != last:
+            tell(f"{handle.fluxjob} {state}{f': {reason}' if reason else ''}")
+        last = state
 
-
-async def _states(cluster: ClusterAccess, fluxjob: Mapping[str, Any]) -> Any:
-    """Yield the FluxJob now and after each change, then None if it is gone or replaced."""
-    from fluxqueue.kube.resources import FLUXJOBS
-
-    meta = fluxjob["metadata"]
-    where, name, uid = meta["namespace"], meta["name"], meta["uid"]
-    while True:
-        try:
-            found = await cluster.client.get(FLUXJOBS, where, name)
-        except NotFound:
-            break
-        if found["metadata"]["uid"] != uid:
-            break
-        yield found
-        try:
-            events = cluster.client.watch(
-                FLUXJOBS,
-                where,
-                resource_version=found["metadata"]["resourceVersion"],
-                field_selector=f"metadata.name={name}",
-            )
-            async with aclosing(events) as events:
-                async for event in events:
-                    if event.type == "MODIFIED":
-                        yield event.object
-                    elif event.type == "DELETED":
-                        # Yield its last state too: it may have ended the moment before.
-                        yield event.object
-                        yield None
-                        return
-        except Gone:
-            continue
-    yield None
+    return DONE if await handle.reach(wanted, note) else NEVER

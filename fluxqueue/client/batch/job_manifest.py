@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from fluxqueue.client.batch.script import Script
     from fluxqueue.client.batch.script_request import ScriptRequest
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
@@ -38,9 +40,7 @@ def read_command(words: list[str], *, site_file: str = "", **options: Any) -> Sc
     InvalidInput
         A script does not exist or cannot be used, or there is no command.
     """
-    from fluxqueue.client.batch.script import Script, read_script
-    from fluxqueue.client.batch.script_request import translate, with_options
-    from fluxqueue.client.batch.site_names import load_site_names
+    from fluxqueue.client.batch.script import read_script
 
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
@@ -52,19 +52,43 @@ def read_command(words: list[str], *, site_file: str = "", **options: Any) -> Sc
             hint=f"for a program of the image, give its folder: -- ./{words[0]}",
         )
     if not file.is_file():
-        script, stem = Script(tuple(words)), words[0].rsplit("/", 1)[-1]
-    else:
-        script, stem = read_script(_text_of(file), words[0]), file.stem
-        # With -c the first word after the program is $0.
-        shell = script.command[-2:-1] == ("-c",) and "python" not in script.command[-3]
-        tail = (file.name, *words[1:]) if shell else tuple(words[1:])
-        script = replace(script, command=(*script.command, *tail))
+        return of_command(words, site_file=site_file, **options)
+    script = read_script(_text_of(file), words[0])
+    # With -c the first word after the program is $0.
+    shell = script.command[-2:-1] == ("-c",) and "python" not in script.command[-3]
+    tail = (file.name, *words[1:]) if shell else tuple(words[1:])
+    script = replace(script, command=(*script.command, *tail))
+    return _request(script, file.stem, site_file, options)
+
+
+def of_command(words: Sequence[str], *, site_file: str = "", **options: Any) -> ScriptRequest:
+    """Return the request of a command that the image has. See ``read_command``."""
+    from fluxqueue.client.batch.script import Script
+
+    return _request(Script(tuple(words)), words[0].rsplit("/", 1)[-1], site_file, options)
+
+
+def _request(
+    script: Script, stem: str, site_file: str, options: Mapping[str, Any]
+) -> ScriptRequest:
+    from fluxqueue.client.batch.script_request import translate, with_options
+    from fluxqueue.client.batch.site_names import load_site_names
+
     request = translate(with_options(script, **options), load_site_names(site_file), local_time())
     if not request.name:
-        return replace(request, name=f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(3)}")
-    valid = valid_name(request.name)
-    original = request.name if valid != request.name else ""
-    return replace(request, name=valid, original_name=original)
+        return replace(request, name=new_name(stem))
+    return with_name(request, request.name)
+
+
+def new_name(stem: str) -> str:
+    """Return a new name for a Job. Two submissions of the same work have different ones."""
+    return f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(3)}"
+
+
+def with_name(request: ScriptRequest, name: str) -> ScriptRequest:
+    """Return the request with a name. One that is not valid is kept beside the nearest valid."""
+    valid = valid_name(name)
+    return replace(request, name=valid, original_name=name if valid != name else "")
 
 
 def local_time() -> datetime:

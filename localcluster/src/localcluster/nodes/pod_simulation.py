@@ -6,6 +6,7 @@ annotations control it:
 - ``localcluster/duration`` (wins over ``sleep``. Default 1s, no end with restartPolicy Always)
 - ``localcluster/exit-code``
 - ``localcluster/fail-times`` (the first n runs of its Job or completion index fail)
+- ``localcluster/message`` (its termination message)
 - ``localcluster/never-ends``
 - ``localcluster/termination`` (how long it takes to stop)
 
@@ -38,6 +39,8 @@ DEFAULT_DURATION_S = 1.0
 RESTART_BASE_S = 0.2
 RESTART_CAP_S = 5.0
 KILLED_EXIT_CODE = 143
+MESSAGE_MAX = 4096
+"""Bytes of a termination message that a kubelet keeps."""
 
 _DURATION = re.compile(r"^(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?$")
 _MILLISECONDS = re.compile(r"^(\d+(?:\.\d+)?)ms$")
@@ -206,21 +209,23 @@ def _container_statuses(pod: Obj, state: Obj, last: Obj, *, ready: bool, restart
     ]
 
 
-def _terminated(run: Run, code: int, now: datetime) -> Obj:
+def _terminated(pod: Obj, run: Run, code: int, now: datetime) -> Obj:
     reason = "Completed" if code == 0 else "Error"
-    return {
-        "terminated": {
-            "exitCode": code,
-            "reason": reason,
-            "startedAt": write_time(run.since or run.started),
-            "finishedAt": write_time(now),
-        }
+    ended = {
+        "exitCode": code,
+        "reason": reason,
+        "startedAt": write_time(run.since or run.started),
+        "finishedAt": write_time(now),
     }
+    message = (pod["metadata"].get("annotations") or {}).get(f"{PREFIX}message")
+    if message:
+        ended["message"] = message.encode()[:MESSAGE_MAX].decode("utf-8", "ignore")
+    return {"terminated": ended}
 
 
 def running_status(pod: Obj, run: Run, now: datetime, *, host_ip: str, pod_ip: str) -> Obj:
     """Return the status of a pod with running containers."""
-    last = _terminated(run, run.exit_code(), now) if run.restarts else {}
+    last = _terminated(pod, run, run.exit_code(), now) if run.restarts else {}
     state = {"running": {"startedAt": write_time(run.since or run.started)}}
     return {
         "phase": "Running",
@@ -239,7 +244,7 @@ def running_status(pod: Obj, run: Run, now: datetime, *, host_ip: str, pod_ip: s
 def paused_status(pod: Obj, run: Run, now: datetime) -> Obj:
     """Return the status between two runs in place."""
     waiting = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off restarting"}}
-    last = _terminated(run, run.exit_code(), now)
+    last = _terminated(pod, run, run.exit_code(), now)
     return {
         "phase": "Running",
         "conditions": _conditions(pod, is_ready=False, now=now),
@@ -257,7 +262,7 @@ def finished_status(pod: Obj, run: Run | None, code: int, now: datetime) -> Obj:
     }
     if run is not None:
         status["containerStatuses"] = _container_statuses(
-            pod, _terminated(run, code, now), {}, ready=False, restarts=run.restarts
+            pod, _terminated(pod, run, code, now), {}, ready=False, restarts=run.restarts
         )
     return status
 

@@ -1,0 +1,80 @@
+"""The answer of the queue to ``explain``: when a job starts, and what is in the way.
+
+Pure. It reads the status of a PlacementReview.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from fluxqueue.client.records import Records, at, html_table
+from fluxqueue.clock import from_rfc3339
+from fluxqueue.errors import ApiUnavailable, InvalidInput
+from fluxqueue.objects import Object
+
+NEVER = "Never"
+"""The verdict of a request that cannot start without a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """When a job starts.
+
+    ``verdict`` is Now, Later or Never. ``certainty`` is Promised, Estimated or AtBest, or empty.
+    ``blockers`` are the jobs in the way, ``variants`` changes that would start it earlier.
+    ``status`` is the whole answer.
+    """
+
+    verdict: str
+    message: str
+    expected_start: datetime | None
+    certainty: str
+    nodes: str
+    position: int | None
+    blockers: Records
+    variants: Records
+    status: Object = field(repr=False)
+
+    def __str__(self) -> str:
+        when = f" at {self.expected_start.isoformat()}" if self.expected_start else ""
+        return f"{self.verdict}{when}: {self.message}"
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks."""
+        rows = [("verdict", self.verdict), ("message", self.message), ("nodes", self.nodes)]
+        if self.expected_start:
+            rows.insert(1, ("expected start", self.expected_start.isoformat()))
+        parts = [html_table(("", ""), rows)]
+        parts += [one._repr_html_() for one in (self.blockers, self.variants) if one]
+        return "".join(parts)
+
+
+def read_explanation(review: Object) -> Explanation:
+    """Return the answer of a review.
+
+    Raises
+    ------
+    InvalidInput
+        The question is not valid, or names no job.
+    ApiUnavailable
+        There is no answer at present.
+    """
+    status: dict[str, Any] = review["status"]
+    if not status.get("verdict"):
+        if status.get("reason") in {"Invalid", "NotFound"}:
+            raise InvalidInput(str(status["message"]))
+        raise ApiUnavailable(str(status["message"]))
+    start = status.get("expectedStart")
+    return Explanation(
+        verdict=status["verdict"],
+        message=status.get("message", ""),
+        expected_start=at(from_rfc3339(start)) if start else None,
+        certainty=status.get("certainty", ""),
+        nodes=status.get("nodes", ""),
+        position=(status.get("queue") or {}).get("position"),
+        blockers=Records(status.get("blockers") or ()),
+        variants=Records(status.get("variants") or ()),
+        status=status,
+    )

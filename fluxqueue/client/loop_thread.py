@@ -1,0 +1,76 @@
+"""An event loop in a thread of its own, for programs without one.
+
+``sync_client`` runs the asynchronous client in it. A call from another thread waits for its answer,
+and an interrupt (Ctrl-C) cancels the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterator
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from fluxqueue.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """A running event loop. ``close`` ends it."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="fluxqueue client", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin ``work``, and return its future."""
+        if self.loop.is_closed() or not self._thread.is_alive():
+            work.close()
+            raise InvalidInput("is closed", where="Client", hint="open a new one")
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run ``work`` and return its result. An interrupt cancels it."""
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
+        """Yield the items of an asynchronous generator."""
+        try:
+            while True:
+                try:
+                    yield self.run(_next(items))
+                except StopAsyncIteration:
+                    return
+        finally:
+            self.run(items.aclose())
+
+    def close(self) -> None:
+        """End all work and the thread. Harmless if it has ended."""
+        if self.loop.is_closed():
+            return
+        self.run(self._cancel_all())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _next(items: AsyncGenerator[T, None]) -> T:
+    return await anext(items)

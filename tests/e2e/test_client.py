@@ -1,0 +1,201 @@
+"""The Python client: handles, functions in pods, arrays and the executor, on the whole system."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.client import (
+    AsyncClient,
+    InvalidInput,
+    QueuedTimeout,
+    RunningTimeout,
+    WorkFailed,
+)
+from fluxqueue.kube.resources import JOBS, PODS
+from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.space import Space
+from tests.support.host_programs import HOST, host_programs, keep_running
+from tests.support.waiting import eventually
+
+pytest.importorskip("cloudpickle")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def client(space: Space, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AsyncClient]:
+    """A client in the test's namespace, where programs of the image ``HOST`` run for real."""
+    keep_running(monkeypatch)
+    async with (
+        host_programs(space.client, space.name),
+        AsyncClient(kubeconfig=space.world.kubeconfig, namespace=space.name) as made,
+    ):
+        yield made
+
+
+async def test_a_function_runs_in_a_pod_and_its_value_comes_back(client: AsyncClient) -> None:
+    """With its arguments, and without a file or an image of its own."""
+    offset = 40
+    handle = await client.submit(
+        lambda a, *, b: {"sum": a + b + offset}, args=[1], kwargs={"b": 1}, image=HOST
+    )
+    assert await handle.result() == {"sum": 42}
+    assert (handle.state, handle.done(), handle.kind) == ("Completed", True, "Job")
+    assert handle.raise_for_state() is handle
+    assert handle.jobid is not None
+    assert handle.started is not None
+    assert handle.ended is not None
+
+
+async def test_the_error_of_a_function_is_raised_here(client: AsyncClient) -> None:
+    """With its class and its arguments; where it was raised is its cause."""
+
+    def broken() -> None:
+        raise LookupError("no such table", 7)
+
+    handle = await client.submit(broken, image=HOST)
+    with pytest.raises(LookupError) as caught:
+        await handle.result()
+    assert caught.value.args == ("no such table", 7)
+    assert "in broken" in str(caught.value.__cause__)
+    assert handle.state == "Failed"
+    with pytest.raises(WorkFailed, match=f"{handle.name} Failed"):
+        handle.raise_for_state()
+
+
+async def test_a_large_value_comes_through_the_log(client: AsyncClient) -> None:
+    """A termination message has 4 KB."""
+    import random
+
+    handle = await client.submit(lambda: random.Random(1).randbytes(50_000), image=HOST)
+    assert await handle.result() == random.Random(1).randbytes(50_000)
+
+
+async def test_a_map_has_its_values_in_order(client: AsyncClient) -> None:
+    """Each task starts by itself; the value of one is there before the others end."""
+    array = await client.map(lambda x, y: x * y, range(6), range(10, 16), image=HOST)
+    assert len(array) == 6
+    assert [one async for one in array] == [0, 11, 24, 39, 56, 75]
+
+
+async def test_a_handle_follows_its_job(client: AsyncClient, space: Space) -> None:
+    """Held, released, started, requeued, cancelled: the handle shows it without being asked."""
+    body = job("life", pods=2, cpu="1", run=FOR_EVER, wishes={"hold": "true"})
+    handle = await client.submit(body)
+    seen: list[str] = []
+
+    async def record() -> None:
+        async with aclosing(handle.changes()) as changes:
+            async for state, _ in changes:
+                seen.append(state)
+
+    recording = asyncio.create_task(record())
+    assert await handle.reach(frozenset({"Held"}))
+    with pytest.raises(QueuedTimeout, match=r"not started within 0\.2 s"):
+        await handle.wait(queued_timeout=0.2)
+    unheld = {"metadata": {"annotations": {"fluxqueue/hold": None}}}
+    await space.client.patch(JOBS, space.name, "life", unheld)
+    assert await handle.reach(frozenset({"Running"}))
+    with pytest.raises(RunningTimeout):
+        await handle.wait(queued_timeout=1000, running_timeout=0.2)
+    first = await handle.pods()
+    assert [one["index"] for one in first] == [None, None]
+    assert {one["node"] for one in first} == set(handle.nodes)
+    await handle.requeue()
+    former = {one["name"] for one in first}
+
+    async def is_again_running() -> bool:
+        pods = await handle.pods()
+        names = {one["name"] for one in pods if one["phase"] == "Running"}
+        return len(names) == 2 and not names & former
+
+    await eventually(is_again_running, "two other pods run")
+    assert await handle.reach(frozenset({"Running"}))
+    explained = await handle.explain()
+    assert explained.verdict == "Now"
+    await handle.cancel()
+    # Its resources are free when cancel returns.
+    assert not [
+        pod for pod in (await space.client.list(PODS, space.name)).items
+        if pod["status"].get("phase") == "Running"
+    ]  # fmt: skip
+    await recording
+    assert seen[0] in {"Pending", "Held"}
+    assert "Running" in seen
+    assert seen[-1] in {"Gone", "Cancelled"}
+
+
+async def test_an_array_that_is_cancelled_frees_its_nodes(
+    client: AsyncClient, space: Space
+) -> None:
+    """Also the tasks that have not started: none starts afterwards."""
+    import time
+
+    array = await client.map(time.sleep, [1000] * 200, image=HOST, cpus=1)
+    assert await array.handle.reach(frozenset({"Running"}))
+    await array.handle.cancel()
+    pods = (await space.client.list(PODS, space.name)).items
+    assert {pod["status"].get("phase") for pod in pods} <= {"Succeeded", "Failed"}
+    await assert_no_allocation(space)
+
+
+async def assert_no_allocation(space: Space) -> None:
+    """No row says that anything of the namespace has a node, a moment later."""
+    sql = (
+        "SELECT FROM allocations a JOIN fluxjobs f USING (uid)"
+        " WHERE a.is_live AND f.namespace = :namespace"
+    )
+
+    async def is_free() -> bool:
+        return not await space.world.rows(sql, namespace=space.name)
+
+    await eventually(is_free, "no live allocation")
+
+
+async def test_one_failed_call_of_a_map_is_raised_in_its_turn(client: AsyncClient) -> None:
+    """Those before it have their values."""
+    array = await client.map(lambda x: 12 // x, [3, 4, 0, 6], image=HOST)
+    values = aiter(array)
+    assert [await anext(values), await anext(values)] == [4, 3]
+    with pytest.raises(ZeroDivisionError):
+        await anext(values)
+
+
+async def test_a_jobspec_is_submitted_with_one_pod_for_each_slot(client: AsyncClient) -> None:
+    """Its shape and its time limit are those of the document."""
+    jobspec = {
+        "version": 1,
+        "resources": [
+            {"type": "node", "count": 2, "with": [
+                {"type": "slot", "count": 1, "label": "t", "with": [
+                    {"type": "core", "count": 2}, {"type": "memory", "count": 1, "unit": "GiB"}]}]}
+        ],
+        "tasks": [{"command": ["true"], "slot": "t", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": 600}},
+    }  # fmt: skip
+    handle = await client.submit(jobspec, image="a", name="shaped", hold=True)
+    assert await handle.reach(frozenset({"Held"}))
+    await handle.release()
+    await handle.wait()
+    assert handle.state == "Completed"
+    assert len(set(handle.nodes)) == 2
+    pods = (await client.connection.list(PODS, client.namespace)).items
+    requests = [one["spec"]["containers"][0]["resources"]["requests"] for one in pods]
+    assert requests == [{"cpu": "2", "memory": "1073741824"}] * 2
+
+
+async def test_what_cannot_be_submitted_is_refused(client: AsyncClient) -> None:
+    """With the field and the way out, before anything is created."""
+    with pytest.raises(InvalidInput, match="no image given"):
+        await client.submit(["true"])
+    wrong: Any = {"cpu": 1}
+    with pytest.raises(TypeError, match="'cpu' is not an option"):
+        await client.submit(["true"], **wrong)
+    with pytest.raises(InvalidInput, match="is not a kind that can be queued"):
+        await client.submit({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}})
+    with pytest.raises(InvalidInput, match="no such workload"):
+        await client.job("nothing")

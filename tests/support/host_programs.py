@@ -1,0 +1,154 @@
+"""Pods whose programs run for real, as processes of this machine, on a cluster that simulates pods.
+
+A pod with the image ``HOST`` runs its command here. Its node keeps it running meanwhile, and ends
+it with the program's exit code, termination message and output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxqueue.client.call_runner import MESSAGE_VARIABLE
+from fluxqueue.client.pod_logs import pod_changes
+from fluxqueue.errors import NotFound
+from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.resources import PODS
+from fluxqueue.kube.transport import HttpTransport, Reply
+from fluxqueue.workload.labels import COMPLETION_INDEX
+
+HOST = "host"
+AT_ONCE = 4
+NOTE = "localcluster/"
+
+
+def keep_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the nodes run pods of the image until we end them: from their creation on."""
+    real = HttpTransport.send
+
+    async def send(
+        self: HttpTransport, method: str, target: str, headers: Mapping[str, str],
+        body: bytes | None, timeout_s: float,
+    ) -> Reply:  # fmt: skip
+        if method == "POST" and body and f'"image":"{HOST}"'.encode() in body:
+            made = json.loads(body)
+            template = made["spec"]["template"]
+            notes = template.setdefault("metadata", {}).setdefault("annotations", {})
+            notes[f"{NOTE}never-ends"] = "true"
+            body = json.dumps(made).encode()
+        return await real(self, method, target, headers, body, timeout_s)
+
+    monkeypatch.setattr(HttpTransport, "send", send)
+
+
+@asynccontextmanager
+async def host_programs(client: KubeClient, namespace: str) -> AsyncIterator[None]:
+    """Run the programs of a namespace, until the end of the block."""
+    task = asyncio.create_task(_run_all(client, namespace))
+    try:
+        yield
+        if task.done():
+            task.result()
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _run_all(client: KubeClient, namespace: str) -> None:
+    begun: dict[str, asyncio.Task[None]] = {}
+    slots = asyncio.Semaphore(AT_ONCE)
+    try:
+        async with aclosing(pod_changes(client, namespace, "")) as changes:
+            async for pod, is_gone in changes:
+                uid = pod["metadata"]["uid"]
+                if is_gone:
+                    if (work := begun.pop(uid, None)) is not None:
+                        work.cancel()
+                elif _is_ours(pod) and uid not in begun:
+                    begun[uid] = asyncio.create_task(_run(client, pod, slots))
+    finally:
+        for one in begun.values():
+            one.cancel()
+        await asyncio.gather(*begun.values(), return_exceptions=True)
+
+
+def _is_ours(pod: Mapping[str, Any]) -> bool:
+    running = (pod.get("status") or {}).get("phase") == "Running"
+    return running and pod["spec"]["containers"][0]["image"] == HOST
+
+
+async def _run(client: KubeClient, pod: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
+    async with slots:
+        with tempfile.TemporaryDirectory(prefix="fluxqueue-host-") as folder:
+            code = await _process(pod, Path(folder))
+            message, output = (_text(Path(folder) / name) for name in ("message", "output"))
+    notes = {
+        f"{NOTE}never-ends": None, f"{NOTE}duration": "0s", f"{NOTE}exit-code": str(code),
+        f"{NOTE}message": message or None, f"{NOTE}logs": output or None,
+    }  # fmt: skip
+    with suppress(NotFound):
+        meta = pod["metadata"]
+        await client.patch(
+            PODS, meta["namespace"], meta["name"], {"metadata": {"annotations": notes}}
+        )
+
+
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+async def _process(pod: Mapping[str, Any], folder: Path) -> int:
+    """Run the program, and return its exit code."""
+    container = pod["spec"]["containers"][0]
+    environ = {one["name"]: one["value"] for one in container.get("env") or () if "value" in one}
+    index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
+    environ |= {"JOB_COMPLETION_INDEX": index} if index is not None else {}
+    environ[MESSAGE_VARIABLE] = str(folder / "message")
+    words = container["command"]
+    if words[:2] == ["python3", "-c"]:
+        # A fork of a Python that has started already: a thousand starts would take a minute.
+        process = _server().Process(target=run_text, args=(words[2], environ, str(folder)))
+        process.start()
+        try:
+            while process.exitcode is None:
+                await asyncio.sleep(0.01)
+        finally:
+            process.kill()
+        return process.exitcode
+    with (folder / "output").open("wb") as output:
+        started = await asyncio.create_subprocess_exec(
+            *words, env=os.environ | environ, stdout=output, stderr=output
+        )
+        try:
+            return await started.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                started.kill()
+
+
+def _server() -> Any:
+    server = multiprocessing.get_context("forkserver")
+    server.set_forkserver_preload(["cloudpickle", "tests.support.host_programs"])
+    return server
+
+
+def run_text(text: str, environ: Mapping[str, str], folder: str) -> None:
+    """Run the text of a program as ``python3 -c`` does."""
+    os.environ.update(environ)
+    with (
+        (Path(folder) / "output").open("w", encoding="utf-8") as output,
+        redirect_stdout(output),
+        redirect_stderr(output if isinstance(output, io.TextIOBase) else sys.stderr),
+    ):
+        exec(compile(text, "-c", "exec"), {"__name__": "__main__"})  # the program of the pod
