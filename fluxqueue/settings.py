@@ -292,6 +292,23 @@ class Settings:
         "FLUXQUEUE_QUEUE_NAMES",
         "FluxQueues of the names in aliases: LOCALQUEUE=FLUXQUEUE,... (docs/user/kueue.md)",
     )
+    gated_namespaces: str = _setting(
+        "",
+        "FLUXQUEUE_GATED_NAMESPACES",
+        "namespaces in which Jobs wait with gated pods, with commas (docs/user/run.md)",
+    )
+    gated_queues: str = _setting(
+        "",
+        "FLUXQUEUE_GATED_QUEUES",
+        "FluxQueues in which Jobs wait with gated pods, with commas (docs/user/run.md)",
+    )
+    kueue_suspension: str = _setting(
+        "queue",
+        "FLUXQUEUE_KUEUE_SUSPENSION",
+        "what resumes an object that is created suspended with Kueue's label: queue, or author"
+        " where Kueue itself is installed",
+        choices=("queue", "author"),
+    )
     controllers: str = _setting(
         ",".join(CLUSTER_CONTROLLERS),
         "FLUXQUEUE_CONTROLLERS",

@@ -207,6 +207,12 @@ PGPASSWORD where the URL has none, so it needs no escaping either. */}}
 {{- include "fluxqueue.aliasesEnv" . }}
 {{- end -}}
 
+{{/* What resumes an object that is created suspended with Kueue's label. Kueue itself does, where it is installed. */}}
+{{- define "fluxqueue.kueueSuspension" -}}
+{{- $has := or (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta2") (.Capabilities.APIVersions.Has "kueue.x-k8s.io/v1beta1") -}}
+{{- if eq .Values.kueueSuspension "auto" }}{{ ternary "author" "queue" $has }}{{ else }}{{ .Values.kueueSuspension }}{{ end -}}
+{{- end -}}
+
 {{/* Keys of other systems, and the FluxQueues of their queues, for workers and webhook. */}}
 {{- define "fluxqueue.aliasesEnv" -}}
 {{- $queues := list -}}

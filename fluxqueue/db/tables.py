@@ -287,6 +287,13 @@ fluxjobs = Table(
         server_default=text("false"),
         comment="its pods are independent: each takes its own turn",
     ),
+    Column(
+        "waits_gated",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="it is not suspended while it waits: its pods exist, gated",
+    ),
     Column("pinned_to", Text, comment="node that its pod template names since its release"),
     Column(
         "is_started",

@@ -131,7 +131,7 @@ def on_first_seen(seen: WorkloadSeen) -> RowChange:
         is_examined=False,
         must_reconcile=_is_over(seen),
         # Its author unsuspended it. It is suspended again until its turn comes.
-        must_release=seen.is_suspendable and not seen.is_suspended and not _is_over(seen),
+        must_release=_waits_otherwise(seen, is_held=is_held) and not _is_over(seen),
         leaves_quarantine=False,
         is_placed=seen.is_placed,
     )
@@ -338,6 +338,13 @@ def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bo
     return row.is_started or has_progress or 0 < seen.wanted <= seen.running
 
 
+def _waits_otherwise(seen: WorkloadSeen, *, is_held: bool) -> bool:
+    """Return whether the object of a waiting row must be suspended, or resumed with gated pods."""
+    if seen.waits_gated:
+        return seen.is_suspendable and seen.is_suspended and not is_held
+    return seen.is_suspendable and not seen.is_suspended
+
+
 def _is_over(seen: WorkloadSeen) -> bool:
     return seen.result is not None or seen.is_deleting
 
@@ -388,6 +395,9 @@ def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None
         return ANNOTATION
     if seen.held_by is not None:
         return seen.held_by
+    # It is not suspended while it waits, so a later suspension is by its author.
+    if seen.waits_gated and row.state.is_waiting and seen.is_suspended and seen.generation > 1:
+        return None if seen.is_suspended_again else SUSPENDED
     # A suspension by the author stays one until the author resumes it.
     is_kept = is_stopped or row.author_hold == SUSPENDED
     return SUSPENDED if seen.is_suspended and is_kept else None
@@ -456,6 +466,8 @@ def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:
 
 def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
     """Whether its author unsuspended what has to wait. It is suspended again."""
+    if row.state.is_waiting and seen.waits_gated:
+        return _waits_otherwise(seen, is_held=found.hold is not None) and not _is_over(seen)
     if not seen.is_suspendable or seen.is_suspended or _is_over(seen):
         return False
     # Also if its author resumes what was suspended to be requeued.

@@ -48,6 +48,7 @@ class WorkloadSeen:
     spare_failures : how many of its pods may be deleted before it counts as failed. None: any
         number.
     is_sweep : its pods are independent, so it starts with one of them and grows in its turn.
+    waits_gated : it is not suspended while it waits. Its pods exist, gated.
     start_timeout_s : how long its start may take, in seconds, if its author says so.
     authored : the request as its author wrote it, if admission or the cluster adds to it.
     growth : what each of its pods asks for beyond its template, if none of them is bound.
@@ -104,6 +105,7 @@ class WorkloadSeen:
     spare_failures: int | None = None
     start_timeout_s: int | None = None
     is_sweep: bool = False
+    waits_gated: bool = False
     growth: str = ""
     authored: Mapping[str, Any] | None = None
     flux_version: str | None = field(default=None, compare=False)

@@ -39,6 +39,7 @@ def why_refused(
     namespace: str,
     request: Jobspec,
     is_new: bool,
+    waits_gated: bool = False,
 ) -> str | None:
     """Return why ``queue`` does not accept a FluxJob, or None if it does.
 
@@ -47,6 +48,7 @@ def why_refused(
     rules : of that queue. None means that there is no such queue.
     request : with the queue's default duration filled in.
     is_new : not accepted by this queue before. A queue that is not enabled keeps its jobs.
+    waits_gated : its pods exist while it waits.
     """
     if rules is None:
         return (
@@ -62,6 +64,11 @@ def why_refused(
         return (
             f"queue {queue}: spec.enabled is false, it takes no submissions; "
             "wait until it is enabled or choose another queue"
+        )
+    if waits_gated and not rules.takes_gated:
+        return (
+            f"queue {queue}: spec.gatedJobs is forbidden, and the Job has fluxqueue/wait: gated; "
+            "remove the annotation or choose another queue"
         )
     return _over_per_job(queue, rules.per_job, request)
 

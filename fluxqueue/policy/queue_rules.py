@@ -52,6 +52,9 @@ class FairShare:
     points: int = FAIR_SHARE_WEIGHT
 
 
+ALLOWED = "allowed"
+"""The default of ``spec.gatedJobs``. The other value is ``forbidden``."""
+
 LOWER_PRIORITY = "lowerPriority"
 """The only value of ``spec.preemption.within``: victims must have a lower priority."""
 
@@ -77,7 +80,7 @@ class QueueRules:
     ``policy_name`` and the depths are None if the administrator left them to the settings of the
     worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
     the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
-    seconds that a start may take.
+    seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
     """
 
     name: str
@@ -95,6 +98,7 @@ class QueueRules:
     total: Limits = NO_LIMITS
     default_duration_s: int | None = None
     start_timeout_s: int | None = None
+    takes_gated: bool = True
     namespaces: frozenset[str] | None = field(default=None)
     fair_share: FairShare | None = None
     preemption: PreemptionRules | None = None
@@ -161,6 +165,7 @@ def read_rules(
         total=reader.limits("total"),
         default_duration_s=reader.duration(spec, "defaultDuration", "spec"),
         start_timeout_s=reader.duration(spec, "startTimeout", "spec"),
+        takes_gated=spec.get("gatedJobs", ALLOWED) == ALLOWED,
         namespaces=namespaces,
         fair_share=reader.fair_share(),
         preemption=reader.preemption(name),

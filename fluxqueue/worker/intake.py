@@ -94,6 +94,7 @@ def _part(
             namespace=one.namespace,
             request=one.job.request,
             is_new=one.is_new,
+            waits_gated=one.waits_gated,
         )
         if reason is None:
             accepted.append(one)

@@ -38,6 +38,9 @@ WITHOUT_MEANING = frozenset(
 )
 """Keys of Kueue that change how a workload starts, and that fluxqueue does not consider."""
 
+KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
+"""Label of a workload that Kueue would resume if its author created it suspended."""
+
 SETS = {"kueue": KUEUE}
 ANY_QUEUE = "*"
 DEPTH_MAX = 12

@@ -43,6 +43,7 @@ ANNOTATIONS = frozenset(
         labels.HOLD,
         labels.ON_NODE_LOSS,
         labels.GANG,
+        labels.WAIT,
         labels.START_TIMEOUT,
         labels.GROUP_USERS,
         labels.JOB_NAME,
@@ -81,7 +82,8 @@ _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_LABEL
 class Wishes:
     """What the author of a workload asked for beside its pods' resources. None is *not set*.
 
-    ``paths`` maps the key of each annotation to the path of its field.
+    ``is_suspended_for_queue``: the author suspended it so that the queue resumes it, as with Kueue.
+    Admission sets it. ``paths`` maps the key of each annotation to the path of its field.
     """
 
     duration_s: int | None = None
@@ -101,6 +103,8 @@ class Wishes:
     restarts_on_loss: bool = False
     start_timeout_s: int | None = None
     is_sweep: bool = False
+    waits_gated: bool | None = None
+    is_suspended_for_queue: bool = False
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -146,6 +150,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         restarts_on_loss=bool(said[labels.ON_NODE_LOSS]),
         start_timeout_s=said[labels.START_TIMEOUT],
         is_sweep=said[labels.GANG] is False,
+        waits_gated=said[labels.WAIT],
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
@@ -235,6 +240,23 @@ def refuse_restart(wishes: Wishes) -> None:
             where=wishes.paths.get(labels.ON_NODE_LOSS, labels.ON_NODE_LOSS),
             value=labels.REQUEUE,
             hint="make it a Job, or leave it out: a pod that something makes is replaced",
+        )
+
+
+def refuse_wait(wishes: Wishes, how: str) -> None:
+    """Refuse a way to wait that the kind does not have. ``how`` names its only way.
+
+    Raises
+    ------
+    InvalidInput
+        The wishes ask for the other way.
+    """
+    if wishes.waits_gated is not None and wishes.waits_gated != (how == labels.GATED):
+        raise InvalidInput(
+            f"is for Jobs: an object of this kind waits {how}",
+            where=wishes.paths.get(labels.WAIT, labels.WAIT),
+            value=labels.GATED if wishes.waits_gated else "suspended",
+            hint="leave it out",
         )
 
 
@@ -407,6 +429,17 @@ def _parse_on_loss(text: str, where: str) -> bool:
     )
 
 
+def _parse_wait(text: str, where: str) -> bool:
+    if text in {labels.GATED, "suspended"}:
+        return text == labels.GATED
+    raise InvalidInput(
+        f"{text!r} is not allowed",
+        where=where,
+        value=text,
+        hint='"gated": its pods exist while it waits; "suspended": they do not, the default',
+    )
+
+
 def _parse_cores(text: str, where: str) -> bool:
     if text == "whole":
         return True
@@ -465,5 +498,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     labels.ON_NODE_LOSS: _parse_on_loss,
     labels.START_TIMEOUT: parse_duration,
     labels.GANG: _parse_bool,
+    labels.WAIT: _parse_wait,
 }
 """How each key is read. The order is that of the errors."""

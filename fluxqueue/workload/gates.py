@@ -156,11 +156,12 @@ def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
     spec = job.get("spec") or {}
     template = spec.get("template") or {}
     pod_spec = template.get("spec") or {}
-    mark = _mark_author(job, is_gated=gate_index(pod_spec) is not None)
+    is_gated = gate_index(pod_spec) is not None
+    mark = _mark_author(job, is_gated=is_gated or wishes.is_suspended_for_queue)
     return [
         *mark,
         *_stamp(job, {labels.USER: user}, is_map_made=bool(mark)),
-        *([] if spec.get("suspend") else [op("add", "/spec/suspend", value=True)]),
+        *_suspend(job, wishes, is_gated=is_gated),
         *_add_gate(pod_spec, "/spec/template/spec"),
         *_replace_former_scheduler(pod_spec, "/spec/template/spec"),
         *_unpin_exported(template, pod_spec, "/spec/template/spec"),
@@ -168,20 +169,38 @@ def suspend_job(job: Mapping[str, Any], wishes: Wishes, user: str) -> Patch:
         *_disown(job, _OF_ITS_PODS),
         *_displace(job),
         *set_in(job, _OF_ITS_PODS, labels.MANAGED, "true"),
-        # Of independent pods each has the time. Of a gang all end together.
+        # Of independent pods each has the time. Of a gang all end together. The time of a Job
+        # counts while its pods are gated.
         *(
             _add_deadline(pod_spec, wishes, "/spec/template/spec")
-            if wishes.is_sweep
+            if wishes.is_sweep or wishes.waits_gated
             else _add_deadline(spec, wishes)
         ),
     ]
+
+
+def _suspend(job: Mapping[str, Any], wishes: Wishes, *, is_gated: bool) -> Patch:
+    """Suspend a BatchJob, unless its gated pods wait in its place.
+
+    One that is suspended and has the gate was suspended by fluxqueue, in the cluster that its
+    manifest was exported from.
+    """
+    spec, annotations = job.get("spec") or {}, (job.get("metadata") or {}).get("annotations") or {}
+    if not wishes.waits_gated:
+        return [] if spec.get("suspend") else [op("add", "/spec/suspend", value=True)]
+    is_authors = annotations.get(labels.AUTHOR_SUSPENDED) == "true"
+    is_ours = (is_gated and not is_authors) or wishes.is_suspended_for_queue
+    if spec.get("suspend") and is_ours:
+        return [op("add", "/spec/suspend", value=False)]
+    return []
 
 
 def _mark_author(job: Mapping[str, Any], *, is_gated: bool) -> Patch:
     """Record whether the author suspended the BatchJob.
 
     If a suspended BatchJob already has fluxqueue's gate, fluxqueue suspended it. That happened in
-    an earlier round of this admission, or in the cluster that its manifest was exported from.
+    an earlier round of this admission, or in the cluster that its manifest was exported from. A
+    suspension for the queue (``is_gated``, too) is not recorded: the queue ends it.
     """
     annotations = (job.get("metadata") or {}).get("annotations") or {}
     if not (job.get("spec") or {}).get("suspend"):

@@ -88,6 +88,9 @@ ON_NODE_LOSS, REQUEUE = "fluxqueue/on-node-loss", "requeue"
 GANG = "fluxqueue/gang"
 """Annotation ``"false"`` on a Job: its pods are independent, and start one by one."""
 
+WAIT, GATED = "fluxqueue/wait", "gated"
+"""Annotation ``gated`` on a Job: it is not suspended while it waits, and its pods come gated."""
+
 START_TIMEOUT = "fluxqueue/start-timeout"
 """Annotation: how long its start may take, as a duration. Then it returns to the queue."""
 

@@ -32,6 +32,7 @@ def suspend_owner(
     deadline_s: int | None,
     hands_on: Iterable[str] = (),
     deadline: str = "",
+    is_for_queue: bool = False,
 ) -> Patch:
     """Return the admission patch: suspended, labelled, its pods ask to be queued. Idempotent.
 
@@ -41,13 +42,14 @@ def suspend_owner(
     templates : path of each pod template, and the kind of slots that its pods need.
     deadline_s : how long its pods may run, if they do not state it (seconds).
     hands_on, deadline : as of ``owner_kinds.OwnerKind``.
+    is_for_queue : its author suspended it so that the queue resumes it.
     """
     changed = copy.deepcopy(dict(owner))
     is_ours = (at(changed, _ANNOTATIONS) or {}).get(labels.SUSPENDED) == "true"
     patch: Patch = []
     if not value_at(changed, suspend):
         patch += take(changed, (*_ANNOTATIONS, labels.AUTHOR_SUSPENDED))
-    elif not is_ours:
+    elif not (is_ours or is_for_queue):
         patch += put(changed, (*_ANNOTATIONS, labels.AUTHOR_SUSPENDED), "true")
     patch += put(changed, tuple(suspend.split(".")), True)
     patch += put(changed, ("metadata", "labels", labels.MANAGED), "true")

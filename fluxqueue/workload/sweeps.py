@@ -24,12 +24,21 @@ _TOGETHER = "is about pods that start together, and the pods of this Job are ind
 
 def is_sweep(job: Mapping[str, Any]) -> bool:
     """Tell whether the pods of ``job`` are independent. Its annotation wins over its template's."""
+    return _said(job, labels.GANG) == "false"
+
+
+def waits_gated(job: Mapping[str, Any]) -> bool:
+    """Tell whether the pods of ``job`` exist while it waits, held by their gates."""
+    return _said(job, labels.WAIT) == labels.GATED
+
+
+def _said(job: Mapping[str, Any], key: str) -> str | None:
     template = (job.get("spec") or {}).get("template") or {}
     for meta in (job.get("metadata") or {}, template.get("metadata") or {}):
-        said = (meta.get("annotations") or {}).get(labels.GANG)
+        said = (meta.get("annotations") or {}).get(key)
         if said is not None:
-            return bool(said == "false")
-    return False
+            return str(said)
+    return None
 
 
 def task_deadline_s(job: Mapping[str, Any]) -> int | None:

@@ -69,6 +69,7 @@ CREATE TABLE fluxjobs (
     replaces_pods BOOLEAN DEFAULT false NOT NULL,
     restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
     is_sweep BOOLEAN DEFAULT false NOT NULL,
+    waits_gated BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     is_started BOOLEAN DEFAULT false NOT NULL,
     starting JSONB,
@@ -269,6 +270,8 @@ COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is
 COMMENT ON COLUMN fluxjobs.restarts_on_loss IS 'where a pod is lost with its node, all of them start anew';
 
 COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each takes its own turn';
+
+COMMENT ON COLUMN fluxjobs.waits_gated IS 'it is not suspended while it waits: its pods exist, gated';
 
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 

@@ -54,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             owner_kinds=owner_kinds,
             submitters=submitters,
             aliases=aliases,
+            gated_namespaces=_names(options.gated_namespaces),
+            gated_queues=_names(options.gated_queues),
+            takes_kueue_suspension=options.kueue_suspension == "queue",
             placement_key=placement_key,
         ),
     )
@@ -62,6 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidSettings as error:
         return _refuse(error)
     return 0
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(one.strip() for one in text.split(",") if one.strip())
 
 
 def _refuse(error: InvalidSettings) -> int:
@@ -112,6 +119,25 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--queue-names",
         default=os.environ.get("FLUXQUEUE_QUEUE_NAMES", ""),
         help="LOCALQUEUE=FLUXQUEUE, with commas (default: $FLUXQUEUE_QUEUE_NAMES)",
+    )
+    parser.add_argument(
+        "--gated-namespaces",
+        default=os.environ.get("FLUXQUEUE_GATED_NAMESPACES", ""),
+        help="namespaces in which Jobs wait with gated pods, with commas"
+        " (default: $FLUXQUEUE_GATED_NAMESPACES)",
+    )
+    parser.add_argument(
+        "--gated-queues",
+        default=os.environ.get("FLUXQUEUE_GATED_QUEUES", ""),
+        help="FluxQueues in which Jobs wait with gated pods, with commas"
+        " (default: $FLUXQUEUE_GATED_QUEUES)",
+    )
+    parser.add_argument(
+        "--kueue-suspension",
+        choices=("queue", "author"),
+        default=os.environ.get("FLUXQUEUE_KUEUE_SUSPENSION") or "queue",
+        help="who resumes what is created suspended with Kueue's label: the queue, or its author"
+        " (default: $FLUXQUEUE_KUEUE_SUSPENSION, or queue)",
     )
     parser.add_argument(
         "--controllers",

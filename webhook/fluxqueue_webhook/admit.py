@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -18,14 +18,14 @@ import orjson
 from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
-from fluxqueue.workload.aliases import DEFAULT_ALIASES, Aliases, Translated
+from fluxqueue.workload.aliases import DEFAULT_ALIASES, KUEUE_QUEUE, Aliases, Translated
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
 from fluxqueue.workload.fluxjob_object import KIND as FLUXJOB_KIND
 from fluxqueue.workload.gates import opt_in_patch, repin_patch, replace_legacy_scheduler
-from fluxqueue.workload.groups import is_possible_owner
+from fluxqueue.workload.groups import is_possible_owner, read_membership
 from fluxqueue.workload.index_placement import place_pod_patch
 from fluxqueue.workload.json_patch import Patch, at, put
 from fluxqueue.workload.kinds import find_kind, kind_of
@@ -53,6 +53,8 @@ from fluxqueue.workload.submitter import STAMPED, StampedKind, Submitters, stamp
 from fluxqueue.workload.suspension import guard_stamps, hand_on, without_stamps
 
 _MAX_WARNING = 240
+_OF_TEMPLATE = ("spec", "template", "metadata", "annotations")
+_DEFAULT_QUEUE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class AdmitSettings:
     ``aliases``: the keys of other systems that stand for those of fluxqueue.
     ``shared_users``: the accounts that fluxqueue's components share with a person
     (``fluxqueue up``).
+    ``gated_namespaces``, ``gated_queues``: where Jobs wait with gated pods if they do not say how.
+    ``takes_kueue_suspension``: what is created suspended with Kueue's label waits for the queue.
+    Otherwise it waits for its author, or for Kueue itself.
     ``placement_key``: shared with the workers (``index_placement``). Empty: no pod is placed here.
     """
 
@@ -78,6 +83,9 @@ class AdmitSettings:
     submitters: Submitters = field(default_factory=Submitters)
     aliases: Aliases = DEFAULT_ALIASES
     shared_users: Set[str] = frozenset()
+    gated_namespaces: Set[str] = frozenset()
+    gated_queues: Set[str] = frozenset()
+    takes_kueue_suspension: bool = True
     placement_key: bytes = field(default=b"", repr=False)
 
 
@@ -589,12 +597,63 @@ def _hold(
 ) -> AdmissionAnswer:
     """Put the workload on hold. ``before``: operations that come first in the patch."""
     kind, submitters = kind_of(workload), settings.submitters
+    workload, wait = _with_wait(workload, request, settings)
+    before = [*before, *wait]
+
+    is_for_queue = _is_for_queue(workload, settings)
 
     def patch_for(wishes: Wishes) -> Patch:
+        wishes = replace(wishes, is_suspended_for_queue=is_for_queue)
         user = submitters.submitter(_user(request), workload)
         return [*before, *kind.hold_patch(workload, wishes, user)]
 
-    return _take_in(workload, request, settings, patch_for, translated)
+    answer = _take_in(workload, request, settings, patch_for, translated)
+    if answer.verdict == "taken" and not is_for_queue:
+        _warn_of_suspension(answer.review["response"], workload)
+    return answer
+
+
+def _is_for_queue(workload: Mapping[str, Any], settings: AdmitSettings) -> bool:
+    """Return whether a suspension by its author asks the queue to resume it, as with Kueue."""
+    said = at(workload, ("metadata", "labels", KUEUE_QUEUE))
+    return (
+        settings.takes_kueue_suspension and bool(said) and kind_of(workload).is_suspended(workload)
+    )
+
+
+def _warn_of_suspension(response: dict[str, Any], workload: Mapping[str, Any]) -> None:
+    """Say what an object waits for that its author has created suspended."""
+    kind, path = kind_of(workload), "spec.suspend"
+    notes = at(workload, ("metadata", "annotations")) or {}
+    is_ours = kind.is_held(workload) or notes.get(labels.SUSPENDED) == "true"
+    if not kind.can_be_suspended or not kind.is_suspended(workload) or is_ours:
+        return
+    if kind is SUSPENDED_OWNER:
+        path = workload["entry"].suspend
+    text = (
+        f"fluxqueue: it is created suspended, so it is held until its author sets {path} to false. "
+        "It then waits in the queue. Leave the field out to queue it at once"
+    )
+    response["warnings"] = [*response.get("warnings", ()), text[:_MAX_WARNING]]
+
+
+def _with_wait(
+    workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
+) -> tuple[Mapping[str, Any], Patch]:
+    """Write on a Job that it waits with gated pods if its namespace or its queue says so.
+
+    A Job that says how it waits is left as it is, and so is a member of a group.
+    """
+    if kind_of(workload) is not BATCH_JOB or read_membership(workload) is not None:
+        return workload, []
+    queue = at(workload, ("metadata", "labels", labels.QUEUE)) or _DEFAULT_QUEUE
+    is_default = (request.get("namespace") or "") in settings.gated_namespaces
+    is_said = at(workload, ("metadata", "annotations", labels.WAIT)) is not None
+    is_said |= at(workload, (*_OF_TEMPLATE, labels.WAIT)) is not None
+    if is_said or not (is_default or queue in settings.gated_queues):
+        return workload, []
+    changed: dict[str, Any] = copy.deepcopy(dict(workload))
+    return changed, put(changed, ("metadata", "annotations", labels.WAIT), labels.GATED)
 
 
 def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:
@@ -662,12 +721,26 @@ def _warnings(
             f"{labels.DURATION} ({wishes.duration_s} s) is not used: "
             f"spec.activeDeadlineSeconds ({deadline_s}) wins"
         )
+    if wishes.waits_gated and kind_of(workload) is BATCH_JOB:
+        found += _costs_of_gates(workload)
     left_out = ignored(kind_of(workload).pod_spec(workload))
     if left_out:
         found.append(f"not considered when nodes are chosen: {', '.join(left_out)}")
     if without_meaning:
         found.append(f"without a meaning here: {', '.join(without_meaning)}")
     return [f"fluxqueue: {text}"[:_MAX_WARNING] for text in found]
+
+
+def _costs_of_gates(workload: Mapping[str, Any]) -> list[str]:
+    """Return what a Job that waits with gated pods must know."""
+    found = ["its pods exist while it waits, gated; a requeue ends them and makes others"]
+    spec = workload.get("spec") or {}
+    if spec.get("activeDeadlineSeconds") is not None:
+        found.append(
+            f"spec.activeDeadlineSeconds ({spec['activeDeadlineSeconds']}) counts while it waits; "
+            "set it in the pod template instead"
+        )
+    return found
 
 
 def _describe(workload: Mapping[str, Any]) -> dict[str, str]:

@@ -71,7 +71,7 @@ class PendingRelease:
 _READ = f"""
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
-       f.pinned_to, f.is_placed, f.is_placeable, f.owner, f.jobid, f.size,
+       f.pinned_to, f.is_placed, f.is_placeable, f.waits_gated, f.owner, f.jobid, f.size,
        CAST(extract(epoch FROM f.allocated_at) AS float8) AS allocated_s,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
@@ -154,6 +154,8 @@ def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
     is_waiting = FluxJobState(row["state"]).is_waiting
     if not is_waiting or (is_authors and not (is_pinned or is_placed)):
         return None
+    if row["waits_gated"]:
+        return None if is_authors else DesiredState(*name, is_pinned=is_pinned, is_placed=is_placed)
     return DesiredState(
         *name,
         is_suspended=True,

@@ -50,7 +50,7 @@ OBSERVED_COLUMNS = (
         "reason",
         "is_started",
     ),
-    *("spare_failures", "start_timeout_s", "is_sweep"),
+    *("spare_failures", "start_timeout_s", "is_sweep", "waits_gated"),
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")

@@ -60,6 +60,7 @@ class Applicant:
     state: str
     reason: str
     is_new: bool
+    waits_gated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +274,7 @@ def _applicants(
             state=row["state"],
             reason=row["reason"],
             is_new=row["accepted_by"] != row["queue"],
+            waits_gated=row["waits_gated"],
         )
         for row, job in unreadable.read(rows, rules)
     ]
@@ -288,7 +290,7 @@ async def unexamined(
 ) -> list[Applicant]:
     """Return FluxJobs not examined since they came, changed or were moved, oldest first."""
     rows = await tx.fetch(
-        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by, waits_gated FROM fluxjobs"  # noqa: S608
         f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
         limit=limit,
     )
@@ -303,7 +305,7 @@ async def in_queues(
 ) -> list[Applicant]:
     """Return what waits in ``queues``, or is held by them: the rules have changed since."""
     rows = await tx.fetch(
-        f"SELECT {PENDING}, namespace, state, reason, accepted_by FROM fluxjobs"  # noqa: S608
+        f"SELECT {PENDING}, namespace, state, reason, accepted_by, waits_gated FROM fluxjobs"  # noqa: S608
         f" WHERE {_IN_QUEUES} AND is_examined"
         " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
         queues=sorted(queues),

@@ -641,7 +641,10 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
             case.uid
             for case in cases
             if case.target is S.ALLOCATED
-            or (case.target is S.PENDING and not case.found.seen.is_suspended)
+            or (
+                case.target is S.PENDING
+                and case.found.seen.is_suspended == case.found.seen.waits_gated
+            )
             or _vacate_by(case) is not None
             or _cancel_by(case) is not None
         ],

@@ -13,7 +13,12 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep
+from fluxqueue.workload.annotations import (
+    Wishes,
+    refuse_restart,
+    refuse_sweep,
+    refuse_wait,
+)
 from fluxqueue.workload.gates import gate_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
@@ -68,6 +73,7 @@ class BarePodKind(WorkloadKind):
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         refuse_restart(wishes)
         refuse_sweep(wishes)
+        refuse_wait(wishes, labels.GATED)
         group = read_membership(workload)
         is_unsaid = group is not None and group.minimum is None
         if group is not None and is_unsaid and not group.is_former and not group.of:

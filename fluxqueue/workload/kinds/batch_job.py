@@ -21,7 +21,7 @@ from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.pods import controller_owner, template_spec
-from fluxqueue.workload.sweeps import check_sweep, is_sweep, task_deadline_s
+from fluxqueue.workload.sweeps import check_sweep, is_sweep, task_deadline_s, waits_gated
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
 BACKOFF_LIMIT = 6
@@ -59,8 +59,12 @@ class BatchJobKind(WorkloadKind):
     def is_sweep(self, workload: Object) -> bool:
         return is_sweep(workload)
 
+    def waits_gated(self, workload: Object) -> bool:
+        return waits_gated(workload)
+
     def deadline_s(self, workload: Object) -> int | None:
-        if is_sweep(workload):
+        # The time of a pod counts from its start. That of a Job counts while its pods are gated.
+        if is_sweep(workload) or waits_gated(workload):
             return task_deadline_s(workload)
         return super().deadline_s(workload)
 
@@ -132,13 +136,18 @@ class BatchJobKind(WorkloadKind):
         return min(given, default=BACKOFF_LIMIT) // 2
 
     def is_pinnable(self, workload: Object) -> bool:
-        return not is_sweep(workload) and pinning.is_pinnable(workload)
+        return not self._comes_gated(workload) and pinning.is_pinnable(workload)
 
     def pinned_node(self, workload: Object) -> str | None:
         return pinning.pinned_node(workload)
 
     def is_placeable(self, workload: Object) -> bool:
-        return not is_sweep(workload) and index_placement.is_placeable(workload)
+        return not self._comes_gated(workload) and index_placement.is_placeable(workload)
+
+    @staticmethod
+    def _comes_gated(workload: Object) -> bool:
+        """Tell whether each of its pods gets its node by itself."""
+        return is_sweep(workload) or waits_gated(workload)
 
     def is_placed(self, workload: Object) -> bool:
         return index_placement.sealed_in(workload) is not None

@@ -159,6 +159,10 @@ class WorkloadKind(ABC):
         """Tell whether its pods are independent, so that each starts in its own turn."""
         return False
 
+    def waits_gated(self, workload: Object) -> bool:
+        """Tell whether it is not suspended while it waits, so that its pods exist, gated."""
+        return False
+
     def deadline_s(self, workload: Object) -> int | None:
         """Return the enforced longest run in seconds, None without a limit."""
         found = workload["spec"].get("activeDeadlineSeconds")

@@ -19,7 +19,13 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes, first_said, read_wishes, refuse_sweep
+from fluxqueue.workload.annotations import (
+    Wishes,
+    first_said,
+    read_wishes,
+    refuse_sweep,
+    refuse_wait,
+)
 from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -200,6 +206,7 @@ class SuspendedOwnerKind(WorkloadKind):
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         refuse_sweep(wishes)
+        refuse_wait(wishes, "suspended")
         return suspend_owner(
             workload,
             suspend=workload["entry"].suspend,
@@ -208,6 +215,7 @@ class SuspendedOwnerKind(WorkloadKind):
             deadline_s=self.wishes(workload).duration_s,
             hands_on=workload["entry"].hands_on,
             deadline=workload["entry"].deadline,
+            is_for_queue=wishes.is_suspended_for_queue,
         )
 
     def mark_patch(self, workload: Object) -> Patch:

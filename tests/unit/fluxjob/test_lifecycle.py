@@ -273,3 +273,40 @@ def test_no_observation_leads_where_no_transition_goes() -> None:
             assert not (change.author_hold and change.state in {S.PENDING, S.RESERVED})
             if state.is_final:
                 assert (change.must_reconcile, change.must_release) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "must_release"),
+    [
+        ({"is_suspended": False}, "Pending", False),
+        # Suspended at its admission, and asked to wait gated since.
+        ({"is_suspended": True, "generation": 1}, "Pending", True),
+        # Suspended for a requeue.
+        ({"is_suspended": True, "generation": 5, "is_suspended_again": True}, "Pending", True),
+        # Suspended by its author.
+        ({"is_suspended": True, "generation": 5}, "Held", False),
+        ({"is_suspended": True, "generation": 5, "is_deleting": True}, "Held", False),
+    ],
+)
+def test_what_waits_with_gated_pods_is_resumed_while_it_waits(
+    facts: dict[str, Any], state: str, must_release: bool
+) -> None:
+    """A suspension is its author's, unless fluxqueue has made it."""
+    change = after(StoredRow(S.PENDING), waits_gated=True, **facts)
+    assert str(change.state) == state
+    assert change.must_release is must_release
+
+
+def test_the_author_of_gated_pods_takes_a_hold_back() -> None:
+    """It waits again, without any help."""
+    held = StoredRow(S.HELD, held_by=AUTHOR, author_hold=SUSPENDED)
+    change = after(held, waits_gated=True, is_suspended=False, generation=6)
+    assert what(change) == ("Pending", None, "")
+    assert not change.must_release
+
+
+@pytest.mark.parametrize(("is_suspended", "must_release"), [(True, True), (False, False)])
+def test_the_first_observation_of_gated_pods(is_suspended: bool, must_release: bool) -> None:
+    """It is resumed, and not suspended."""
+    change = on_first_seen(seen(waits_gated=True, is_suspended=is_suspended))
+    assert change.must_release is must_release
