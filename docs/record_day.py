@@ -1,7 +1,8 @@
-"""Record a day for the demo of the window (``?demo=1``): a simulated day as one JSON file.
+"""Record a day for the demo of the window (``?demo=1``): a simulated day, and a replay of it.
 
-``python docs/record_day.py`` writes ``fluxqueue/view/static/demo.json``. The same input gives the
-same file, and a test compares both. ``static/demo.js`` plays it.
+``python docs/record_day.py`` writes ``demo.json`` and ``demo-replay.json`` in
+``fluxqueue/view/static``. The same input gives the same files, and a test compares them.
+``static/demo.js`` plays the day, and answers a question of the time machine with the replay.
 """
 
 from __future__ import annotations
@@ -10,12 +11,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fluxqueue.fluxjob.levels import Level
+from fluxqueue.jobspec import render
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
+from fluxqueue.simulation.comparison import to_json
 from fluxqueue.simulation.engine import RunRecord, simulate
 from fluxqueue.simulation.jobs import RACK, uniform_cluster
+from fluxqueue.simulation.recorded_day import FORM, parse_day
+from fluxqueue.simulation.replay import as_recorded, replay
+from fluxqueue.simulation.what_changes import parse_changes
 
-FILE = Path(__file__).parents[1] / "fluxqueue/view/static/demo.json"
+FOLDER = Path(__file__).parents[1] / "fluxqueue/view/static"
+FILE, REPLAY_FILE = FOLDER / "demo.json", FOLDER / "demo-replay.json"
+ADDED = "8:n00"
+"""The change of the replay: eight more nodes."""
 SEED, JOBS, NODES, CORES, POLICY = 5, 700, 48, 16, "easy"
 PLAYED_S, BEGIN_S = 10 * 3600, 12 * 3600
 """The demo begins while the queue fills, and plays until it is nearly empty."""
@@ -46,12 +56,13 @@ def _job(record: RunRecord) -> dict[str, Any] | None:
     }
 
 
-def record() -> str:
-    """Return the recording as JSON."""
+def record() -> tuple[str, str]:
+    """Return the recording and the replay as JSON."""
     cluster = uniform_cluster(NODES, CORES)
     shape = WorkloadShape(load=1.15, longest_s=3 * 3600, widest=0.25, is_diurnal=True)
     work = synthetic(SEED, JOBS, nodes=NODES, cores_per_node=CORES, shape=shape)
-    found = [_job(one) for one in simulate(cluster, work, queue_policy(POLICY))]
+    records = simulate(cluster, work, queue_policy(POLICY))
+    found = [one for one in map(_job, records) if one is not None]
     day = {
         "policy": POLICY,
         "playFrom": BEGIN_S,
@@ -68,10 +79,34 @@ def record() -> str:
             }
             for node in cluster
         ],
-        "jobs": [one for one in found if one is not None],
+        "jobs": found,
     }
-    return json.dumps(day, separators=(",", ":"))
+    requests = {job.number: render(job.request) for job in work}
+    history = {
+        "form": FORM,
+        "since": BEGIN_S,
+        "until": BEGIN_S + PLAYED_S,
+        "read": max(one["ended"] for one in found) + 1,
+        "nodes": [node.to_json() for node in cluster],
+        "jobs": [
+            {**one, "namespace": one["user"], "queue": "default", "request": requests[one["jobid"]]}
+            for one in found
+            if one["ended"] > BEGIN_S
+        ],
+    }
+    recorded = parse_day(history, "demo")
+    changes = parse_changes("", (ADDED,), ())
+    again = replay(recorded, queue_policy(POLICY), changes)
+    told = to_json(
+        recorded, as_recorded(recorded), again, (Level(RACK, (RACK,)),), changes.describe()
+    )
+    return _text(day), _text(told)
+
+
+def _text(data: dict[str, Any]) -> str:
+    return json.dumps(data, separators=(",", ":")) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(record() + "\n")
+    for file, text in zip((FILE, REPLAY_FILE), record(), strict=True):
+        file.write_text(text, encoding="utf-8")

@@ -21,7 +21,7 @@ from fluxqueue.view.window import FILES, PAGE, read_files  # noqa: E402  after t
 from tests.support.browser import Page, browsing, missing_browser  # noqa: E402
 
 PICTURES = ROOT / "docs/pictures"
-VIEWS = ("map", "queue", "time")
+VIEWS = ("map", "queue", "time", "machine")
 SIZE = (1280, 760)
 
 
@@ -56,9 +56,13 @@ def _served() -> Iterator[str]:
 def _take(page: Page, view: str) -> None:
     page.run("location.hash = arguments[0]", f"#/{view}")
     drawn = (
-        "return document.querySelector('canvas')?.dataset.frameMs || document.querySelector('td')"
+        "return document.querySelector('canvas')?.dataset.frameMs ||"
+        " document.querySelector('td, form button')"
     )
     page.until(lambda one: one.run(drawn), f"{view} is not drawn")
+    if view == "machine":
+        page.click("form button", "Replay")
+        page.says("use of cores", "table")
     page.run("return new Promise((done) => setTimeout(done, 400))")
     page.driver.save_screenshot(str(PICTURES / f"window-{view}.png"))
 

@@ -187,7 +187,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
         async with (
             DatabaseReader(settings, role="view") as reader,
             _client(kube_config, settings) as client,
-            ViewServer(config, reader, client, SystemClock(), levels) as server,
+            ViewServer(config, reader, client, SystemClock(), levels, settings) as server,
         ):
             await reader.check()
             await check_reader(reader, await _cluster_uid(client, endpoint))

@@ -323,7 +323,42 @@ WAIT = Item(
         _f("waitP95Seconds", AMOUNT_OR_NULL, "95th percentile of the wait", "wait_p95_s"),
     ),
 )
+_LIST: Schema = {"type": "array"}
+_FIGURES: Schema = {
+    "type": "object",
+    "properties": {
+        "waits": {
+            "type": "object",
+            "description": "By size: jobs, and seconds as mean, median, p95",
+        },
+        "utilisation": {"type": "object", "description": "Used share of `cpu` and `gpu`"},
+        "unstarted": COUNT,
+    },
+    "required": ["waits", "utilisation", "unstarted"],
+}
+REPLAY = Item(
+    "Replay",
+    "A recorded time, as it was and as it was replayed",
+    (
+        _f("since", COUNT, "Begin in epoch seconds"),
+        _f("until", COUNT, "End in epoch seconds"),
+        _f("changes", TEXT, "The changes in words"),
+        _f("recorded", _FIGURES, "Figures of the record"),
+        _f("replayed", _FIGURES, "Figures of the replay"),
+        _f("notes", {"type": "array", "items": TEXT}, "What of the record the replay lacks"),
+        _f("levels", {"type": "array", "items": TEXT}, "Names of the levels, from the top"),
+        _f("nodes", _LIST, "Each node: name, places in the levels, millicores"),
+        _f("added", COUNT, "How many of these nodes, at the end, were added"),
+        _f(
+            "jobs",
+            _LIST,
+            "Each job: jobid, namespace, name, user, queue, submission, recorded start, end and "
+            "nodes, replayed start, end and nodes. Times in epoch seconds, nodes as index and "
+            "millicores",
+        ),
+    ),
+)
 ITEMS = (
     *(JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER),
-    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT),
+    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, REPLAY),
 )

@@ -48,6 +48,7 @@ def document() -> dict[str, Any]:
     paths[f"{ROOT}/map"] = {"get": _map()}
     paths[f"{ROOT}/whoami"] = {"get": _whoami()}
     paths[f"{ROOT}/changes"] = {"get": _changes()}
+    paths[f"{ROOT}/replays"] = {"post": _replay()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -161,6 +162,27 @@ def _changes() -> dict[str, Any]:
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
     return _operation("changes", text, [*_parameters(CHANGES), last], events)
+
+
+def _replay() -> dict[str, Any]:
+    text = (
+        "Replay a recorded time with changes, and compare. Needs the rights to list fluxjobs in all"
+        " namespaces and to list nodes"
+    )
+    found = _operation("replay", text, [], _json(answers.REPLAY.name))
+    texts = {"type": "array", "items": {"type": "string"}, "maxItems": 20}
+    fields = {
+        "from": {"type": "string", "description": "Begin: a time or an age (default: 1d)"},
+        "until": {"type": "string", "description": "End: a time or an age (default: now)"},
+        "policy": {"type": "string", "description": "Policy of all queues (default: their own)"},
+        "addNodes": {**texts, "description": "As `8:gpu-1`, or `8:cpu=64,memory=256Gi`"},
+        "queueWeights": {**texts, "description": "As `batch=2`, or `batch=x2`"},
+    }
+    schema = {"type": "object", "properties": fields, "additionalProperties": False}
+    found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+    del found["responses"]["304"]
+    found["responses"]["504"] = _problem("The replay takes too long, or too much memory", ())
+    return found
 
 
 def _operation(

@@ -33,6 +33,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.settings import Settings
 from fluxqueue.view import answers, endpoints
 from fluxqueue.view.as_user import UserCluster
 from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
@@ -49,7 +50,8 @@ from fluxqueue.view.replies import (
 )
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 from fluxqueue.view.sessions import token_of, why_not_ours
-from fluxqueue.view.window import WindowRoutes
+from fluxqueue.view.time_machine import ReplayTooLong, TimeMachine, TooManyReplays, read_asked
+from fluxqueue.view.window import WindowRoutes, read_body
 
 logger = logging.getLogger(__name__)
 
@@ -89,8 +91,10 @@ class ViewServer:
         client: KubeClient,
         clock: Clock,
         levels: Levels = DEFAULT_LEVELS,
+        settings: Settings | None = None,
     ) -> None:
         self._config, self._reader, self._clock = config, reader, clock
+        self._time_machine = TimeMachine(reader, levels, settings)
         self._levels = levels
         self._cluster = UserCluster(client.config)
         self._window = WindowRoutes(self._cluster, self._row_of)
@@ -137,6 +141,7 @@ class ViewServer:
         app.router.add_get(f"{ROOT}/map", self._map)
         app.router.add_get(f"{ROOT}/whoami", self._whoami)
         app.router.add_get(f"{ROOT}/changes", self._changes)
+        app.router.add_post(f"{ROOT}/replays", self._replay)
         self._window.add_to(app, ROOT)
         return app
 
@@ -172,8 +177,10 @@ class ViewServer:
         except ApiError as error:
             logger.error("token reviews are refused", extra={"action": "view", "error": str(error)})
             return later("the API server does not let the view server check your token", None)
-        except TooManyFollowers as error:
+        except (TooManyFollowers, TooManyReplays) as error:
             return later(str(error), None)
+        except ReplayTooLong as error:
+            return problem(504, str(error))
         except web.HTTPException as error:
             hint = f"see /openapi.json for all paths below {ROOT}"
             return problem(error.status, f"{request.method} {request.path}: {hint}")
@@ -280,6 +287,18 @@ class ViewServer:
             "sees_nodes": await caller.sees_nodes(),
         }
         return cached(request, to_json(answers.CALLER.render(found)))
+
+    async def _replay(self, request: web.Request) -> web.StreamResponse:
+        """Replay a recorded time. It shows all jobs and nodes, so it needs both rights."""
+        caller: Caller = request[_CALLER]
+        await caller.require_nodes()
+        if not await caller.sees_all():
+            raise NotAllowed(
+                f"{caller.asker.username} may not list fluxjobs in all namespaces, and a replay "
+                "shows the jobs of all: ask for the role fluxqueue-viewer in all namespaces"
+            )
+        asked = read_asked(await read_body(request), self._now())
+        return cached(request, await self._time_machine.replay(caller.asker.username, asked))
 
     # --- changes ----------------------------------------------------------------------------------
 

@@ -123,7 +123,7 @@ class WindowRoutes:
         if why := why_foreign(request.method, request.host, request.headers):
             return problem(403, f"a login comes from the page itself: {why}")
         response = web.Response(status=204, headers={**SAFE, "Cache-Control": "no-store"})
-        sessions.keep(response, str((await _body(request)).get("token") or "").strip())
+        sessions.keep(response, str((await read_body(request)).get("token") or "").strip())
         return response
 
     async def _logout(self, request: web.Request) -> web.Response:
@@ -176,7 +176,7 @@ class WindowRoutes:
         )
 
     async def _explain(self, request: web.Request) -> web.Response:
-        changes = (await _body(request)).get("changes") or {}
+        changes = (await read_body(request)).get("changes") or {}
         if not isinstance(changes, dict):
             raise InvalidInput("is not an object", where="changes")
         return await self._ask(
@@ -185,7 +185,7 @@ class WindowRoutes:
         )
 
     async def _steer(self, request: web.Request) -> web.Response:
-        verb, value = request.match_info["verb"], (await _body(request)).get("value")
+        verb, value = request.match_info["verb"], (await read_body(request)).get("value")
 
         async def act(rights: UserRights, row: Row) -> None:
             await rights.steer(row["namespace"], row["fluxjob"], verb, value)
@@ -193,7 +193,14 @@ class WindowRoutes:
         return await self._ask(request, act)
 
 
-async def _body(request: web.Request) -> dict[str, Any]:
+async def read_body(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request.
+
+    Raises
+    ------
+    InvalidInput
+        It is too large, or no JSON object.
+    """
     raw = await request.content.read(BODY_MAX + 1)
     if len(raw) > BODY_MAX:
         raise InvalidInput(f"has more than {BODY_MAX} bytes", where="body")

@@ -10,12 +10,14 @@ import {QueueTable} from "./queue.js";
 import {TimeChart} from "./time.js";
 import {JobPage} from "./job.js";
 import {People} from "./people.js";
+import {TimeMachine} from "./machine.js";
 
 const VIEWS = [
   ["map", "Cluster", ClusterMap, "c"],
   ["queue", "Queue", QueueTable, "q"],
   ["time", "Time", TimeChart, "t"],
   ["people", "Queues and people", People, "p"],
+  ["machine", "Time machine", TimeMachine, "m"],
 ];
 
 function Login() {

@@ -71,6 +71,7 @@ export function Canvas({draw, hit, onHover, onClick, view, canZoom = "both", lab
         if (drag.isMoved || Math.hypot(dx, dy) > 4) {
           drag.isMoved = true;
           view.x = drag.x + dx; view.y = drag.y + dy; view.isMoved = true;
+          current.current.onView?.(view);
           ask();
         }
         return;

@@ -69,6 +69,7 @@ def test_the_first_load_is_small() -> None:
     assert sum(len(file.body) for file in loaded) < FIRST_LOAD_MAX
 
 
+@pytest.mark.long("it simulates two days")
 def test_the_demo_plays_what_the_simulator_makes() -> None:
     """``python docs/record_day.py`` writes it anew."""
     spec = importlib.util.spec_from_file_location("record_day", ROOT / "docs/record_day.py")
@@ -76,4 +77,4 @@ def test_the_demo_plays_what_the_simulator_makes() -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.record() + "\n" == module.FILE.read_text()
+    assert module.record() == (module.FILE.read_text(), module.REPLAY_FILE.read_text())
