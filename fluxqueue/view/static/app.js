@@ -73,7 +73,7 @@ function Shell() {
     return () => removeEventListener("keydown", typed);
   }, []);
   if (state.needsLogin) return html`<${Login} />`;
-  const [, , View] = at.view === "job" ? [0, 0, JobPage]
+  const [, title, View] = at.view === "job" ? [0, "", JobPage]
     : VIEWS.find(([name]) => name === at.view) || VIEWS[0];
   return html`
     <header>
@@ -90,7 +90,7 @@ function Shell() {
       </span>
     </header>
     ${state.error && html`<p class="error banner" role="alert">${plain(state.error)}</p>`}
-    <main class=${at.view}>${state.me
+    <main class=${at.view}>${title && html`<h1 class="sr">${title}</h1>`}${state.me
       ? html`<${View} id=${at.id} key=${at.view + (at.id || "")} />`
       : html`<p class="quiet">Loading …</p>`}</main>`;
 }

@@ -1,0 +1,110 @@
+"""The window for everybody: axe-core has no serious finding in any view, dark and light."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import lzma
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.support.browser import Page, browsing, missing_browser
+from tests.support.viewing import viewing
+
+AXE = Path(__file__).parents[1] / "support/axe"
+GRAVE = ("moderate", "serious", "critical")
+VIEWS = ("map", "queue", "time", "people", "machine", "job", "dialog")
+
+pytestmark = [
+    pytest.mark.long("a browser looks at each view in both themes"),
+    pytest.mark.skipif(missing_browser() is not None, reason=str(missing_browser())),
+]
+
+
+def _axe() -> str:
+    """Return the script, as published."""
+    script = lzma.decompress((AXE / "axe.min.js.xz").read_bytes())
+    told = re.search(r"`([0-9a-f]{64})`", (AXE / "README.md").read_text())
+    assert told is not None
+    assert hashlib.sha256(script).hexdigest() == told[1]
+    return script.decode()
+
+
+@pytest_asyncio.fixture
+async def address(database_url: str, tmp_path: Path) -> AsyncIterator[str]:
+    """A view server without rows: the recorded demo needs none."""
+    async with viewing(database_url, tmp_path) as made:
+        yield made.url
+
+
+def _findings(page: Page, script: str) -> list[str]:
+    """Return what axe-core finds that keeps people from using the page."""
+    page.run(script)
+    found = page.driver.execute_async_script(
+        "const done = arguments[0];"
+        "axe.run(document, {resultTypes: ['violations']})"
+        ".then((told) => done(told.violations), (error) => done([{id: String(error),"
+        " impact: 'critical', nodes: []}]))"
+    )
+    return [_words(one) for one in found if one["impact"] in GRAVE]
+
+
+def _words(finding: dict[str, Any]) -> str:
+    places = [f"{one['target']}: {one['failureSummary']}" for one in finding["nodes"][:3]]
+    return "\n".join([f"{finding['id']} ({len(finding['nodes'])} places)", *places])
+
+
+def _show(page: Page, view: str) -> None:
+    """Go to a view, and wait until it has its data."""
+    if view == "job":
+        page.run("location.hash = '#/queue'")
+        page.click("td.name a")
+        page.says("submitted", "article")
+        return
+    if view == "dialog":
+        page.click(".actions button", "Priority")
+        page.says("Back", "dialog")
+        return
+    page.run("location.hash = arguments[0]", f"#/{view}")
+    if view == "machine":
+        page.click("form button", "Replay")
+        page.says("use of cores", "table")
+    drawn = {"queue": "tbody td", "people": ".card"}.get(view, "canvas[data-frame-ms]")
+    page.until(lambda one: one.run("return document.querySelector(arguments[0])", drawn), view)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_no_view_has_a_serious_finding(address: str, theme: str) -> None:
+    """Neither has the login."""
+    script = _axe()
+
+    def look() -> dict[str, list[str]]:
+        found = {}
+        with browsing() as page:
+            page.driver.execute_cdp_cmd(
+                "Emulation.setEmulatedMedia",
+                {"features": [{"name": "prefers-color-scheme", "value": theme}]},
+            )
+            page.open(f"{address}/")
+            page.says("Token of your account")
+            found["login"] = _findings(page, script)
+            page.open(f"{address}/?demo=1")
+            page.says("recorded demo", "header")
+            for view in VIEWS:
+                _show(page, view)
+                found[view] = _findings(page, script)
+            page.click("dialog button", "Back")
+            page.run("document.querySelector('h1').append(document.createElement('img'))")
+            (planted,) = _findings(page, script)
+            assert planted.startswith("image-alt"), "axe-core finds nothing at all"
+            assert not page.complaints()
+        return found
+
+    found = await asyncio.to_thread(look)
+    said = [f"{view}: {one}" for view, several in found.items() for one in several]
+    assert not said, "\n".join(said)
