@@ -163,7 +163,7 @@ async def test_devices_come_change_and_go(admin: KubeClient) -> None:
 async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
     """On its class. All devices that may be meant count, those of the network on each node."""
     await serve(admin)
-    uncertain = "device.attributes['x'].y.startsWith('a')"
+    uncertain = f"cel.bind(d, device, d.driver == '{DRIVER}')"
     await admin.create(DEVICE_CLASSES, None, gpu_class("uncertain", uncertain))
     certain = f"device.driver == '{DRIVER}'"
     await admin.create(DEVICE_CLASSES, None, gpu_class("reached", certain))
@@ -177,7 +177,7 @@ async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
             await watched.watch.look()
             told = {one["involvedObject"]["name"]: one for one in (await admin.list(EVENTS)).items}
             assert set(told) == {"uncertain", "reached"}
-            assert "its selector cannot be counted" in told["uncertain"]["message"]
+            assert "its selector cannot be evaluated" in told["uncertain"]["message"]
             assert "several nodes can reach" in told["reached"]["message"]
             assert all(one.get("count", 1) == 1 for one in told.values())
     finally:
