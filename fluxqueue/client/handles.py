@@ -186,6 +186,10 @@ class AsyncJobHandle:
     def _status(self) -> Object:
         return (self._followed.object or {}).get("status") or {}
 
+    def close(self) -> None:
+        """Follow it no longer. Its properties stay as they are, and the job continues."""
+        self._follower.forget(self._followed)
+
     # -- waiting ---------------------------------------------------------------------------------
 
     async def changes(self) -> AsyncGenerator[tuple[str, str], None]:

@@ -19,7 +19,13 @@ from fluxqueue.client.batch.job_manifest import (
     of_command,
     read_command,
 )
-from fluxqueue.client.batch.job_options import KNOWN, JobOptions, apply_options, shape_options
+from fluxqueue.client.batch.job_options import (
+    KNOWN,
+    SHAPE,
+    JobOptions,
+    apply_options,
+    shape_options,
+)
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.client.calls import call_environment, runner_command
 from fluxqueue.client.documents import read_document
@@ -101,7 +107,7 @@ def body_of_calls(
         )  # fmt: skip
     name = getattr(function, "__name__", "") or type(function).__name__
     stem = name if name.isidentifier() else "call"
-    named: JobOptions = {"name": new_name(stem), **options}
+    named: JobOptions = {"name": new_name(stem, 5), **options}
     request = _request(of_command(runner_command(), **shape_options(options)), named)
     request = replace(request, environment=(*request.environment, *environment))
     if is_array:
@@ -177,12 +183,9 @@ def _check_manifest(manifest: Mapping[str, Any], options: JobOptions) -> None:
         )  # fmt: skip
 
 
-_OF_SHAPE = ("nodes", "tasks", "array", "cpus", "memory", "gpus", "exclusive")
-
-
 def _body_of_jobspec(jobspec: Mapping[str, Any], options: JobOptions) -> Body:
     """Return a Job with one pod for each slot. The jobspec is its annotation."""
-    for name in _OF_SHAPE:
+    for name in SHAPE:
         if options.get(name):
             raise InvalidInput("the jobspec says this", where=name, hint="leave it out")
     own = read_jobspec(json.dumps(dict(jobspec)), "jobspec").jobspec

@@ -307,6 +307,14 @@ class JobHandle:
         self._handle.raise_for_state()
         return self
 
+    def close(self) -> None:
+        """Follow it no longer. Its properties stay as they are, and the job continues."""
+
+        async def close() -> None:
+            self._handle.close()
+
+        self._thread.run(close())
+
     def __repr__(self) -> str:
         return repr(self._handle).replace("AsyncJobHandle", type(self).__name__)
 

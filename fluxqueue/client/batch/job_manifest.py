@@ -80,9 +80,14 @@ def _request(
     return with_name(request, request.name)
 
 
-def new_name(stem: str) -> str:
-    """Return a new name for a Job. Two submissions of the same work have different ones."""
-    return f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(3)}"
+def new_name(stem: str, random_bytes: int = 3) -> str:
+    """Return a new name for a Job. Two submissions of the same work have different ones.
+
+    Parameters
+    ----------
+    random_bytes : 3 are short to type. Thousands of Jobs of one name need 5.
+    """
+    return f"{valid_name(stem)[:40].rstrip('-')}-{secrets.token_hex(random_bytes)}"
 
 
 def with_name(request: ScriptRequest, name: str) -> ScriptRequest:

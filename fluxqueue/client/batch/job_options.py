@@ -57,7 +57,7 @@ class JobOptions(TypedDict, total=False):
 
 
 KNOWN = frozenset(JobOptions.__annotations__)
-SHAPE = frozenset({"nodes", "tasks", "array", "cpus", "memory", "gpus", "exclusive"})
+SHAPE = ("nodes", "tasks", "array", "cpus", "memory", "gpus", "exclusive")
 """Options that change the shape of a request: ``read_command`` takes them."""
 
 
