@@ -77,6 +77,7 @@ VERBS = {
     "history": CommandVerb("user.books:history", USERS),
     "acct": CommandVerb("user.books:acct", USERS),
     "web": CommandVerb("user.web:web", USERS),
+    "mcp": CommandVerb("user.mcp:mcp", USERS),
     "hold": CommandVerb("user.steer:hold", USERS),
     "release": CommandVerb("user.steer:release", USERS),
     "requeue": CommandVerb("user.steer:requeue", USERS),
