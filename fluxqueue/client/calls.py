@@ -117,6 +117,15 @@ def message_of(pod: Object) -> str | None:
     return None
 
 
+def ending_of(pod: Object) -> str:
+    """Return how a container ended: ``OOMKilled, exit code 137``. Empty if it has not."""
+    for one in (pod.get("status") or {}).get("containerStatuses") or ():
+        ended = (one.get("state") or {}).get("terminated")
+        if ended is not None:
+            return f"{ended.get('reason') or 'ended'}, exit code {ended.get('exitCode')}"
+    return ""
+
+
 async def read_value(client: KubeClient, pod: Object) -> Any:
     """Return the value of the call in a pod that has ended.
 
@@ -133,7 +142,8 @@ async def read_value(client: KubeClient, pod: Object) -> Any:
         if answer["is"] == "logged":
             answer = json.loads(await _logged(client, pod, int(answer["lines"])))
     except (ValueError, KeyError, TypeError):
-        _refuse(pod, f"it has ended without an answer{f': {message[:300]}' if message else ''}")
+        shown = f": {message[:300]}" if message else ""
+        _refuse(pod, f"it has ended without an answer ({ending_of(pod)}){shown}")
     if answer["is"] == "refused":
         raise WorkFailed(name, "Failed", str(answer["message"]))
     loaded = pickle.loads(zlib.decompress(base64.b64decode(answer["data"])))  # noqa: S301

@@ -20,7 +20,7 @@ from fluxqueue.client.fluxjobs import HOLDING
 from fluxqueue.client.handles import AsyncJobHandle
 from fluxqueue.client.loop_thread import LoopThread
 from fluxqueue.client.submission import Body, body_of_calls, check_options
-from fluxqueue.errors import FluxQueueError, WorkFailed
+from fluxqueue.errors import FluxQueueError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
@@ -169,10 +169,9 @@ class QueueExecutor(Executor):
 
     async def _value(self, handle: AsyncJobHandle) -> Any:
         pod = await self._answers.read(handle.name)
-        if pod is not None:
+        if pod is not None and message_of(pod):
             return await read_value(self._client.connection, pod)
-        handle.raise_for_state()
-        raise WorkFailed(handle.name, handle.state, "its pod has left no answer")
+        raise handle.without_answer(pod)
 
 
 class AnswerReader:
@@ -184,7 +183,7 @@ class AnswerReader:
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, name: str) -> Object | None:
-        """Return the pod of a Job that has told its answer, None if there is none."""
+        """Return the pod of a Job: the one with the answer if there is one, None without pods."""
         asked: asyncio.Future[Object | None] = asyncio.get_running_loop().create_future()
         self._asked[name] = asked
         if self._task is None or self._task.done():
@@ -208,9 +207,9 @@ class AnswerReader:
                     one.set_result(found.get(name))
 
     async def _answers(self, names: list[str]) -> dict[str, Object]:
-        kept, _ = await self._client.collect(
-            PODS, self._namespace,
-            keep=lambda pod: pod if message_of(pod) else None,
-            label_selector=f"{OF_JOB} in ({','.join(names)})",
-        )  # fmt: skip
-        return {pod["metadata"]["labels"][OF_JOB]: pod for pod in kept if pod is not None}
+        found = await self._client.list(
+            PODS, self._namespace, label_selector=f"{OF_JOB} in ({','.join(names)})"
+        )
+        # A pod with an answer comes after the others of its Job, and takes their place.
+        pods = sorted(found.items, key=lambda pod: bool(message_of(pod)))
+        return {pod["metadata"]["labels"][OF_JOB]: pod for pod in pods}

@@ -5,14 +5,17 @@ Pure. It reads the status of a PlacementReview.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from fluxqueue.client.records import Records, at, html_table
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.errors import ApiUnavailable, InvalidInput
 from fluxqueue.objects import Object
+from fluxqueue.workload.annotations import parse_duration
 
 NEVER = "Never"
 """The verdict of a request that cannot start without a change."""
@@ -78,3 +81,42 @@ def read_explanation(review: Object) -> Explanation:
         variants=Records(status.get("variants") or ()),
         status=status,
     )
+
+
+def changes_of(
+    *,
+    size: int | None = None,
+    time: float | str | timedelta | None = None,
+    queue: str = "",
+    priority: int | None = None,
+    within: str | None = None,
+    requests: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the changes of a request that a question supposes.
+
+    Parameters
+    ----------
+    size : Number of pods.
+    time : Longest run: seconds, a timedelta, "90s", "2h30m". 0 is no limit.
+    within : A level that all pods share. Empty is anywhere.
+    requests : Amounts per pod by resource.
+
+    Raises
+    ------
+    InvalidInput
+        The time is not valid.
+    """
+    found: dict[str, Any] = {
+        "size": size,
+        "priority": priority,
+        "within": within,
+        "queue": queue or None,
+        "requests": dict(requests) if requests else None,
+    }
+    if isinstance(time, timedelta):
+        time = time.total_seconds()
+    if isinstance(time, int | float):
+        found["durationSeconds"] = math.ceil(time)
+    elif time:
+        found["durationSeconds"] = 0 if time == "0" else parse_duration(time, "--time")
+    return {key: value for key, value in found.items() if value is not None}

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Self
 
-from fluxqueue.client.calls import message_of, read_value
-from fluxqueue.client.explanation import Explanation, read_explanation
+from fluxqueue.client.calls import ending_of, message_of, read_value
+from fluxqueue.client.explanation import Explanation, changes_of, read_explanation
 from fluxqueue.client.fluxjobs import HOLDING, JobLine, read_line
 from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob
 from fluxqueue.client.pod_logs import (
@@ -303,14 +303,18 @@ class AsyncJobHandle:
         """
         await self.wait(queued_timeout=queued_timeout, running_timeout=running_timeout)
         with in_words():
-            for pod in await self._pods():
+            pods = await self._pods()
+            for pod in pods:
                 if message_of(pod):
                     return await read_value(self._client, pod)
-        self.raise_for_state()
-        raise WorkFailed(
-            self.name, self.state, "its pod has left no answer",
-            "a simulated cluster runs no programs",
-        )  # fmt: skip
+        raise self.without_answer(pods[-1] if pods else None)
+
+    def without_answer(self, pod: Object | None) -> WorkFailed:
+        """Return the error of a call whose pod has left no answer, and how its container ended."""
+        if self.state != FluxJobState.COMPLETED.value:
+            return WorkFailed(self.name, self.state, self.reason, ending_of(pod) if pod else "")
+        why = "its pod has left no answer (a simulated cluster runs no programs)"
+        return WorkFailed(self.name, self.state, why)
 
     # -- its pods --------------------------------------------------------------------------------
 
@@ -416,8 +420,30 @@ class AsyncJobHandle:
 
     # -- steering --------------------------------------------------------------------------------
 
-    async def explain(self, **changes: Any) -> Explanation:
-        """Ask when it starts, with ``changes`` of its request: size, queue, priority, ..."""
+    async def explain(
+        self,
+        *,
+        size: int | None = None,
+        time: float | str | timedelta | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        within: str | None = None,
+        requests: Mapping[str, str] | None = None,
+    ) -> Explanation:
+        """Ask when it starts, what is in the way, and what would start it earlier.
+
+        The parameters suppose a change of its request.
+
+        Parameters
+        ----------
+        size : Number of pods.
+        time : Longest run: seconds, a timedelta, "90s", "2h30m". 0 is no limit.
+        within : A level that all pods share. Empty is anywhere.
+        requests : Amounts per pod by resource: {"cpu": "4"}.
+        """
+        changes = changes_of(
+            size=size, time=time, queue=queue, priority=priority, within=within, requests=requests
+        )  # fmt: skip
         with in_words():
             await self._appears()
             spec: dict[str, Any] = {"fluxJob": self.fluxjob}

@@ -5,8 +5,9 @@ It runs an ``AsyncClient`` in a thread, and has the same methods.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -65,6 +66,8 @@ class Client:
         except BaseException:
             self._thread.close()
             raise
+        # Also at the end of a program that forgets it: connections end without complaints.
+        self._finalizer = weakref.finalize(self, _close, self._thread, self._client)
 
     def __enter__(self) -> Self:
         return self
@@ -74,9 +77,7 @@ class Client:
 
     def close(self) -> None:
         """End the watches and close the connections. Jobs continue. Harmless if it is closed."""
-        if not self._thread.loop.is_closed():
-            self._thread.run(self._client.close())
-            self._thread.close()
+        self._finalizer()
 
     @property
     def namespace(self) -> str:
@@ -226,6 +227,11 @@ class Client:
                 queue=queue,
             )
         )  # fmt: skip
+
+
+def _close(thread: LoopThread, client: AsyncClient) -> None:
+    thread.run(client.close())
+    thread.close()
 
 
 class JobHandle:
@@ -378,9 +384,31 @@ class JobHandle:
         """
         return self._thread.iterate(self._handle.logs(follow=follow, container=container))
 
-    def explain(self, **changes: Any) -> Explanation:
-        """Ask when it starts, with ``changes`` of its request: size, queue, priority, ..."""
-        return self._thread.run(self._handle.explain(**changes))
+    def explain(
+        self,
+        *,
+        size: int | None = None,
+        time: float | str | timedelta | None = None,
+        queue: str = "",
+        priority: int | None = None,
+        within: str | None = None,
+        requests: Mapping[str, str] | None = None,
+    ) -> Explanation:
+        """Ask when it starts, what is in the way, and what would start it earlier.
+
+        The parameters suppose a change of its request.
+
+        Parameters
+        ----------
+        size : Number of pods.
+        time : Longest run: seconds, a timedelta, "90s", "2h30m". 0 is no limit.
+        within : A level that all pods share. Empty is anywhere.
+        requests : Amounts per pod by resource: {"cpu": "4"}.
+        """
+        question = self._handle.explain(
+            size=size, time=time, queue=queue, priority=priority, within=within, requests=requests
+        )  # fmt: skip
+        return self._thread.run(question)
 
     def hold(self) -> None:
         """Keep it from starting until it is released."""

@@ -25,7 +25,7 @@ from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import Space
 from tests.support.chart_rights import CLUSTER_ROLES
 from tests.support.host_programs import HOST, host_programs, keep_running
-from tests.support.waiting import eventually
+from tests.support.waiting import WAIT_S, eventually
 
 pytest.importorskip("cloudpickle")
 
@@ -192,6 +192,26 @@ async def test_a_jobspec_is_submitted_with_one_pod_for_each_slot(client: AsyncCl
     pods = (await client.connection.list(PODS, client.namespace)).items
     requests = [one["spec"]["containers"][0]["resources"]["requests"] for one in pods]
     assert requests == [{"cpu": "2", "memory": "1073741824"}] * 2
+
+
+async def test_logs_go_on_after_a_requeue(client: AsyncClient, space: Space) -> None:
+    """The lines of the second start follow those of the first, until the job has ended."""
+    if space.world.kind == "real":
+        pytest.skip("a control plane without kubelets has no logs")
+    body = job("talks", pods=2, cpu="1", run={**FOR_EVER, "logs": "begins"})
+    handle = await client.submit(body)
+    lines = handle.logs(follow=True)
+    async with aclosing(lines):
+        async with asyncio.timeout(WAIT_S):
+            first = [await anext(lines) for _ in range(2)]
+            await handle.requeue()
+            second = [await anext(lines) for _ in range(2)]
+            assert {str(line) for line in (*first, *second)} == {"begins"}
+            assert len({line.pod for line in (*first, *second)}) == 4
+            await space.finish("talks")
+            assert [line async for line in lines] == []
+    assert handle.state == "Completed"
+    assert sorted(str(line) for line in [one async for one in handle.logs()]) == ["begins"] * 2
 
 
 async def test_what_cannot_be_submitted_is_refused(client: AsyncClient) -> None:

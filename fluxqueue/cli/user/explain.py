@@ -78,6 +78,7 @@ def explain(
 
       fluxqueue explain -f job.yaml && kubectl apply -f job.yaml
     """
+    from fluxqueue.client.explanation import changes_of
     from fluxqueue.workload.annotations import parse_duration
 
     if output not in ("table", "json", "yaml"):
@@ -87,7 +88,10 @@ def explain(
     if not job and not file:
         raise InvalidInput("needs the name of a job, or a file with -f", where="explain")
     limit_s = float(parse_duration(timeout, "--timeout"))
-    changes = _changes(size, time, queue, priority, within, request or [])
+    changes = changes_of(
+        size=size, time=time, queue=queue, priority=priority, within=within,
+        requests=_amounts(request or ()),
+    )  # fmt: skip
     asked = read_file(file) if file else {}
 
     async def work(cluster: ClusterAccess) -> Object:
@@ -107,20 +111,7 @@ def explain(
         raise typer.Exit(code)
 
 
-def _changes(
-    size: int | None,
-    time: str,
-    queue: str,
-    priority: int | None,
-    within: str | None,
-    requests: Sequence[str],
-) -> dict[str, Any]:
-    from fluxqueue.workload.annotations import parse_duration
-
-    found: dict[str, Any] = {"size": size, "priority": priority, "within": within}
-    if time:
-        found["durationSeconds"] = 0 if time == "0" else parse_duration(time, "--time")
-    found["queue"] = queue or None
+def _amounts(requests: Sequence[str]) -> dict[str, str]:
     amounts = {}
     for one in requests:
         name, equals, amount = one.partition("=")
@@ -129,8 +120,7 @@ def _changes(
                 "needs an amount", where="--request", value=one, hint="such as cpu=4"
             )
         amounts[name] = amount
-    found["requests"] = amounts or None
-    return {key: value for key, value in found.items() if value is not None}
+    return amounts
 
 
 def read_file(name: str) -> dict[str, Any]:

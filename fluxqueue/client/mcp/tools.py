@@ -109,7 +109,7 @@ def reading_tools(client: AsyncClient) -> list[Tool]:
                  "queue": {**text, "description": "in this queue"},
                  "priority": {"type": "integer", "description": "with this priority"},
                  "within": {**text, "description": "within one rack, zone, ..."},
-                 "durationSeconds": {"type": "integer", "description": "with this time limit"},
+                 "time": {"type": "string", "description": "with this time limit: 90s, 2h30m"},
              }, ["job"]),
         Tool("check_submission", "Tell whether a new job would be accepted, and when and where it "
              "would start. Nothing is created.", check, REQUEST),
