@@ -29,6 +29,8 @@ ADDED = "8:n00"
 SEED, JOBS, NODES, CORES, POLICY = 5, 700, 48, 16, "easy"
 PLAYED_S, BEGIN_S = 10 * 3600, 12 * 3600
 """The demo begins while the queue fills, and plays until it is nearly empty."""
+OTHERS = {"n48": {"isUp": False}, "n49": {"isOpen": False}, "n50": {"taints": 1}}
+"""Nodes that no job of the recording uses: down, drained, and tainted."""
 PEOPLE = ("ada", "bo", "chen", "dara", "emil", "fay", "gus", "hana")
 WORK = ("train", "fold", "render", "align", "assemble", "weather", "sweep", "etl")
 
@@ -52,6 +54,7 @@ def _job(record: RunRecord) -> dict[str, Any] | None:
         "started": since,
         "ended": ended,
         "until": placement.until,
+        "promised": None if record.promise is None else record.promise.starts_at,
         "nodes": nodes,
     }
 
@@ -78,6 +81,11 @@ def record() -> tuple[str, str]:
                 "resources": {"cpu": [node.capacity["cpu"], 0]},
             }
             for node in cluster
+        ]
+        + [
+            {"name": name, "path": ["r3"], "isUp": True, "isOpen": True, "taints": 0, **state}
+            | {"resources": {"cpu": [CORES * 1000, 0]}}
+            for name, state in OTHERS.items()
         ],
         "jobs": found,
     }

@@ -11,6 +11,9 @@ import dataclasses
 import shutil
 import signal
 import tempfile
+import webbrowser
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,6 +34,39 @@ NODE_GRACE_S = "120"
 """Seconds, so that a busy machine does not lose its simulated nodes while they are silent."""
 
 
+@dataclasses.dataclass(slots=True)
+class DemoWindow:
+    """The page of ``--web``. It stays open after the scenes, until Ctrl-C."""
+
+    is_wanted: bool
+    opens: bool
+    _waits: asyncio.Event | None = None
+
+    def close(self) -> bool:
+        """End the wait for Ctrl-C. Return whether the scenes are over, so that there is one."""
+        if self._waits is None:
+            return False
+        self._waits.set()
+        return True
+
+    @asynccontextmanager
+    async def shown(self, stack: Stack, screen: Screen) -> AsyncIterator[None]:
+        """Show the page while the scenes play, and then until Ctrl-C."""
+        if not self.is_wanted:
+            yield
+            return
+        from fluxqueue.cli.up import open_window
+
+        async with open_window(stack) as address:
+            screen.say(f"page  {address}")
+            if self.opens:
+                await asyncio.to_thread(webbrowser.open, address)
+            yield
+            self._waits = asyncio.Event()
+            screen.say("the page stays open until Ctrl-C")
+            await self._waits.wait()
+
+
 def demo(
     jobs: Annotated[int, typer.Option(min=2, help="Jobs of the third scene")] = 200,
     seed: Annotated[
@@ -40,6 +76,12 @@ def demo(
         Path | None, typer.Option(help="keep database, cluster and logs in this new folder")
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="plain lines, no live display")] = False,
+    web: Annotated[
+        bool, typer.Option("--web", help="show it in the window, too, until Ctrl-C")
+    ] = False,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="with --web: open the page in a browser")
+    ] = True,
 ) -> None:
     """Show the whole system at work. Exit code 1 if anything was lost or leaked."""
     from rich.console import Console
@@ -50,9 +92,10 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o755)  # the database server may run as another user, and must reach its data
     screen = choose_screen(Console(), is_plain=plain)
+    window = DemoWindow(is_wanted=web, opens=opens)
     has_gone_well = False
     try:
-        has_gone_well = asyncio.run(_until_signal(folder, jobs, seed, screen))
+        has_gone_well = asyncio.run(_until_signal(folder, jobs, seed, screen, window))
     finally:
         if has_gone_well and data_dir is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -62,10 +105,16 @@ def demo(
         raise typer.Exit(1)
 
 
-async def _until_signal(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
+async def _until_signal(
+    folder: Path, jobs: int, seed: int, screen: Screen, window: DemoWindow
+) -> bool:
     """Play until the end. SIGTERM stops all parts in order, as Ctrl-C does."""
-    playing = asyncio.ensure_future(_play(folder, jobs, seed, screen))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, playing.cancel)
+    playing = asyncio.ensure_future(_play(folder, jobs, seed, screen, window))
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, playing.cancel)
+    if window.is_wanted:
+        # The scenes are over by then, so the parts stop in order and the result counts.
+        loop.add_signal_handler(signal.SIGINT, lambda: window.close() or playing.cancel())
     try:
         return await playing
     except asyncio.CancelledError:
@@ -73,7 +122,7 @@ async def _until_signal(folder: Path, jobs: int, seed: int, screen: Screen) -> b
         return False
 
 
-async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
+async def _play(folder: Path, jobs: int, seed: int, screen: Screen, window: DemoWindow) -> bool:
     from fluxqueue.cli.stack import Stack
     from fluxqueue.demo.manifests import node_arguments
 
@@ -81,6 +130,7 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
         data_dir=folder,
         shape=ClusterShape(nodes=0),
         cluster_arguments=("--quick", "--node-grace", NODE_GRACE_S, *node_arguments()),
+        has_view=window.is_wanted,
     )
     clock = asyncio.get_running_loop().time
     begun_s = clock()
@@ -90,7 +140,8 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen) -> bool:
         )
         async with Stack(options) as stack:
             screen.say(f"ready after {clock() - begun_s:.1f} s")
-            problems, last = await _scenes(stack, jobs, seed, screen)
+            async with window.shown(stack, screen):
+                problems, last = await _scenes(stack, jobs, seed, screen)
     for problem in problems:
         typer.echo(f"PROBLEM {problem}")
     typer.echo(str(last))

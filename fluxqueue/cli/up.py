@@ -94,7 +94,7 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
         if options.kubeconfig is None:
             await _prepare(stack)
         ready.set()
-        async with _window(stack) as address:
+        async with open_window(stack) as address:
             for line in _report(stack, address):
                 typer.echo(line)
             typer.echo("ready (Ctrl-C stops it)")
@@ -103,7 +103,7 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
 
 
 @asynccontextmanager
-async def _window(stack: Stack) -> AsyncIterator[str]:
+async def open_window(stack: Stack) -> AsyncIterator[str]:
     """Open a local door to the view server, and yield its address, or why there is none."""
     from fluxqueue.cli.user.door import Door, Upstream
     from fluxqueue.client.view_server import view_address

@@ -323,6 +323,16 @@ WAIT = Item(
         _f("waitP95Seconds", AMOUNT_OR_NULL, "95th percentile of the wait", "wait_p95_s"),
     ),
 )
+PROMISES = Item(
+    "PromisesKept",
+    "Promised starts of ended runs within one step of time",
+    (
+        _f("at", TIME, "Begin of the step"),
+        _f("promised", COUNT, "Runs that had a promised start"),
+        _f("kept", COUNT, "Runs that started then, or earlier"),
+        _f("excused", COUNT, "Runs that started later, for a reason in their history"),
+    ),
+)
 _LIST: Schema = {"type": "array"}
 _FIGURES: Schema = {
     "type": "object",
@@ -360,5 +370,5 @@ REPLAY = Item(
 )
 ITEMS = (
     *(JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER),
-    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, REPLAY),
+    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, PROMISES, REPLAY),
 )

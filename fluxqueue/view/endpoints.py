@@ -160,15 +160,26 @@ async def _rules(reader: DatabaseReader, _: ViewQuery, limit: int) -> Sequence[R
 
 
 async def _waits(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    return await _by_step(queue_use.waits, reader, asked, limit)
+
+
+async def _promises(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    return await _by_step(queue_use.promises, reader, asked, limit)
+
+
+async def _by_step(
+    read: Callable[..., Awaitable[list[dict[str, Any]]]],
+    reader: DatabaseReader,
+    asked: ViewQuery,
+    limit: int,
+) -> Sequence[Row]:
     (offset,) = key_of(asked, int) or (0,)
     step = asked.get("step") or "hour"
     if step not in queue_use.STEPS:
         raise InvalidInput(
             "is not known", where="step", value=step, hint=f"one of {', '.join(queue_use.STEPS)}"
         )
-    found = await queue_use.waits(
-        reader, _period(asked), step=step, limit=limit, offset=max(0, offset)
-    )
+    found = await read(reader, _period(asked), step=step, limit=limit, offset=max(0, offset))
     return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
 
 
@@ -271,6 +282,14 @@ ENDPOINTS = (
         answers.WAIT,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _waits,
+        lambda _, row: (row["_offset"],),
+    ),
+    ViewEndpoint(
+        "/accounting/promises",
+        "Promised starts of ended runs by time: kept, and excused",
+        answers.PROMISES,
+        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
+        _promises,
         lambda _, row: (row["_offset"],),
     ),
 )

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.browser import browsing, missing_browser
+
 FIGURES = re.compile(
     r"jobs=(?P<jobs>\d+) pods=(?P<pods>\d+) makespan=[\d.]+s utilisation=\d+%"
     r" mean_wait=[\d.]+s leaked=(?P<leaked>\d+)"
@@ -28,10 +30,10 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-async def start_demo(folder: Path) -> asyncio.subprocess.Process:
+async def start_demo(folder: Path, *more: str) -> asyncio.subprocess.Process:
     """Start the command with its output in a pipe, so that it prints lines."""
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "fluxqueue", "demo", "--jobs", str(JOBS)),
+        *(sys.executable, "-m", "fluxqueue", "demo", "--jobs", str(JOBS), *more),
         *("--data-dir", str(folder / "data")),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -61,6 +63,34 @@ async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
         in text
     )
     assert "invariants checked: 0 broken" in text
+
+
+@pytest.mark.slow
+@pytest.mark.long("the demo with its page, in a browser")
+@pytest.mark.skipif(missing_browser() is not None, reason=str(missing_browser()))
+async def test_the_demo_in_the_window(folder: Path) -> None:
+    """`--web` shows the jobs live. Ctrl-C in the middle stops all parts."""
+    process = await start_demo(folder, "--web", "--no-open")
+    assert process.stdout is not None
+    address = ""
+    async for line in process.stdout:
+        if line.startswith(b"page "):
+            address = line.split()[1].decode()
+            break
+
+    def look() -> None:
+        with browsing() as page:
+            page.open(address)
+            page.says("21 nodes", ".bar")
+            page.run("location.hash = '#/queue'")
+            page.says("Running", "tbody")
+
+    await asyncio.to_thread(look)
+    process.send_signal(signal.SIGINT)
+    out, _ = await process.communicate()
+    assert b"interrupted" in out
+    assert process.returncode == 1
+    assert not _processes_below(folder), "parts were left running"
 
 
 @pytest.mark.slow

@@ -108,3 +108,27 @@ async def test_no_view_has_a_serious_finding(address: str, theme: str) -> None:
     found = await asyncio.to_thread(look)
     said = [f"{view}: {one}" for view, several in found.items() for one in several]
     assert not said, "\n".join(said)
+
+
+async def test_the_map_has_a_word_for_each_state_of_a_node(address: str) -> None:
+    """As the list of nodes has them, each with a sign in the legend."""
+    script = (
+        "const done = arguments[0], node = (isUp, isOpen, taints) => ({isUp, isOpen, taints});"
+        "import('/window/map.js').then(({stateOf}) => done([stateOf(node(true, true, 0), true),"
+        " stateOf(node(false, true, 0), true), stateOf(node(false, false, 2), false),"
+        " stateOf(node(true, false, 0), true), stateOf(node(true, false, 1), false),"
+        " stateOf(node(true, true, 3), true)]))"
+    )
+
+    def look() -> tuple[list[str], str, str]:
+        with browsing() as page:
+            page.open(f"{address}/?demo=1")
+            page.says("51 nodes", ".bar")
+            states = page.driver.execute_async_script(script)
+            return states, page.text(".legend"), page.text(".bar span")
+
+    states, legend, counts = await asyncio.to_thread(look)
+    assert states == ["open", "down", "down", "draining", "drained", "tainted"]
+    for word in ("down", "draining", "drained", "tainted"):
+        assert word in legend
+    assert "1 down, 1 drained, 1 tainted" in counts

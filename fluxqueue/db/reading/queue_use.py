@@ -71,6 +71,35 @@ FROM (
 """
 
 
+PROMISE_TOLERANCE_S = 5
+"""As ``scheduler.promises`` has it. A test compares both."""
+
+# The promise of a run is the first that it got while it waited, and a later start may be excused.
+_PROMISES = """
+SELECT date_bin(CAST(CAST(:step AS text) AS interval), r.ended_at, TIMESTAMPTZ '2000-01-01') AS at,
+       count(*) AS promised,
+       count(*) FILTER (WHERE late_s <= :tolerance_s) AS kept,
+       count(*) FILTER (WHERE late_s > :tolerance_s AND is_excused) AS excused
+FROM (
+    SELECT a.ended_at, extract(epoch FROM a.allocated_at) - p.starts_at AS late_s,
+           EXISTS (SELECT FROM history x WHERE x.uid = a.uid AND x.event = 'PromiseExcused'
+                   AND x.at BETWEEN a.queued_at AND a.allocated_at) AS is_excused
+    FROM accounting a CROSS JOIN LATERAL (
+        SELECT CASE WHEN jsonb_typeof(h.detail -> 'starts_at') = 'number'
+                    THEN CAST(h.detail ->> 'starts_at' AS numeric) END AS starts_at
+        FROM history h WHERE h.uid = a.uid AND h.event = 'Promised'
+          AND h.at BETWEEN a.queued_at AND a.allocated_at
+        ORDER BY h.id LIMIT 1) AS p
+    WHERE a.allocated_at IS NOT NULL AND p.starts_at IS NOT NULL
+      AND (CAST(:since AS timestamptz) IS NULL OR a.ended_at >= :since)
+      AND (CAST(:until AS timestamptz) IS NULL OR a.ended_at < :until)
+      AND (CAST(:namespaces AS text[]) IS NULL OR a.namespace = ANY(CAST(:namespaces AS text[])))
+      AND (CAST(:user AS text) IS NULL OR a.user_name = :user)
+      AND (CAST(:queue AS text) IS NULL OR a.queue = :queue)
+) AS r GROUP BY 1 ORDER BY 1 LIMIT :limit OFFSET :offset
+"""
+
+
 async def rules(reader: DatabaseReader) -> list[Row]:
     """Return the queues with the spec that is in force, and why a newer one is not."""
     return await reader.fetch("SELECT name, spec, priority, fault FROM fluxqueues ORDER BY name")
@@ -96,4 +125,21 @@ async def waits(
     """
     return await reader.fetch(
         _WAITS, **period.values(), step=STEPS[step], limit=limit, offset=offset
+    )
+
+
+async def promises(
+    reader: DatabaseReader, period: Period, *, step: str, limit: int, offset: int
+) -> list[Row]:
+    """Return how many runs had a promised start, and of how many it was kept or excused.
+
+    ``step`` and ``at`` are as in ``waits``. A job that starts at its promise or earlier keeps it.
+    """
+    return await reader.fetch(
+        _PROMISES,
+        **period.values(),
+        step=STEPS[step],
+        tolerance_s=PROMISE_TOLERANCE_S,
+        limit=limit,
+        offset=offset,
     )

@@ -7,7 +7,7 @@ export function theme() {
   const style = getComputedStyle(document.documentElement);
   const read = (name) => style.getPropertyValue(name).trim();
   return {ink: read("--ink"), quiet: read("--quiet"), line: read("--line"), free: read("--free"),
-          paper: read("--paper"), accent: read("--accent"), warn: read("--warn")};
+          paper: read("--paper"), accent: read("--accent"), warn: read("--warn"), bad: read("--bad"), taint: read("--taint")};
 }
 
 /**

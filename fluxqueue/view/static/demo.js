@@ -70,6 +70,7 @@ function view(day, now, iso, path, parameters) {
       nodes: new Set(mine.flatMap((job) => Object.keys(job.nodes))).size, factor: null, points: null, usedHours: null};
   }));
   if (path === "/accounting/waits") return items(waits(here.filter((job) => job.ended <= now), iso));
+  if (path === "/accounting/promises") return items(promises(here.filter((job) => job.ended <= now && job.promised), iso));
   const one = path.match(/^\/jobs\/(\d+)(\/\w+)?$/);
   const job = one && here.find((job) => job.jobid === Number(one[1]));
   if (job && !one[2]) return jobAt(day, job, now, iso, null);
@@ -95,4 +96,15 @@ function waits(ended, iso) {
     all.sort((a, b) => a - b);
     return {at: iso(at), sizeClass, runs: all.length, cpuHours, gpuHours: 0, waitSeconds: all[all.length >> 1], waitP95Seconds: all[Math.floor(all.length * 0.95)]};
   });
+}
+
+function promises(ended, iso) {
+  const sums = new Map();
+  for (const job of ended) {
+    const at = Math.floor(job.ended / 3600) * 3600, one = sums.get(at) || {at: iso(at), promised: 0, kept: 0, excused: 0};
+    one.promised++;
+    if (job.started <= job.promised + 5) one.kept++;
+    sums.set(at, one);
+  }
+  return [...sums].sort(([a], [b]) => a - b).map(([, one]) => one);
 }

@@ -68,6 +68,34 @@ function hatched(context, colours) {
   return hatch.pattern;
 }
 
+/** The state of a node, as the list of nodes has it. `isBusy`: jobs have some of it. */
+export const stateOf = (node, isBusy) => !node.isUp ? "down" : !node.isOpen ? (isBusy ? "draining" : "drained")
+  : node.taints ? "tainted" : "open";
+
+/** Each state has a colour and a shape of its own: no two are told apart by the colour alone. */
+function drawState(context, state, x, y, w, h, colours) {
+  if (state === "open") return;
+  context.save();
+  context.beginPath(); context.rect(x, y, w, h); context.clip();
+  context.lineWidth = 2;
+  context.strokeStyle = context.fillStyle = {down: colours.bad, drained: colours.warn, draining: colours.warn, tainted: colours.taint}[state];
+  context.beginPath();
+  if (state === "down") {
+    context.globalAlpha = 0.3; context.fillRect(x, y, w, h); context.globalAlpha = 1;
+    context.moveTo(x, y); context.lineTo(x + w, y + h); context.moveTo(x + w, y); context.lineTo(x, y + h);
+  } else if (state === "drained") {
+    for (let at = y + 3; at < y + h; at += 6) { context.moveTo(x, at); context.lineTo(x + w, at); }
+  } else if (state === "tainted") {
+    const size = Math.min(9, w / 3, h / 2);
+    context.moveTo(x + w, y); context.lineTo(x + w - size, y); context.lineTo(x + w, y + size); context.fill();
+    context.setLineDash([3, 3]);
+  }
+  if (state === "draining") context.setLineDash([6, 3]);
+  context.stroke();
+  if (w > 6) context.strokeRect(x + 1, y + 1, w - 2, h - 2);
+  context.restore();
+}
+
 function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
   const withGpus = fill.gpuTotal > 0 && h >= 10, bar = withGpus ? h * 0.68 : h;
   context.fillStyle = colours.free;
@@ -87,16 +115,7 @@ function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
       context.fillRect(x + n * each + 0.5, y + bar + 1, Math.max(1, each - 1), h - bar - 1);
     }
   }
-  if (!node.isUp || !node.isOpen) {
-    context.fillStyle = node.isUp ? "transparent" : "rgb(190 40 40 / .55)";
-    context.fillRect(x, y, w, h);
-    context.strokeStyle = node.isUp ? colours.warn : "#b02828";
-    context.lineWidth = 2;
-    context.strokeRect(x + 1, y + 1, w - 2, h - 2);
-  } else if (node.taints && w > 14) {
-    context.fillStyle = colours.warn;
-    context.beginPath(); context.moveTo(x + w, y); context.lineTo(x + w - 6, y); context.lineTo(x + w, y + 6); context.fill();
-  }
+  drawState(context, stateOf(node, fill.parts.some(({place}) => place)), x, y, w, h, colours);
   if (w > 74) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "top";
@@ -110,13 +129,16 @@ function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
   }
 }
 
-const stateOf = (node) => !node.isUp ? "down" : !node.isOpen ? "takes no new work" : node.taints ? "tainted" : "open";
+const STATES = {
+  open: "open", down: "down", drained: "drained: takes no new work", draining: "draining: takes no new work, and jobs still run",
+  tainted: "tainted: for jobs that tolerate its taints",
+};
 
 function Tip({tip, at}) {
   if (!tip) return null;
   const {node, fill} = tip;
   return html`<div class="tip" style=${{left: `${tip.x + 14}px`, top: `${tip.y + 14}px`}}>
-    <b>${plain(node.name)}</b> <small>${stateOf(node)}${node.path.filter(Boolean).map((one) => ` · ${plain(one)}`)}</small>
+    <b>${plain(node.name)}</b> <small>${STATES[stateOf(node, fill.parts.some(({place}) => place))]}${node.path.filter(Boolean).map((one) => ` · ${plain(one)}`)}</small>
     <div>${Object.entries(node.resources).filter(([name]) => name !== "pods" && name !== "ephemeral-storage")
       .map(([name, [total]]) => amount(name, total)).join(" · ")}</div>
     ${fill.parts.map(({place, from, to}) => html`<div>
@@ -182,19 +204,25 @@ export function ClusterMap() {
   };
   const onHover = (what, event) => setTip(what ? {...what, x: event.offsetX, y: event.offsetY} : null);
   const onClick = (what) => { if (what?.part?.place?.jobid) location.hash = `#/job/${what.part.place.jobid}`; };
+  const counts = {};
+  for (const node of state.nodes) {
+    const name = stateOf(node, fills.get(node.name).parts.some(({place}) => place));
+    counts[name] = (counts[name] || 0) + 1;
+  }
   const busy = [...fills.values()].filter((fill) => fill.used > 0).length;
   const move = (minutes) => { setOffset(minutes); remember({at: minutes || ""}); };
   return html`
     <div class="bar">
       <span>${state.nodes.length} nodes, ${busy} with our work,
-        ${" "}${state.nodes.filter((one) => !one.isUp).length} down, ${state.nodes.filter((one) => one.isUp && !one.isOpen).length} closed</span>
+        ${" "}${["down", "draining", "drained", "tainted"].map((name) => [name, counts[name] || 0]).filter(([name, count]) => count || name === "down").map(([name, count]) => `${count} ${name}`).join(", ")}</span>
       <label>at <input type="range" min=${-BACK_MS / 60_000} max=${AHEAD_MS / 60_000} step="1" value=${offset}
         aria-label="time of the map" onInput=${(event) => move(Number(event.target.value))} />
         <output>${offset === 0 ? "now" : `${clock(at)} (${offset > 0 ? "in " : ""}${span(Math.abs(offset) * 60)}${offset < 0 ? " ago" : ""})`}</output></label>
       ${offset !== 0 && html`<button onClick=${() => move(0)}>now</button>`}
       ${chosen && html`<button onClick=${() => { remember({job: ""}); setTip(null); setOffset(offset); dispatchEvent(new HashChangeEvent("hashchange")); }}>all jobs</button>`}
       <span class="legend"><i class="chip free"></i>free <i class="chip job"></i>job
-        <i class="chip hatch"></i>unmanaged <i class="chip closed"></i>closed <i class="chip down"></i>down</span>
+        <i class="chip hatch"></i>unmanaged <i class="chip down"></i>down <i class="chip draining"></i>draining
+        <i class="chip drained"></i>drained <i class="chip tainted"></i>tainted</span>
     </div>
     <div class="canvas"><${Canvas} ...${{draw, hit, onHover, onClick, view}}
       label=${`Map of ${state.nodes.length} nodes. The queue lists the same jobs as text.`} />

@@ -13,7 +13,7 @@ const LENGTHS = {day: 86_400, week: 7 * 86_400, month: 30 * 86_400};
 const CLASSES = ["1 node", "2 to 4 nodes", "5 to 16 nodes", "over 16 nodes"];
 const HUES = ["#2f7fb5", "#c98421", "#7a58b0", "#2f9277"];
 
-function Chart({title, data, series, format, range}) {
+function Chart({title, data, series, format, range, empty = "No run ended in this time."}) {
   const box = useRef();
   useEffect(() => {
     if (!data[0].length) return undefined;
@@ -29,7 +29,7 @@ function Chart({title, data, series, format, range}) {
     resize.observe(box.current);
     return () => { resize.disconnect(); plot.destroy(); };
   }, [data]);
-  return html`<figure><figcaption>${title}</figcaption><div ref=${box}></div>${!data[0].length && html`<p class="quiet">No run ended in this time.</p>`}</figure>`;
+  return html`<figure><figcaption>${title}</figcaption><div ref=${box}></div>${!data[0].length && html`<p class="quiet">${empty}</p>`}</figure>`;
 }
 
 function Bar({value, most, label}) {
@@ -62,10 +62,11 @@ function QueueCard({queue, use}) {
 
 export function People() {
   const [period, setPeriod] = useState(address().parameters.get("over") in PERIODS ? address().parameters.get("over") : "day");
-  const [rows, setRows] = useState([]), [error, setError] = useState("");
+  const [rows, setRows] = useState([]), [promises, setPromises] = useState([]), [error, setError] = useState("");
   useEffect(() => {
     const [since, step] = PERIODS[period];
     list("/accounting/waits", {since, step}).then((found) => { setRows(found); setError(""); }, (refused) => setError(refused.message));
+    list("/accounting/promises", {since, step}).then(setPromises, (refused) => setError(refused.message));
   }, [period, Math.floor(state.readAt / 30_000)]);
   const {times, at} = useMemo(() => {
     const times = [...new Set(rows.map((one) => Date.parse(one.at) / 1000))].sort((a, b) => a - b);
@@ -81,6 +82,9 @@ export function People() {
   const waits = useMemo(() => [times, ...used.flatMap((size) => [times.map((t) => at(t, size)?.waitSeconds ?? null), times.map((t) => at(t, size)?.waitP95Seconds ?? null)])], [rows]);
   const through = useMemo(() => [times, ...used.map((size) => times.map((t) => at(t, size)?.runs || 0))], [rows]);
   const work = useMemo(() => [times, sums("cpuHours").map((hours) => cores ? hours / (cores * seconds / 3600) * 100 : hours)], [rows, cores]);
+  const promised = useMemo(() => [promises.map((one) => Date.parse(one.at) / 1000), ...[(one) => one.kept, (one) => one.excused, (one) => one.promised - one.kept - one.excused]
+    .map((count) => promises.map(count))], [promises]);
+  const total = (key) => promises.reduce((all, one) => all + one[key], 0);
   const queues = state.queues.map((queue) => [queue, state.use.filter((one) => one.queue === queue.name)]);
   return html`
     <div class="bar"><label>Over <select value=${period} onChange=${(event) => { setPeriod(event.target.value); remember({over: event.target.value === "day" ? "" : event.target.value}); }}>
@@ -91,6 +95,8 @@ export function People() {
         series=${used.flatMap((size) => [{label: size, stroke: hue(size), width: 2, points: {size: 5}}, {label: `${size}, p95`, stroke: hue(size), dash: [5, 4], points: {size: 3}}])} />
       <${Chart} title=${`Runs that ended, per ${PERIODS[period][1]}`} data=${through} format=${trim} range=${range} series=${used.map((size) => ({label: size, stroke: hue(size), width: 2, points: {size: 5}}))} />
       <${Chart} title=${cores ? "Use by runs that ended, percent of all cores" : "Core-hours of runs that ended"} data=${work} range=${range} format=${(value) => cores ? `${trim(value)} %` : trim(value)} series=${[{label: "use", stroke: HUES[0], width: 2, fill: "rgb(47 127 181 / .15)", points: {size: 5}}]} />
+      <${Chart} title=${total("promised") ? `Promised starts: ${trim(total("kept") / total("promised") * 100)} % of ${total("promised")} kept` : "Promised starts"} data=${promised} format=${trim} range=${range} empty="No run with a promised start ended in this time."
+        series=${[["kept", HUES[3]], ["later, with a reason", HUES[1]], ["later, without a reason", "#c23b3b"]].map(([label, stroke]) => ({label, stroke, width: 2, points: {size: 5}}))} />
     </div>
     <div class="cards">${queues.map(([queue, use]) => html`<${QueueCard} queue=${queue} use=${use} key=${queue.name} />`)}</div>`;
 }
