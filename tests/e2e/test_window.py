@@ -17,6 +17,7 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, SERVICE_ACCOUNTS
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import Space
+from tests.e2e.test_queues import Queues
 from tests.support.browser import Page, browsing, missing_browser
 
 pytestmark = [
@@ -201,3 +202,82 @@ async def test_a_login_with_a_token(space: Space) -> None:
             assert not page.complaints()
 
     await _in_thread(log_in)
+
+
+async def test_explain_answers_in_the_page(space: Space, page: Page) -> None:
+    """With the time, the jobs in the way, and what another request would get."""
+    await space.create(job("there", pods=2, cpu="16", pool="main", run=FOR_EVER,
+                           wishes={"duration": "1h"}))  # fmt: skip
+    await space.until_state("there", "Running")
+    await space.create(job("asked", pods=4, cpu="16", pool="main", wishes={"duration": "10m"}))
+    await space.until_state("asked", *WAITING)
+    number = (await space.fluxjob("asked"))["status"]["jobid"]  # type: ignore[index]
+
+    def ask() -> str:
+        _go(page, f"job/{number}")
+        page.says("Why, and when", "article")
+        page.click("article section button", "Explain")
+        page.until(
+            lambda one: "asks …" not in one.text("article") and one.run(_ANSWER), "no answer"
+        )
+        return str(page.run(_ANSWER))
+
+    answer = await _in_thread(ask)
+    assert answer.startswith("Later · "), answer
+    assert "4 are needed" in answer
+    await _in_thread(lambda: page.says("In the way: there", "article"))
+    await space.delete("asked")
+    await space.delete("there")
+
+
+_CARD = (
+    "return [...document.querySelectorAll('.card')]"
+    ".find((one) => one.innerText.includes(arguments[0]))?.innerText"
+)
+_ANSWER = (
+    "return [...document.querySelectorAll('article section')]"
+    ".find((one) => one.innerText.startsWith('Why'))?.querySelector('button ~ p')?.innerText"
+)
+
+
+async def test_limits_of_a_queue_are_shown(space: Space, page: Page) -> None:
+    """As bars against use, and in words for each user."""
+    queues = Queues(space)
+    limits = {"total": {"jobs": 4, "cpu": "20"}, "perUser": {"jobs": 3}, "perJob": {"nodes": 2}}
+    await queues.make("bounded", limits=limits)
+    await space.create(queues.job("in-it", "bounded", cpu="2", run=FOR_EVER))
+    await space.until_state("in-it", "Running")
+
+    def look() -> None:
+        _go(page, "people")
+        page.says(queues.name("bounded"), ".cards")
+        for words in ("1 of 4", "2 of 20", "jobs 3", "nodes 2"):
+            page.until(
+                lambda one, words=words: words in str(one.run(_CARD, queues.name("bounded"))),  # type: ignore[misc]
+                f"{words!r} is not in the card",
+            )
+
+    await _in_thread(look)
+    await space.delete("in-it")
+    await queues.delete("bounded")
+
+
+async def test_the_time_machine_replays_the_last_hour(space: Space, page: Page) -> None:
+    """In both charts, with the differences, through the local door."""
+    await space.create(job("recorded", pods=2, cpu="4"))
+    await space.until_state("recorded", "Completed")
+
+    def look() -> None:
+        _go(page, "machine")
+        page.says("What would have been", "main")
+        page.run("document.querySelector('form input[type=number]').value = '3'")
+        page.run("document.querySelector('form input[type=number]')"
+                 ".dispatchEvent(new Event('input', {bubbles: true}))")  # fmt: skip
+        page.click("form button", "Replay")
+        page.says("3 more nodes like", "table caption")
+        page.says("use of cores", "table")
+        page.until(lambda one: len(one.run("return [...document.querySelectorAll("
+                   "'.both canvas[data-frame-ms]')]")) == 2, "both charts")  # fmt: skip
+
+    await _in_thread(look)
+    await space.delete("recorded")
