@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, read_provision_rules
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy, queue_policy
 from fluxqueue.workload.annotations import MAX_INT32, parse_duration
 from fluxqueue.workload.quantity import to_base_units
@@ -81,6 +82,7 @@ class QueueRules:
     worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
     the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
     seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
+    ``provision`` says when nodes of pools are asked for.
     """
 
     name: str
@@ -102,6 +104,7 @@ class QueueRules:
     namespaces: frozenset[str] | None = field(default=None)
     fair_share: FairShare | None = None
     preemption: PreemptionRules | None = None
+    provision: ProvisionRules = NO_RULES
 
     @property
     def has_use_limits(self) -> bool:
@@ -169,6 +172,7 @@ def read_rules(
         namespaces=namespaces,
         fair_share=reader.fair_share(),
         preemption=reader.preemption(name),
+        provision=read_provision_rules(spec.get("provision")),
     )
     _check_default_duration(rules)
     return rules

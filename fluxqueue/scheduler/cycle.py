@@ -28,6 +28,7 @@ from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total, without_nodes
 from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
+from fluxqueue.policy.node_pool import Provision
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
@@ -50,7 +51,7 @@ class PendingJob:
     """One job of the queue, as the cycle needs it.
 
     ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
-    fits nowhere else.
+    fits nowhere else. ``provision`` says whether nodes may be asked for, for this job.
     """
 
     uid: str
@@ -60,6 +61,7 @@ class PendingJob:
     queue: str = "default"
     user: str = ""
     refused: tuple[str, ...] = ()
+    provision: Provision = Provision.WHEN_NEEDED
 
 
 DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"
@@ -190,6 +192,7 @@ def run_cycle(
     preemptions: Preemptions = NO_PREEMPTIONS,
     allowances: Allowances | None = None,
     lacks: Sequence[Lack] = (),
+    awaited: Mapping[str, Sequence[Placement]] | None = None,
 ) -> Decisions:
     """Walk all queues once, in one order, and decide about each job.
 
@@ -211,6 +214,8 @@ def run_cycle(
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
     lacks : Running workloads that need more slots. Sweeps among them grow at their places in the
         order of the walk. The others have grown before (``top_up``).
+    awaited : What is held for jobs that wait for new nodes, by UID: nodes that have come, and slots
+        on present nodes (``provisioning.hold_nodes``).
 
     Returns
     -------
@@ -221,7 +226,7 @@ def run_cycle(
     waiting = list(queue)
     allowances = allowances or Allowances()
     again = allowances.copy()
-    walk = _Walk(matcher, policy, now, queues or Queues(), preemptions)
+    walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, awaited=awaited)
     turns = _in_turn(waiting, [one for one in lacks if one.is_sweep])
     decisions = _walk(matcher, waiting, turns, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
@@ -229,7 +234,9 @@ def run_cycle(
         # 3. Undo the first walk before the second, or its allocations would count twice.
         walk.undo()
         # 4. Walk again with the promises held from the start, so that no job ahead can take them.
-        walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, keep=late)
+        walk = _Walk(
+            matcher, policy, now, queues or Queues(), preemptions, keep=late, awaited=awaited
+        )
         decisions = _walk(matcher, waiting, turns, walk, again)
     return decisions
 
@@ -369,7 +376,9 @@ class _Walk:
         queues: Queues,
         preemptions: Preemptions = NO_PREEMPTIONS,
         keep: Mapping[str, Placement] | None = None,
+        awaited: Mapping[str, Sequence[Placement]] | None = None,
     ) -> None:
+        self._awaited = awaited or {}
         self.matcher, self.policy, self.now = matcher, policy, now
         self._total = matcher.work
         self._keep = keep or {}
@@ -411,6 +420,9 @@ class _Walk:
 
     def hold(self, queue: Sequence[PendingJob]) -> None:
         """Put claims, and the promises that are still possible, into the plan before the walk."""
+        # What was brought for a gang is held before any job, of whatever priority, is examined.
+        for one in self._awaited.values():
+            self._hold_awaited(one)
         uids = [job.uid for job in queue]
         # Claims first: victims are ending for them, so a promise must not take their nodes.
         self._held |= hold_claims(self.matcher, self._preemptions, uids, self.now)
@@ -472,13 +484,23 @@ class _Walk:
     def step(self, job: PendingJob) -> None:
         """Start ``job``, promise it a start, or record why it waits."""
         held = self._held.pop(job.uid, None)
-        if held is not None:
+        awaited = self._awaited.get(job.uid, ())
+        for placement in (*awaited, *((held,) if held is not None else ())):
             # Remove its own reservation before matching: it must not be blocked by itself.
-            self.matcher.unreserve(held)
+            self.matcher.unreserve(placement)
             # The nodes that it gives up may fit other requests, so both caches are stale.
             self._hopeless.clear()
             self._unplannable.clear()
         self._decide(self._line(job.queue), job, held)
+        allocated = self.decisions.allocated
+        has_started = bool(allocated) and allocated[-1][0] is job
+        if awaited and not has_started:
+            self._hold_awaited(awaited)
+
+    def _hold_awaited(self, placements: Sequence[Placement]) -> None:
+        """Reserve what is held for a job that waits for new nodes."""
+        for placement in placements:
+            self.matcher.reserve(placement, self.now)
 
     def grow_in_turn(self, lack: Lack, allowances: Allowances) -> None:
         """Give a running sweep the further slots that fit at its place in the queue.

@@ -43,6 +43,12 @@ class Answers(Protocol):
     ) -> Placement: ...
 
 
+class FurtherNodes(Protocol):
+    """Nodes that the graph does not contain, because they do not exist yet."""
+
+    def could_hold(self, request: Jobspec, work: Work | None) -> bool: ...
+
+
 class MatcherVerbs:
     """The operations of both matchers.
 
@@ -163,7 +169,15 @@ class Matcher(MatcherVerbs):
     def __init__(self, ledger: ShareLedger, policy: str | Policy = "first") -> None:
         self.policy = parse_policy(policy) if isinstance(policy, str) else policy
         self.ledger, self.by_shares = ledger, ByShares(ledger, self.policy)
+        self.further: FurtherNodes | None = None
+        """Nodes that node pools could bring. None: there are no pools."""
         super().__init__(self.by_shares, ledger)
+
+    def is_satisfiable(self, request: Jobspec) -> bool:
+        """Return whether the empty graph could hold it, or the nodes that may still come."""
+        if self.by_shares.is_satisfiable(request):
+            return True
+        return self.further is not None and self.further.could_hold(request, self.work)
 
     def working(self, work: Work) -> AbstractContextManager[None]:
         """Limit all questions inside the context to ``work`` together.

@@ -1,0 +1,260 @@
+"""One FluxNodePool as rules: the shape of its nodes, how many there may be, and what one costs.
+
+The controller makes pools to check a spec before it is stored, and the worker makes them from rows.
+A spec must fit the definition in ``chart/crds/fluxnodepools.yaml``. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from enum import StrEnum
+from math import ceil
+from typing import Any
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
+from fluxqueue.fluxjob.request import Taint
+from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import MAX_INT32, parse_duration
+from fluxqueue.workload.quantity import to_base_units
+
+NODES_MAX = 10_000
+"""The most nodes that one pool may have."""
+
+PRICE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
+"""An amount of money for an hour, in any currency: ``3.10``."""
+
+LEARNED_MIN, LEARNED_MAX = 3, 20
+"""The measured times that replace the given one, and the most that are kept."""
+
+LEARNED_SHARE = 0.8
+"""The share of the measured times that the expected time covers."""
+
+PROVIDERS = ("placeholder", "scale")
+"""The fields of ``spec.provider``. A pool has one of them."""
+
+
+class Provision(StrEnum):
+    """Whether nodes may be asked for, for one job: the annotation ``fluxqueue/provision``."""
+
+    NEVER = "never"
+    """It waits for nodes that exist."""
+    WHEN_NEEDED = "when-needed"
+    """Nodes are asked for if no present ones can hold it, or if the rule of its queue says so."""
+    NOW = "now"
+    """Nodes are asked for whenever they start it earlier."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisionRules:
+    """When a queue asks for nodes, from ``spec.provision`` of a FluxQueue.
+
+    ``earlier_s``: new nodes must start a job earlier by this many seconds. None: only a job that
+    no present nodes can hold gets new ones. ``budget``: the most that the new nodes of the queue
+    may cost for an hour at a time. ``pools``: the pools in the order in which they are tried, None
+    for all.
+    """
+
+    earlier_s: int | None = None
+    budget: Decimal | None = None
+    pools: tuple[str, ...] | None = None
+
+
+NO_RULES = ProvisionRules()
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """Nodes of one shape that a provider can bring.
+
+    ``capacity`` is what jobs may have of a node, in base units. A node with all of ``labels``
+    belongs to the pool. ``levels``: the nodes of one request share one place of each. ``least`` and
+    ``most`` bound the number of its nodes. ``price`` is for one node and hour. ``idle_s``: an idle
+    node is returned after this time, None if the provider decides. ``parameters`` are those of
+    ``provider``, one of ``PROVIDERS``.
+    """
+
+    name: str
+    capacity: Mapping[str, int]
+    labels: Mapping[str, str]
+    most: int
+    provisioning_s: int
+    provider: str
+    taints: tuple[Taint, ...] = ()
+    levels: tuple[str, ...] = ()
+    least: int = 0
+    price: Decimal = Decimal(0)
+    priority: int = 0
+    idle_s: int | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def has(self, fact: NodeFact) -> bool:
+        """Return whether a node belongs to the pool."""
+        return all(fact.labels.get(key) == value for key, value in self.labels.items())
+
+    def node(self, number: int) -> NodeFact:
+        """Return a node that the provider could bring, with a name that no real node can have.
+
+        All such nodes of the pool share one new place of each level in ``levels``.
+        """
+        name = f"{self.name}/{number}"
+        places = dict.fromkeys(self.levels, f"{self.name}/new")
+        known = {NAME_KEY: name, labels.HOSTNAME: name}
+        return NodeFact(
+            name, f"new-{name}", self.capacity, {**places, **self.labels, **known}, self.taints
+        )
+
+    def expected_s(self, learned: Sequence[int]) -> int:
+        """Return how long a node takes, in seconds, after the measured times ``learned``."""
+        if len(learned) < LEARNED_MIN:
+            return self.provisioning_s
+        ordered = sorted(learned)
+        return max(1, ordered[ceil(LEARNED_SHARE * len(ordered)) - 1])
+
+
+def read_node_pool(name: str, spec: object) -> NodePool:
+    """Read the spec of a FluxNodePool.
+
+    Raises
+    ------
+    InvalidInput
+        A field is not valid. ``where`` is its path.
+    """
+    found = _mapping(spec, "spec")
+    node = _mapping(found.get("node"), "spec.node")
+    most = _whole(found.get("max"), "spec.max", 0, NODES_MAX)
+    least = _whole(found.get("min", 0), "spec.min", 0, NODES_MAX)
+    if least > most:
+        raise InvalidInput(f"{least} is more than spec.max ({most})", where="spec.min", value=least)
+    provider, parameters = _provider(found.get("provider"))
+    idle = found.get("idleTime")
+    return NodePool(
+        name=name,
+        capacity=_capacity(node.get("allocatable")),
+        labels=_labels(node.get("labels")),
+        most=most,
+        provisioning_s=parse_duration(str(found.get("provisioningTime")), "spec.provisioningTime"),
+        provider=provider,
+        taints=_taints(node.get("taints")),
+        levels=_texts(node.get("levels"), "spec.node.levels"),
+        least=least,
+        price=parse_price(found.get("pricePerHour", "0"), "spec.pricePerHour"),
+        priority=_whole(found.get("priority", 0), "spec.priority", -MAX_INT32, MAX_INT32),
+        idle_s=None if idle is None else parse_duration(str(idle), "spec.idleTime"),
+        parameters=parameters,
+    )
+
+
+def read_provision_rules(spec: object) -> ProvisionRules:
+    """Read ``spec.provision`` of a FluxQueue.
+
+    Raises
+    ------
+    InvalidInput
+        A field is not valid. ``where`` is its path.
+    """
+    found = _mapping(spec, "spec.provision")
+    earlier, budget, pools = (found.get(key) for key in ("earlierBy", "budgetPerHour", "pools"))
+    where = "spec.provision"
+    return ProvisionRules(
+        None if earlier is None else parse_duration(str(earlier), f"{where}.earlierBy"),
+        None if budget is None else parse_price(budget, f"{where}.budgetPerHour"),
+        None if pools is None else _texts(pools, f"{where}.pools"),
+    )
+
+
+def parse_price(value: object, where: str) -> Decimal:
+    """Read an amount of money for an hour: ``12``, ``3.10``.
+
+    Raises
+    ------
+    InvalidInput
+        It is no such number.
+    """
+    text = str(value)
+    if isinstance(value, bool) or not PRICE.fullmatch(text):
+        hint = "a number with at most four digits behind the point, such as 3.10"
+        raise InvalidInput(f"{text!r} is no price", where=where, value=value, hint=hint)
+    return Decimal(text)
+
+
+def describe_price(price: Decimal) -> str:
+    """Return a price in words: ``12.40``."""
+    return f"{price:.2f}"
+
+
+def _provider(value: object) -> tuple[str, Mapping[str, Any]]:
+    found = _mapping(value, "spec.provider")
+    given = [name for name in PROVIDERS if found.get(name) is not None]
+    if len(given) != 1:
+        raise InvalidInput(
+            f"names {len(given)} providers",
+            where="spec.provider",
+            value=value,
+            hint=f"give one of {', '.join(PROVIDERS)}",
+        )
+    parameters = _mapping(found[given[0]], f"spec.provider.{given[0]}")
+    if given[0] == "scale":
+        for key in ("apiVersion", "resource", "name"):
+            if not isinstance(parameters.get(key), str) or not parameters[key]:
+                where = f"spec.provider.scale.{key}"
+                raise InvalidInput("is missing", where=where, value=parameters.get(key))
+    return given[0], parameters
+
+
+def _capacity(value: object) -> Mapping[str, int]:
+    where = "spec.node.allocatable"
+    found = _mapping(value, where)
+    if not found:
+        raise InvalidInput("is empty", where=where, value=value, hint="give at least cpu")
+    return {
+        name: to_base_units(name, amount, where=f"{where}.{name}") for name, amount in found.items()
+    }
+
+
+def _labels(value: object) -> Mapping[str, str]:
+    where = "spec.node.labels"
+    found = _mapping(value, where)
+    if not found or not all(isinstance(one, str) for one in found.values()):
+        hint = "give the labels that tell the nodes of the pool from all others"
+        raise InvalidInput(f"{value!r} is not usable", where=where, value=value, hint=hint)
+    return dict(found)
+
+
+def _taints(value: object) -> tuple[Taint, ...]:
+    where = "spec.node.taints"
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise InvalidInput(f"{value!r} is no list", where=where, value=value)
+    found = [_mapping(one, where) for one in value]
+    return tuple(
+        Taint(str(one.get("key", "")), str(one.get("value") or ""), str(one.get("effect") or ""))
+        for one in found
+    )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise InvalidInput(f"{value!r} is no list of names", where=where, value=value)
+    return tuple(value)
+
+
+def _mapping(value: object, where: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(f"{value!r} is no mapping", where=where, value=value)
+    return value
+
+
+def _whole(value: object, where: str, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        hint = f"a whole number from {low} to {high}"
+        raise InvalidInput(f"{value!r} is not usable", where=where, value=value, hint=hint)
+    return value

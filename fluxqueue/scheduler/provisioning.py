@@ -1,0 +1,438 @@
+"""Wait, or ask for nodes, and for which: the plan behind a cycle, for clusters with node pools.
+
+The worker calls it after ``run_cycle``, inside the same transaction. Simulations call it as well.
+A job gets new nodes if no present ones can hold it, or if the rule of its queue says so. Present
+nodes are used first, then nodes under way, then new ones. Pure: time is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fluxqueue.errors import InsufficientResources
+from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.graph.tell.waiting import write_time
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.policy.node_pool import NO_RULES, Provision, ProvisionRules, describe_price
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.allowances import Allowances
+from fluxqueue.scheduler.coming_nodes import (
+    ComingNodes,
+    NodeRequest,
+    NodesFound,
+    PoolState,
+    coming_nodes,
+)
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+
+JOBS_MAX = 200
+"""The most jobs for which one cycle plans new nodes. The next cycle goes on."""
+
+BACKOFF_S, BACKOFF_MAX_S = 60, 3600
+"""How long a pool is left alone after its first failure in a row, and at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAsk:
+    """New nodes of one pool for a job. ``price`` is for one node and hour.
+
+    ``ready_at``: when they can be used (epoch seconds). ``kept``: the slots of the job on present
+    nodes.
+    """
+
+    uid: str
+    queue: str
+    pool: str
+    count: int
+    ready_at: int
+    price: Decimal
+    kept: tuple[PlacedSlot, ...] = ()
+
+
+@dataclass(slots=True)
+class NodePlan:
+    """What one cycle decided about nodes.
+
+    ``ready_at`` maps the UID of each job that waits for nodes under way, or for new ones, to the
+    time at which it can start. ``why`` says of jobs that only a pool could hold why nothing is
+    asked for. ``moved`` maps the number of a request to the UID of the job that takes it over.
+    ``used`` are requests with a job that has started on what came, and ``withdrawn`` those that no
+    job needs any more.
+    """
+
+    asks: list[NodeAsk] = field(default_factory=list)
+    ready_at: dict[str, int] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    moved: dict[int, str] = field(default_factory=dict)
+    used: list[int] = field(default_factory=list)
+    withdrawn: list[int] = field(default_factory=list)
+
+
+def backoff_s(failures: int) -> int:
+    """Return how long a pool is left alone after ``failures`` failures in a row, in seconds."""
+    return min(BACKOFF_MAX_S, BACKOFF_S << min(failures - 1, 10)) if failures > 0 else 0
+
+
+def hold_nodes(
+    matcher: Matcher, requests: Sequence[NodeRequest], now: int
+) -> dict[str, list[Placement]]:
+    """Reserve what has come for each job, and what it keeps of present nodes.
+
+    Call it with an empty plan, before any job is matched. Otherwise another job would take the
+    nodes that were brought for a gang.
+
+    Returns
+    -------
+    The reservations by the UID of the job.
+    """
+    held: dict[str, list[Placement]] = {}
+    ledger = matcher.ledger
+    usable = ledger.masks.usable()
+    for one in requests:
+        arrived = [name for name in one.arrived if name in ledger.rows]
+        if arrived:
+            slots = tuple(PlacedSlot(name, ()) for name in arrived)
+            held.setdefault(one.uid, []).append(Placement(slots, now, FOREVER, is_exclusive=True))
+        kept = tuple(
+            slot for slot in one.kept if slot.node in ledger.rows and usable[ledger.rows[slot.node]]
+        )
+        if kept:
+            starts_at = max(now, one.ready_at)
+            held.setdefault(one.uid, []).append(Placement(kept, starts_at, FOREVER))
+    for placements in held.values():
+        for placement in placements:
+            matcher.reserve(placement, now)
+    return held
+
+
+def plan_nodes(
+    matcher: Matcher,
+    jobs: Sequence[PendingJob],
+    decisions: Decisions,
+    pools: Sequence[PoolState],
+    requests: Sequence[NodeRequest],
+    now: int,
+    *,
+    rules: Mapping[str, QueueRules] | None = None,
+    spent: Mapping[str, Decimal] | None = None,
+    held: Mapping[str, Sequence[Placement]] | None = None,
+) -> NodePlan:
+    """Decide for which waiting jobs nodes are asked for, and which requests are withdrawn.
+
+    Parameters
+    ----------
+    matcher : As the cycle left it, with its reservations in the plan. It is the same afterwards.
+    jobs, decisions : The queue of the cycle in its order, and what the cycle decided.
+    pools : All pools, as they are now.
+    requests : Everything that is under way, or has come and is not used yet.
+    now : Epoch seconds.
+    rules : The rules of the queues by name.
+    spent : What the nodes of each queue cost now for an hour, beside those of ``requests``.
+    held : What ``hold_nodes`` has reserved.
+    """
+    gone = {job.uid for job, _ in decisions.allocated} | decisions.barred
+    gone |= decisions.making_way.keys()
+    waiting = [job for job in jobs if job.uid not in gone]
+    started = {job.uid: set(where.nodes) for job, where in decisions.allocated}
+    used = [one for one in requests if not started.get(one.uid, set()).isdisjoint(one.arrived)]
+    open_ = [one for one in requests if one not in used]
+    plan = _NodePlanner(matcher, decisions, pools, open_, now, rules or {}, spent or {})
+    plan.plan.used = [one.number for one in used]
+    with matcher.trying():
+        for uid, placements in (held or {}).items():
+            for placement in placements if uid not in started else ():
+                matcher.unreserve(placement)
+        plan.walk(waiting)
+    return plan.plan
+
+
+@dataclass(slots=True)
+class _NodePlanner:
+    """The state of one walk over the waiting jobs."""
+
+    matcher: Matcher
+    decisions: Decisions
+    pools: Sequence[PoolState]
+    requests: Sequence[NodeRequest]
+    now: int
+    rules: Mapping[str, QueueRules]
+    spent: Mapping[str, Decimal]
+    plan: NodePlan = field(default_factory=NodePlan)
+    _tables: dict[tuple[str, ...], ComingNodes] = field(default_factory=dict)
+    _booked: list[tuple[str, Placement]] = field(default_factory=list)
+    _used: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """New nodes of this plan by name: the pool, and when it can be used."""
+    _users: dict[int, str] = field(default_factory=dict)
+    """The first job of this plan that uses nodes of a request, by the number of the request."""
+    _states: dict[str, PoolState] = field(default_factory=dict)
+    _rooms: dict[str, int] = field(default_factory=dict)
+    _cost: dict[str, Decimal] = field(default_factory=dict)
+    _holds: dict[Jobspec, bool] = field(default_factory=dict)
+    _allowances: Allowances = field(default_factory=Allowances)
+
+    def walk(self, waiting: Sequence[PendingJob]) -> None:
+        """Plan first what is under way, then every other job in its turn."""
+        self._count()
+        owners = {one.uid for one in self.requests}
+        present = [job for job in waiting if job.uid in owners]
+        for job in present:
+            self._plan_again(job)
+        starts = {job.uid: where.starts_at for job, where in self.decisions.reserved}
+        planned = 0
+        for job in waiting:
+            if job.uid in owners or job.provision is Provision.NEVER:
+                continue
+            if planned >= JOBS_MAX:
+                break
+            if self._wants(job, starts):
+                planned += 1
+                self._plan_one(job, starts.get(job.uid))
+        self._give_up({job.uid for job in present})
+
+    def _count(self) -> None:
+        """Count what may still be asked for, and what is spent."""
+        self._states = {one.pool.name: one for one in self.pools}
+        self._cost = dict(self.spent)
+        coming = dict.fromkeys(self._states, 0)
+        for one in self.requests:
+            coming[one.pool] = coming.get(one.pool, 0) + one.coming
+            cost = one.price * one.count
+            self._cost[one.queue] = self._cost.get(one.queue, Decimal(0)) + cost
+        for name, state in self._states.items():
+            self._rooms[name] = max(0, state.pool.most - state.present - coming[name])
+
+    # --- which jobs ------------------------------------------------------------------------------
+
+    def _rule(self, job: PendingJob) -> ProvisionRules:
+        rules = self.rules.get(job.queue)
+        return NO_RULES if rules is None else rules.provision
+
+    def _wants(self, job: PendingJob, starts: dict[str, int]) -> bool:
+        """Return whether new nodes could help ``job``. Its start on present nodes is noted."""
+        if not self._can_be_held(job.request):
+            return True
+        if self._rule(job).earlier_s is None and job.provision is not Provision.NOW:
+            return False
+        if job.uid not in starts:
+            # Reserve it, so that the jobs behind are planned behind it. ``trying`` forgets this.
+            placement = self._later(job)
+            if placement is not None and placement.starts_at < UNKNOWN_END:
+                self.matcher.reserve(placement, self.now)
+                starts[job.uid] = placement.starts_at
+        return True
+
+    def _can_be_held(self, request: Jobspec) -> bool:
+        """Return whether present nodes can hold it, now or later."""
+        known = self._holds.get(request)
+        if known is None:
+            known = self._holds[request] = self.matcher.by_shares.is_satisfiable(request)
+        return known
+
+    def _later(self, job: PendingJob) -> Placement | None:
+        try:
+            with self._allowances.deciding(self.matcher, job.user, job.request):
+                return self.matcher.match_later(job.request, self.now)
+        except InsufficientResources:
+            return None
+        except Exception:  # noqa: BLE001  its start is not known, and all other jobs go on
+            return None
+
+    # --- which nodes -----------------------------------------------------------------------------
+
+    def _plan_again(self, job: PendingJob) -> None:
+        """Plan a job for which nodes are under way. It gets no further ones.
+
+        If what comes does not hold it, its requests fail in time. Asking for more nodes instead
+        could go on up to the maximum of the pool.
+        """
+        found = self._try(job, (), None, [])
+        if found is not None:
+            self._take(job, (), found)
+        own = [one for one in self.requests if one.uid == job.uid]
+        late = max(self.now, *(one.ready_at for one in own))
+        self.plan.ready_at[job.uid] = found.ready_at if found is not None else late
+        for one in own:
+            self._users.setdefault(one.number, job.uid)
+
+    def _plan_one(self, job: PendingJob, start: int | None = None) -> None:
+        """Plan ``job`` on the cheapest pools of the first rank that can hold it.
+
+        ``start``: when it starts on present nodes, None if that is not known.
+        """
+        refused: list[str] = []
+        best: tuple[Decimal, int, tuple[str, ...]] | None = None
+        chosen: NodesFound | None = None
+        best_rank: object = None
+        for names, rank in self._choices(job):
+            if best is not None and rank != best_rank:
+                break
+            found = self._try(job, names, start, refused)
+            if found is None:
+                continue
+            option = self._price(found), found.ready_at, names
+            if best is None or option < best:
+                if best is not None:
+                    self._tables[best[2]].undo(job.uid)
+                best, chosen, best_rank = option, found, rank
+            else:
+                self._tables[names].undo(job.uid)
+        if best is not None and chosen is not None:
+            self._take(job, best[2], chosen)
+        elif refused and not self._can_be_held(job.request):
+            self.plan.why[job.uid] = "; ".join(dict.fromkeys(refused))
+
+    def _choices(self, job: PendingJob) -> Iterator[tuple[tuple[str, ...], object]]:
+        """Yield the sets of pools to try, each with its rank. Equal ranks compete by price."""
+        yield (), -1  # nodes under way may be enough
+        allowed = self._rule(job).pools
+        if allowed is not None:
+            names = [name for name in allowed if name in self._states]
+            yield from (((name,), place) for place, name in enumerate(names))
+        else:
+            ordered = sorted(
+                self._states.values(), key=lambda one: (-one.pool.priority, one.pool.name)
+            )
+            names = [one.pool.name for one in ordered]
+            yield from (((one.pool.name,), ("priority", one.pool.priority)) for one in ordered)
+        if len(names) > 1:
+            yield tuple(names), "together"
+
+    def _try(
+        self, job: PendingJob, names: tuple[str, ...], start: int | None, refused: list[str]
+    ) -> NodesFound | None:
+        """Return where ``job`` starts with new nodes of these pools, if they may be asked for."""
+        states = [self._states[name] for name in names]
+        resting = [one for one in states if one.retry_at > self.now]
+        for one in resting:
+            until = write_time(one.retry_at, self.now)
+            refused.append(f"pool {one.pool.name} is asked again at {until}, because {one.why}")
+        if resting:
+            return None
+        table = self._table(names)
+        try:
+            with self._allowances.deciding(table.matcher, job.user, job.request):
+                found = table.find(job.uid, job.request, self.now)
+        except Exception:  # noqa: BLE001  one job less gets nodes, and all others go on
+            table.undo(job.uid)
+            return None
+        if found is None:
+            refused += [self._why_full(one) for one in states if self._is_bounded(one)]
+        elif not self._is_worth(job, found, start, refused):
+            table.undo(job.uid)
+            return None
+        return found
+
+    def _is_bounded(self, state: PoolState) -> bool:
+        """Return whether a pool can bring fewer nodes now than it may have."""
+        return self._rooms[state.pool.name] < state.pool.most
+
+    def _why_full(self, state: PoolState) -> str:
+        left = self._rooms[state.pool.name] - sum(
+            pool == state.pool.name for pool, _ in self._used.values()
+        )
+        return f"pool {state.pool.name} may have {state.pool.most} nodes, and {left} more can come"
+
+    def _is_worth(
+        self, job: PendingJob, found: NodesFound, start: int | None, refused: list[str]
+    ) -> bool:
+        """Return whether the new nodes are within the budget, and start the job early enough."""
+        if not found.new:
+            return True
+        rule, price = self._rule(job), self._price(found)
+        spent = self._cost.get(job.queue, Decimal(0))
+        if rule.budget is not None and spent + price > rule.budget:
+            left = describe_price(max(Decimal(0), rule.budget - spent))
+            refused.append(
+                f"{describe_counts(found.counts())} would cost {describe_price(price)} an hour,"
+                f" and queue {job.queue} has {left} of its budget left"
+            )
+            return False
+        if start is None:
+            return True
+        earlier_s = 1 if job.provision is Provision.NOW else rule.earlier_s
+        return earlier_s is not None and found.ready_at + earlier_s <= start
+
+    def _price(self, found: NodesFound) -> Decimal:
+        """Return what its new nodes cost for an hour."""
+        return sum((self._states[pool].pool.price for pool in found.new.values()), Decimal(0))
+
+    def _table(self, names: tuple[str, ...]) -> ComingNodes:
+        """Return the table of some pools. Everything that was planned before is booked there."""
+        table = self._tables.get(names)
+        if table is None:
+            pools = [self._states[name] for name in names]
+            table = self._tables[names] = coming_nodes(
+                self.matcher.ledger, pools, self.requests, self._states, self._rooms, self.now
+            )
+            for name in self._used:
+                self._use(table, name)
+            for uid, placement in self._booked:
+                table.book(uid, placement)
+        return table
+
+    def _use(self, table: ComingNodes, name: str) -> None:
+        pool, ready_at = self._used[name]
+        index = int(name.rpartition("/")[2])
+        table.use(self._states[pool].pool.node(index), pool, ready_at)
+
+    def _take(self, job: PendingJob, names: tuple[str, ...], found: NodesFound) -> None:
+        """Put what was found into the plan, and into all tables."""
+        self._booked.append((job.uid, found.placement))
+        self._used |= {name: (pool, found.ready_at) for name, pool in found.new.items()}
+        for number in found.requests:
+            self._users.setdefault(number, job.uid)
+        if found.is_coming:
+            self.plan.ready_at[job.uid] = found.ready_at
+        kept = found.kept
+        for pool, count in found.counts().items():
+            price = self._states[pool].pool.price
+            ask = NodeAsk(job.uid, job.queue, pool, count, found.ready_at, price, kept)
+            self.plan.asks.append(ask)
+            kept = ()  # one of the requests of a job keeps its present nodes
+            self._cost[job.queue] = self._cost.get(job.queue, Decimal(0)) + price * count
+        for other, table in self._tables.items():
+            for name in found.new:
+                self._use(table, name)
+            if other != names:
+                table.book(job.uid, found.placement)
+
+    def _give_up(self, waiting: set[str]) -> None:
+        """Give requests of jobs that wait no more to others that use them, or withdraw them."""
+        for one in self.requests:
+            if one.uid in waiting:
+                continue
+            user = self._users.get(one.number)
+            if user is None:
+                self.plan.withdrawn.append(one.number)
+            else:
+                self.plan.moved[one.number] = user
+
+
+def describe_counts(counts: Mapping[str, int]) -> str:
+    """Return numbers of nodes by pool in words: ``4 nodes of pool gpu and 1 node of pool cpu``."""
+    return " and ".join(
+        f"{count} {'node' if count == 1 else 'nodes'} of pool {pool}"
+        for pool, count in sorted(counts.items())
+    )
+
+
+def describe_requests(requests: Sequence[NodeRequest], now: int) -> str:
+    """Return what was asked for one job, in words.
+
+    ``4 nodes of pool gpu-h100 asked for at 17:03 UTC, expected 17:09 UTC``.
+    """
+    return "; ".join(_describe(one, now) for one in requests)
+
+
+def _describe(one: NodeRequest, now: int) -> str:
+    asked = f"{describe_counts({one.pool: one.count})} asked for at {write_time(one.asked_at, now)}"
+    if not one.coming:
+        return f"{asked}, all are here"
+    here = len(one.arrived)
+    come = f", {here} of them {'is' if here == 1 else 'are'} here" if here else ""
+    is_late = now > one.ready_at
+    expected = f"expected {write_time(one.ready_at, now)}"
+    return f"{asked}, {expected}{' and late' if is_late else ''}{come}"

@@ -1,0 +1,106 @@
+"""A FluxNodePool's spec as rules: what is read, and what is refused with its field."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.policy.node_pool import NodePool, read_node_pool, read_provision_rules
+
+Spec = dict[str, Any]
+
+
+def spec(**more: Any) -> Spec:
+    """A valid spec, with some fields replaced."""
+    node = {"labels": {"pool": "gpu"}, "allocatable": {"cpu": "7500m", "memory": "4Gi"}}
+    base = {"node": node, "max": 4, "provisioningTime": "4m", "provider": {"placeholder": {}}}
+    return {**base, **more}
+
+
+def test_all_fields_are_read() -> None:
+    """Amounts in base units, times in seconds."""
+    node = {
+        "labels": {"pool": "gpu"},
+        "allocatable": {"cpu": 8, "nvidia.com/gpu": "2"},
+        "taints": [{"key": "gpu", "effect": "NoSchedule"}],
+        "levels": ["rack"],
+    }
+    scale = {"apiVersion": "cluster.x-k8s.io/v1beta1", "resource": "machinedeployments"}
+    pool = read_node_pool(
+        "gpu",
+        spec(
+            node=node,
+            min=1,
+            pricePerHour="3.10",
+            priority=5,
+            idleTime="10m",
+            provider={"scale": {**scale, "namespace": "infra", "name": "gpu"}},
+        ),
+    )
+    assert pool.capacity == {"cpu": 8000, "nvidia.com/gpu": 2}
+    assert (pool.least, pool.most, pool.provisioning_s, pool.idle_s) == (1, 4, 240, 600)
+    assert (pool.price, pool.priority, pool.levels) == (Decimal("3.10"), 5, ("rack",))
+    assert (pool.provider, pool.parameters["name"]) == ("scale", "gpu")
+    fact = pool.node(3)
+    assert fact.labels["pool"] == "gpu"
+    assert fact.labels["rack"] == pool.node(0).labels["rack"]
+    assert fact.taints[0].key == "gpu"
+
+
+@pytest.mark.parametrize(
+    ("more", "where"),
+    [
+        ({"max": -1}, "spec.max"),
+        ({"max": None}, "spec.max"),
+        ({"min": 5}, "spec.min"),
+        ({"provisioningTime": "soon"}, "spec.provisioningTime"),
+        ({"idleTime": "0s"}, "spec.idleTime"),
+        ({"pricePerHour": "3,10"}, "spec.pricePerHour"),
+        ({"provider": {}}, "spec.provider"),
+        ({"provider": {"placeholder": {}, "scale": {}}}, "spec.provider"),
+        ({"provider": {"scale": {"name": "x"}}}, "spec.provider.scale.apiVersion"),
+        ({"node": {"labels": {}, "allocatable": {"cpu": 1}}}, "spec.node.labels"),
+        ({"node": {"labels": {"a": "b"}, "allocatable": {}}}, "spec.node.allocatable"),
+        (
+            {"node": {"labels": {"a": "b"}, "allocatable": {"cpu": "x"}}},
+            "spec.node.allocatable.cpu",
+        ),
+        (
+            {"node": {"labels": {"a": "b"}, "allocatable": {"cpu": 1}, "levels": 1}},
+            "spec.node.levels",
+        ),
+    ],
+)
+def test_a_wrong_field_is_named(more: Spec, where: str) -> None:
+    """Each refusal names the path."""
+    with pytest.raises(InvalidInput) as caught:
+        read_node_pool("gpu", spec(**more))
+    assert caught.value.where == where
+
+
+def test_the_measured_times_replace_the_given_one() -> None:
+    """From the third on, four of five nodes come within the expected time."""
+    pool: NodePool = read_node_pool("gpu", spec())
+    assert pool.expected_s([10, 20]) == 240
+    assert pool.expected_s([30, 10, 20]) == 30
+    assert pool.expected_s([10, 10, 10, 10, 900]) == 10
+
+
+def test_nodes_belong_to_the_pool_by_their_labels() -> None:
+    """All labels of the pool, and any others."""
+    pool = read_node_pool("gpu", spec())
+    assert pool.has(NodeFact("a", "a", {}, {"pool": "gpu", "zone": "z"}))
+    assert not pool.has(NodeFact("a", "a", {}, {"zone": "z"}))
+
+
+def test_the_rule_of_a_queue() -> None:
+    """All fields may be left out."""
+    assert read_provision_rules(None).earlier_s is None
+    rule = read_provision_rules({"earlierBy": "10m", "budgetPerHour": "12.40", "pools": ["gpu"]})
+    assert (rule.earlier_s, rule.budget, rule.pools) == (600, Decimal("12.40"), ("gpu",))
+    with pytest.raises(InvalidInput, match="budgetPerHour"):
+        read_provision_rules({"budgetPerHour": "much"})
