@@ -45,7 +45,7 @@ def _cell(text: str) -> str:
 
 # --- definitions ---------------------------------------------------------------------------------
 
-_DEFINITIONS = ("fluxjob", "fluxqueue", "placementreview", "resourcesharingpolicy")
+_DEFINITIONS = ("fluxjob", "fluxnodepool", "fluxqueue", "placementreview", "resourcesharingpolicy")
 _IDENTITY = """\
 `apiVersion: {version}`, `kind: {kind}`, {scope}, short name {short}. `kubectl explain {word}` says the same.
 """  # noqa: E501 a line of Markdown

@@ -173,6 +173,18 @@ SHARING_VIOLATIONS = _gauge(
     "fluxqueue_sharing_violations", "Unmanaged pods that violate a ResourceSharingPolicy.", "policy"
 )
 
+POOL_NODES = _gauge("fluxqueue_node_pool_nodes", "Nodes that a FluxNodePool has.", "pool")
+POOL_ARRIVING = _gauge(
+    "fluxqueue_node_pool_arriving_nodes", "Nodes asked for that have yet to come.", "pool"
+)
+NODES_ASKED = _counter("fluxqueue_nodes_asked_total", "Nodes asked of a FluxNodePool.", "pool")
+NODE_REQUESTS_ENDED = _counter(
+    "fluxqueue_node_requests_ended_total",
+    "Requests for nodes that ended: used, failed or withdrawn.",
+    "pool",
+    "outcome",
+)
+
 # --- leadership, API server, database, certificates ----------------------------------------------
 
 IS_LEADER = _gauge("fluxqueue_is_leader", "1 while this process holds the role.", "role")

@@ -95,13 +95,7 @@ async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -
 
 def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     """Return the report for people: what was done, what remains, and how to remove it."""
-    from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
-    from fluxqueue.kube.resources import (
-        FLUXJOBS,
-        FLUXQUEUES,
-        PLACEMENT_REVIEWS,
-        SHARING_POLICIES,
-    )
+    from fluxqueue.kube.install import OUR_KINDS, VIEW_NAME, VIEW_NAMESPACE
 
     state = "removed" if report.webhook_removed else "was not there"
     verb = "left suspended" if options.leave_suspended else "unsuspended"
@@ -133,8 +127,7 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
             " because Kubernetes does not allow changes of their templates:"
             f" {_some(report.running)}. Repeat this command with --wait, or ungate them by hand"
         )
-    kinds = (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES)
-    definitions = " ".join(f"{one.plural}.{one.group}" for one in kinds)
+    definitions = " ".join(f"{one.plural}.{one.group}" for one in OUR_KINDS)
     lines.append(
         f"remains: FluxJobs, FluxQueues and their definitions (kubectl delete crd {definitions}),"
         " and the volume of the database, if the chart created one"

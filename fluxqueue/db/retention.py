@@ -59,6 +59,11 @@ DELETE FROM learned_sizes WHERE (namespace, template) IN (
     SELECT namespace, template FROM learned_sizes
     WHERE written_at < now() - make_interval(secs => :retention_s) LIMIT :step)
 """
+_NODE_REQUESTS = """
+DELETE FROM node_requests WHERE number = ANY(ARRAY(
+    SELECT number FROM node_requests WHERE is_settled
+      AND ended_at < now() - make_interval(secs => :retention_s) ORDER BY number LIMIT :step))
+"""
 
 
 async def delete_old_rows(
@@ -76,6 +81,7 @@ async def delete_old_rows(
     await _delete_in_steps(database, _HISTORY, retention_s)
     await _delete_in_steps(database, _ACCOUNTING, accounting_retention_s)
     await _delete_in_steps(database, _LEARNED, retention_s)
+    await _delete_in_steps(database, _NODE_REQUESTS, retention_s)
     await _delete_in_steps(database, DELETE_TASKS, FAILEDDELETE_TASKS_S)
 
 

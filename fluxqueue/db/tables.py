@@ -28,6 +28,9 @@ indexes. A condition on ``ended_at`` means the same, but reads every row that wa
 - ``accounting``: one row per run: when, where to, how much, and how it ended
 - ``fluxqueues``: one row per named queue (``default`` always exists)
 - ``sharing_policies``: one row per ResourceSharingPolicy: what of nodes jobs may have
+- ``node_pools``: one row per FluxNodePool: what nodes may be asked for
+- ``node_requests``: nodes that were asked for, for one job each, until they are used or given up
+- ``pool_nodes``: the nodes of pools, and the request that each came for
 - ``fair_shares``: decayed use by queue and user, and the points it is worth
 """
 
@@ -47,6 +50,7 @@ from sqlalchemy import (
     Index,
     Integer,
     MetaData,
+    Numeric,
     Table,
     Text,
     text,
@@ -315,6 +319,7 @@ fluxjobs = Table(
     Column(
         "start_timeout_s", Integer, comment="how long a start may take; null: as its queue says"
     ),
+    Column("provision", Text, comment="whether nodes may be asked for; null: when needed"),
     Column(
         "spare_failures",
         Integer,
@@ -603,11 +608,13 @@ graph_changes = Table(
         "kind",
         Text,
         nullable=False,
-        comment="node, queue, sharing: name; foreign: its node's; allocation: its id; fluxjob: uid",
+        comment="node, queue, sharing, pool: name; foreign: its node's; allocation: its id;"
+        " fluxjob: uid",
     ),
     Column("key", Text, nullable=False),
     CheckConstraint(
-        "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'cluster')",
+        "kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool',"
+        " 'cluster')",
         name="kind",
     ),
 )
@@ -666,6 +673,75 @@ sharing_policies = Table(
     Column("spec", JSONB, comment="the spec in force; null: there was no valid one yet"),
     Column("fault", Text, comment="why the last spec seen is not the one in force"),
 )
+
+node_pools = Table(
+    "node_pools",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("uid", Text, nullable=False, comment="UID of the FluxNodePool object"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+    Column("spec", JSONB, comment="the spec in force; null: there was no valid one yet"),
+    Column("fault", Text, comment="why the last spec seen is not the one in force"),
+    Column("failures", Integer, nullable=False, server_default="0", comment="failures in a row"),
+    Column("retry_at", BigInteger, nullable=False, server_default="0"),
+    Column("failed_because", Text, nullable=False, server_default=""),
+    Column(
+        "learned",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'::jsonb"),
+        comment="seconds that its last nodes took to come, the newest last",
+    ),
+)
+
+node_requests = Table(
+    "node_requests",
+    metadata,
+    Column("number", BigInteger, Identity(always=True), primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("uid", Text, nullable=False, comment="the job that they are for: fluxjobs.uid"),
+    Column("queue", Text, nullable=False),
+    Column("count", Integer, nullable=False, comment="nodes asked for"),
+    Column("price", Numeric, nullable=False, server_default="0", comment="of a node and hour"),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("ready_at", BigInteger, nullable=False),
+    Column(
+        "kept",
+        JSONB,
+        nullable=False,
+        server_default=text("'[]'::jsonb"),
+        comment="slots of the job on present nodes, held for it: node and resources of each",
+    ),
+    Column("refused", Text, comment="why its provider refuses it for good"),
+    Column("ended", Text, comment="used, failed or withdrawn; null: it is open"),
+    Column("reason", Text, nullable=False, server_default=""),
+    Column("ended_at", DateTime(timezone=True)),
+    Column(
+        "is_settled",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="pending_actions: false until the provider has taken it back after its end",
+    ),
+    CheckConstraint("count > 0", name="count"),
+    CheckConstraint("ended IN ('used', 'failed', 'withdrawn')", name="ended"),
+)
+Index(
+    "ix_node_requests_open",
+    node_requests.c.number,
+    postgresql_where=text("ended IS NULL OR NOT is_settled"),
+)
+Index("ix_node_requests_uid", node_requests.c.uid)
+
+pool_nodes = Table(
+    "pool_nodes",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("pool", Text, nullable=False),
+    Column("request", BigInteger, comment="node_requests.number that it came for; null: none"),
+    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
+)
+Index("ix_pool_nodes_request", pool_nodes.c.request)
 
 fair_shares = Table(
     "fair_shares",

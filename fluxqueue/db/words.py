@@ -24,6 +24,9 @@ TABLES: Mapping[str, str] = {
     "history": "Who did what to which FluxJob, and when",
     "fluxqueues": "One row per named queue",
     "sharing_policies": "One row per ResourceSharingPolicy: what of nodes jobs may have",
+    "node_pools": "One row per FluxNodePool: what nodes may be asked for",
+    "node_requests": "Nodes that were asked for, for one job each, and how each request ended",
+    "pool_nodes": "The nodes of pools, and the request that each came for",
     "fair_shares": "Decayed use by queue and user, and the points it is worth",
     "dependencies": "Edges of depends_on, each with the workload its name stands for",
     "accounting": "One row per run: when, where, how much, and how it ended",
@@ -159,6 +162,26 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "sharing_policies": {
         "name": "name of the ResourceSharingPolicy",
         "generation": "generation of the spec that is in force, or was refused",
+    },
+    "node_pools": {
+        "name": "name of the FluxNodePool",
+        "generation": "generation of the spec that is in force, or was refused",
+        "retry_at": "nothing is asked of it before (epoch seconds)",
+        "failed_because": "why it failed last",
+    },
+    "node_requests": {
+        "number": "in the order of asking",
+        "pool": "name of the FluxNodePool",
+        "queue": "the queue of the job, with the budget that pays",
+        "asked_at": "when (epoch seconds)",
+        "ready_at": "when they are expected (epoch seconds)",
+        "reason": "why it ended",
+        "ended_at": "when it ended",
+    },
+    "pool_nodes": {
+        "node": "name of the node",
+        "pool": "name of the FluxNodePool",
+        "seen_at": "when it could be used first",
     },
     "fair_shares": {
         "queue": "name of the queue",

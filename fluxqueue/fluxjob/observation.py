@@ -50,6 +50,7 @@ class WorkloadSeen:
     is_sweep : its pods are independent, so it starts with one of them and grows in its turn.
     waits_gated : it is not suspended while it waits. Its pods exist, gated.
     start_timeout_s : how long its start may take, in seconds, if its author says so.
+    provision : whether nodes may be asked for, if its author says so (``fluxjob.provision``).
     authored : the request as its author wrote it, if admission or the cluster adds to it.
     growth : what each of its pods asks for beyond its template, if none of them is bound.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
@@ -106,6 +107,7 @@ class WorkloadSeen:
     start_timeout_s: int | None = None
     is_sweep: bool = False
     waits_gated: bool = False
+    provision: str | None = None
     growth: str = ""
     authored: Mapping[str, Any] | None = None
     flux_version: str | None = field(default=None, compare=False)

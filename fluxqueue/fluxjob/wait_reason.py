@@ -17,5 +17,7 @@ class WaitReason(StrEnum):
     """Its queue or its user has as much as a limit allows."""
     STOPPED = "QueueStopped"
     """Its queue starts nothing."""
+    PROVISIONING = "Provisioning"
+    """Nodes were asked for, and it starts on them."""
     UNUSABLE = "NodesUnusable"
     """Its nodes are down or cordoned, or unmanaged pods leave too little of them."""

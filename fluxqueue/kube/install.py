@@ -22,6 +22,7 @@ from fluxqueue.kube.resources import (
     ADMISSION_POLICY_BINDINGS,
     CONFIGMAPS,
     CRDS,
+    FLUX_NODE_POOLS,
     FLUXJOBS,
     FLUXQUEUES,
     MUTATING_WEBHOOKS,
@@ -34,10 +35,13 @@ from fluxqueue.workload.labels import SELF_MADE, VIEW
 
 CRD_FILES = (
     "fluxjobs.yaml",
+    "fluxnodepools.yaml",
     "fluxqueues.yaml",
     "placementreviews.yaml",
     "resourcesharingpolicies.yaml",
 )
+OUR_KINDS = (FLUXJOBS, FLUX_NODE_POOLS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES)
+"""The kinds that our definitions define."""
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
 """The ConfigMap with the address of the view server, in the namespace for such data."""
 ESTABLISHED_TIMEOUT_S = 30.0
@@ -80,7 +84,7 @@ async def install_definitions(client: KubeClient, namespace: str) -> None:
     async with asyncio.timeout(ESTABLISHED_TIMEOUT_S):
         while True:
             try:
-                for resource in (FLUXJOBS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES):
+                for resource in OUR_KINDS:
                     await client.list(resource)
                 return
             except NotFound:

@@ -145,6 +145,9 @@ SHARING_POLICIES = ApiResource(
     "ResourceSharingPolicy",
     False,
 )
+FLUX_NODE_POOLS = ApiResource(
+    "jobs.converged-computing.org", "v1alpha1", "fluxnodepools", "FluxNodePool", False
+)
 PLACEMENT_REVIEWS = ApiResource(
     "jobs.converged-computing.org", "v1alpha1", "placementreviews", "PlacementReview", True
 )

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from enum import StrEnum
 from math import ceil
 from typing import Any
 
@@ -35,17 +34,6 @@ LEARNED_SHARE = 0.8
 
 PROVIDERS = ("placeholder", "scale")
 """The fields of ``spec.provider``. A pool has one of them."""
-
-
-class Provision(StrEnum):
-    """Whether nodes may be asked for, for one job: the annotation ``fluxqueue/provision``."""
-
-    NEVER = "never"
-    """It waits for nodes that exist."""
-    WHEN_NEEDED = "when-needed"
-    """Nodes are asked for if no present ones can hold it, or if the rule of its queue says so."""
-    NOW = "now"
-    """Nodes are asked for whenever they start it earlier."""
 
 
 @dataclass(frozen=True, slots=True)

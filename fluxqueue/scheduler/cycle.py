@@ -16,6 +16,7 @@ from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
@@ -28,7 +29,6 @@ from fluxqueue.graph.tell.waiting import why_no_plan
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total, without_nodes
 from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
-from fluxqueue.policy.node_pool import Provision
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
@@ -88,6 +88,9 @@ class Decisions:
     ``making_way`` maps the UID of a reserved job to the victims that leave for it. ``preempted``
     lists those preemptions that this cycle has decided.
 
+    ``provisioning`` are the UIDs of jobs that wait for nodes that were asked for. The caller of
+    ``run_cycle`` adds them.
+
     ``quarantined`` jobs could not be decided: the request is too complex, or a defect was met.
     Nothing is allocated to them.
 
@@ -103,6 +106,7 @@ class Decisions:
     wait_reason: dict[str, WaitReason] = field(default_factory=dict)
     making_way: dict[str, MakingWay] = field(default_factory=dict)
     preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
+    provisioning: set[str] = field(default_factory=set)
     quarantined: list[Failed] = field(default_factory=list)
     grown: Given = field(default_factory=Given)
 
@@ -135,11 +139,15 @@ def split_unsatisfiable(
     deferred = [] if deferred is None else deferred
     answers = {} if answers is None else answers
     for job in jobs:
-        reason = answers.get(job.request, "")
+        # The answer to a job that may get no new nodes may differ from that to equal requests.
+        is_shared = matcher.further is None or job.provision is not Provision.NEVER
+        reason = answers.get(job.request, "") if is_shared else ""
         if reason == "":
             try:
                 with allowances.deciding(matcher, job.user, job.request):
-                    reason = answers[job.request] = _why_never(matcher, job)
+                    reason = _why_never(matcher, job)
+                    if is_shared:
+                        answers[job.request] = reason
             except NotThisTime:
                 deferred.append(job)
                 continue
@@ -157,7 +165,9 @@ def split_unsatisfiable(
 
 def _why_never(matcher: Matcher, job: PendingJob) -> str | None:
     """Return why ``job`` can never run on this cluster, or None if it can."""
-    if matcher.is_satisfiable(job.request):
+    may_grow = job.provision is not Provision.NEVER
+    able = matcher.is_satisfiable if may_grow else matcher.by_shares.is_satisfiable
+    if able(job.request):
         return None
     return why_never(matcher.by_shares, job.request)
 

@@ -150,6 +150,7 @@ class _Plan:
         """Return the jobs that wait for resources, at most ``depth`` of each queue."""
         beside = {job.uid for job, _ in self.decisions.allocated} | self.decisions.barred
         beside |= self.decisions.making_way.keys()  # their reason names the victims
+        beside |= self.decisions.provisioning  # their reason names the nodes that come
         chosen: list[PendingJob] = []
         counts: dict[str, int] = {}
         for job in queue:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.policy.node_pool import NO_RULES, Provision, ProvisionRules, describe_price
+from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, describe_price
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.coming_nodes import (

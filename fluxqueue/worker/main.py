@@ -33,6 +33,8 @@ from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.pacing import SWEEP_S
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
+from fluxqueue.worker.node_pool_keeping import LOOP as POOLS
+from fluxqueue.worker.node_pool_keeping import NodePoolKeeper
 from fluxqueue.worker.queue_keeping import LOOP as QUEUES
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.reconcile_pods import reconcile_workloads
@@ -200,7 +202,7 @@ class Worker:
         self._matcher = CycleRunner(context, term)
         self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
-        for loop in (CYCLE, QUEUES, SHARING):
+        for loop in (CYCLE, POOLS, QUEUES, SHARING):
             context.liveness.expect(loop)
         try:
             await context.database.wake_matcher()
@@ -208,7 +210,7 @@ class Worker:
         finally:
             self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
-            context.liveness.forget(CYCLE, QUEUES, SHARING)
+            context.liveness.forget(CYCLE, POOLS, QUEUES, SHARING)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 
@@ -227,6 +229,7 @@ class Worker:
         keeping = asyncio.create_task(QueueKeeper(context, ROLE, term).run())
         assert self._matcher is not None, "this process has just taken the role"
         sharing = asyncio.create_task(SharingKeeper(context, self._matcher).run())
+        pools = asyncio.create_task(NodePoolKeeper(context, self._matcher.nodes.changed).run())
         try:
             while not matching.done():
                 context.heartbeats.beat("matcher", within_s=context.patience_s)
@@ -238,7 +241,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_due:
                     await context.database.wake_matcher()
         finally:
-            for task in (sharing, keeping, reviewing, matching):
+            for task in (pools, sharing, keeping, reviewing, matching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

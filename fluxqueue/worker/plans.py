@@ -273,7 +273,8 @@ class Plans:
                 told[uid] = PlanReport(reason, old.outlook, old.at_s)
             else:
                 told[uid], news[uid] = PlanReport(reason, new, cycle.now), new
-        dropped = [uid for uid in self._told if uid not in told]
+        coming = cycle.decisions.provisioning
+        dropped = [uid for uid in self._told if uid not in told and uid not in coming]
         if news or dropped:
             async with self.context.database.begin() as tx:
                 await check_term(tx, self.role, self.term)

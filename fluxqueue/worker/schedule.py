@@ -44,6 +44,7 @@ from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
 from fluxqueue.explain.question import QueueSnapshot
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.wait_reason import WaitReason
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
@@ -69,7 +70,7 @@ from fluxqueue.scheduler.node_sharing import (
     count_sharing,
     taint_changes,
 )
-from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, hold_claims
+from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, Preemptions, hold_claims
 from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.crowds import Crowds
@@ -80,6 +81,7 @@ from fluxqueue.worker.intake import (
     take_in,
     why_full,
 )
+from fluxqueue.worker.node_planning import NodePlanning
 from fluxqueue.worker.plans import Cycle, Plans
 from fluxqueue.worker.preempting import Preempting
 
@@ -110,6 +112,8 @@ class CycleRunner:
         self._preempting = Preempting(context, ROLE, term)
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._sharing = NodeSharing()
+        self.nodes = NodePlanning()
+        """What is known of nodes that were asked for."""
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
@@ -120,12 +124,12 @@ class CycleRunner:
     def is_due(self) -> bool:
         """Return whether a cycle is due although nothing has changed.
 
-        It is due for a forecast, because it is time for a victim to be preempted, or because a
-        sharing policy gives another part of a node from now on.
+        It is due for a forecast, because it is time for a victim to be preempted, because a
+        sharing policy gives another part of a node from now on, or because nodes are under way.
         """
         now_s = self._context.clock.now_s()
         is_due = self._plans.is_due() or self._preempting.is_due(now_s)
-        return is_due or self._sharing.is_due(now_s)
+        return is_due or self._sharing.is_due(now_s) or self.nodes.is_due(now_s)
 
     async def run(self) -> None:
         """Run cycles until none starts a job or leaves one unexamined, then make a forecast.
@@ -264,6 +268,7 @@ class CycleRunner:
             metrics.DECISIONS.labels(outcome).inc(number)
         for outcome, number in self._plans.reconciled.items():
             metrics.PROMISES.labels(outcome).inc(number)
+        self.nodes.committed()
         return is_more
 
     async def _decide(self, tx: Transaction) -> bool:
@@ -275,6 +280,7 @@ class CycleRunner:
             # nodes in the ledger, and the claim on them would be given up as impossible.
             await self._preempting.look(tx, self._rules)
             matcher, changes = await self._bring_up_to_date(tx)
+            await self.nodes.look(tx, matcher, changes, self._context.clock.now_s())
         with _part("queue"):
             queues = await self._queues(tx)
             view = QueueHead(
@@ -311,13 +317,13 @@ class CycleRunner:
             preemptions = await self._preempting.read(tx, self._rules, queue, promised)
             lacks = await lacking(tx) if locked.has_lacking else []
         with _part("match"):
-            matcher.clear_plan()
-            # Before any job is matched: otherwise another job could take what a victim frees.
-            hold_claims(matcher, preemptions, [job.uid for job in queue], now)
+            awaited = self._hold(matcher, preemptions, queue, now)
             given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(
-                matcher, queue, self._policy, now, queues, promised, preemptions, allowances, lacks
+                *(matcher, queue, self._policy, now, queues, promised),
+                *(preemptions, allowances, lacks, awaited),
             )
+            await self.nodes.plan(tx, matcher, [*queue, *deferred], decisions, self._rules, now)
         queue = _without(queue, decisions.quarantined)
         # Jobs that were put off count as waiting: a long pause would put them off further.
         is_cut_short = bool(deferred) or is_more_hidden or new.looked_at == EXAMINED_MAX
@@ -340,6 +346,17 @@ class CycleRunner:
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
         is_more = is_cut_short or decisions.grown.is_more
         return is_more_behind or is_more or len(decisions.preempted) >= PER_CYCLE_MAX
+
+    def _hold(
+        self, matcher: Matcher, preemptions: Preemptions, queue: Sequence[PendingJob], now: int
+    ) -> Mapping[str, Sequence[Placement]]:
+        """Reserve what victims free, and what was brought for jobs. Return the latter by UID.
+
+        Nothing is matched before. Otherwise another job could take it.
+        """
+        matcher.clear_plan()
+        hold_claims(matcher, preemptions, [job.uid for job in queue], now)
+        return self.nodes.hold(matcher, now)
 
     def _is_more_hidden(self, head: list[PendingJob], new: Taken) -> bool:
         """Return whether jobs of other users are behind the depth of a full queue."""
@@ -378,7 +395,7 @@ class CycleRunner:
         given.add(decisions.grown)
         await store_top_up(tx, given)
         await self._plans.note(tx, matcher, self._last, [lack.uid for lack, _ in given.slots])
-        words = self._plans.words(decisions)
+        words = {**self._plans.words(decisions), **self.nodes.outlooks}
         lost = await store_decisions(tx, decisions, term=self._term, words=words, has_plan=has_plan)
         await self._preempting.store(tx, decisions)
         # Race: these jobs ended meanwhile. Their bookings would block nodes that no job uses.

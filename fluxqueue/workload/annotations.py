@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
@@ -45,6 +46,7 @@ ANNOTATIONS = frozenset(
         labels.GANG,
         labels.WAIT,
         labels.START_TIMEOUT,
+        labels.PROVISION,
         labels.GROUP_USERS,
         labels.JOB_NAME,
         labels.ACCOUNT,
@@ -105,6 +107,7 @@ class Wishes:
     is_sweep: bool = False
     waits_gated: bool | None = None
     is_suspended_for_queue: bool = False
+    provision: Provision | None = None
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -151,6 +154,7 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         start_timeout_s=said[labels.START_TIMEOUT],
         is_sweep=said[labels.GANG] is False,
         waits_gated=said[labels.WAIT],
+        provision=said[labels.PROVISION],
         paths={key: where for key, (where, _) in found.items()},
     )
     _refuse_itself(wishes, workload, found)
@@ -396,6 +400,17 @@ def _parse_bool(text: str, where: str) -> bool:
     )
 
 
+def _parse_provision(text: str, where: str) -> Provision:
+    if text in set(Provision):
+        return Provision(text)
+    raise InvalidInput(
+        f"{text!r} does not say when nodes are asked for",
+        where=where,
+        value=text,
+        hint=f"allowed are {', '.join(Provision)}",
+    )
+
+
 def _parse_match_policy(text: str, where: str) -> MatchPolicy:
     if text in set(MatchPolicy):
         return MatchPolicy(text)
@@ -499,5 +514,6 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
     labels.START_TIMEOUT: parse_duration,
     labels.GANG: _parse_bool,
     labels.WAIT: _parse_wait,
+    labels.PROVISION: _parse_provision,
 }
 """How each key is read. The order is that of the errors."""

@@ -94,6 +94,9 @@ WAIT, GATED = "fluxqueue/wait", "gated"
 START_TIMEOUT = "fluxqueue/start-timeout"
 """Annotation: how long its start may take, as a duration. Then it returns to the queue."""
 
+PROVISION = "fluxqueue/provision"
+"""Annotation: whether nodes may be asked for, ``never``, ``when-needed`` or ``now``."""
+
 POD_GROUP = "fluxqueue/pod-group"
 """Label or annotation: the group of pods that this one starts with. See ``workload.groups``."""
 
@@ -144,6 +147,12 @@ VIEW = "fluxqueue/view"
 """Label ``self-made`` on the ConfigMap that locates the view server.
 
 ``fluxqueue install`` or ``up`` sets it on the one that it makes. A chart's has none.
+"""
+
+NODE_POOL = "fluxqueue/node-pool"
+"""Label on pods in fluxqueue's own namespace that hold a place on new nodes: the FluxNodePool.
+
+They make an autoscaler add nodes, and are deleted when the nodes are used.
 """
 
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})

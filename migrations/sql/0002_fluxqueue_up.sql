@@ -77,6 +77,7 @@ CREATE TABLE fluxjobs (
     start_tries INTEGER DEFAULT '0' NOT NULL,
     retry_at TIMESTAMP WITH TIME ZONE,
     start_timeout_s INTEGER,
+    provision TEXT,
     spare_failures INTEGER,
     ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
     wanted INTEGER DEFAULT '0' NOT NULL,
@@ -286,6 +287,8 @@ COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last star
 COMMENT ON COLUMN fluxjobs.retry_at IS 'it is not tried again before';
 
 COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
+
+COMMENT ON COLUMN fluxjobs.provision IS 'whether nodes may be asked for; null: when needed';
 
 COMMENT ON COLUMN fluxjobs.spare_failures IS 'how many of its pods may be deleted before it fails; null: any number';
 
@@ -582,14 +585,14 @@ CREATE TABLE graph_changes (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
-    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'cluster'))
+    CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool', 'cluster'))
 );
 
 COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
 
 COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
 
-COMMENT ON COLUMN graph_changes.kind IS 'node, queue, sharing: name; foreign: its node''s; allocation: its id; fluxjob: uid';
+COMMENT ON COLUMN graph_changes.kind IS 'node, queue, sharing, pool: name; foreign: its node''s; allocation: its id; fluxjob: uid';
 
 COMMENT ON COLUMN graph_changes.key IS 'which one has changed';
 
@@ -700,6 +703,113 @@ COMMENT ON COLUMN sharing_policies.generation IS 'generation of the spec that is
 COMMENT ON COLUMN sharing_policies.spec IS 'the spec in force; null: there was no valid one yet';
 
 COMMENT ON COLUMN sharing_policies.fault IS 'why the last spec seen is not the one in force';
+
+CREATE TABLE node_pools (
+    name TEXT NOT NULL,
+    uid TEXT NOT NULL,
+    generation BIGINT DEFAULT '0' NOT NULL,
+    spec JSONB,
+    fault TEXT,
+    failures INTEGER DEFAULT '0' NOT NULL,
+    retry_at BIGINT DEFAULT '0' NOT NULL,
+    failed_because TEXT DEFAULT '' NOT NULL,
+    learned JSONB DEFAULT '[]'::jsonb NOT NULL,
+    CONSTRAINT pk_node_pools PRIMARY KEY (name)
+);
+
+COMMENT ON TABLE node_pools IS 'One row per FluxNodePool: what nodes may be asked for';
+
+COMMENT ON COLUMN node_pools.name IS 'name of the FluxNodePool';
+
+COMMENT ON COLUMN node_pools.uid IS 'UID of the FluxNodePool object';
+
+COMMENT ON COLUMN node_pools.generation IS 'generation of the spec that is in force, or was refused';
+
+COMMENT ON COLUMN node_pools.spec IS 'the spec in force; null: there was no valid one yet';
+
+COMMENT ON COLUMN node_pools.fault IS 'why the last spec seen is not the one in force';
+
+COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
+
+COMMENT ON COLUMN node_pools.retry_at IS 'nothing is asked of it before (epoch seconds)';
+
+COMMENT ON COLUMN node_pools.failed_because IS 'why it failed last';
+
+COMMENT ON COLUMN node_pools.learned IS 'seconds that its last nodes took to come, the newest last';
+
+CREATE TABLE node_requests (
+    number BIGINT GENERATED ALWAYS AS IDENTITY,
+    pool TEXT NOT NULL,
+    uid TEXT NOT NULL,
+    queue TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    price NUMERIC DEFAULT '0' NOT NULL,
+    asked_at BIGINT NOT NULL,
+    ready_at BIGINT NOT NULL,
+    kept JSONB DEFAULT '[]'::jsonb NOT NULL,
+    refused TEXT,
+    ended TEXT,
+    reason TEXT DEFAULT '' NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE,
+    is_settled BOOLEAN DEFAULT false NOT NULL,
+    CONSTRAINT pk_node_requests PRIMARY KEY (number),
+    CONSTRAINT ck_node_requests_count CHECK (count > 0),
+    CONSTRAINT ck_node_requests_ended CHECK (ended IN ('used', 'failed', 'withdrawn'))
+);
+
+CREATE INDEX ix_node_requests_open ON node_requests (number) WHERE ended IS NULL OR NOT is_settled;
+
+CREATE INDEX ix_node_requests_uid ON node_requests (uid);
+
+COMMENT ON TABLE node_requests IS 'Nodes that were asked for, for one job each, and how each request ended';
+
+COMMENT ON COLUMN node_requests.number IS 'in the order of asking';
+
+COMMENT ON COLUMN node_requests.pool IS 'name of the FluxNodePool';
+
+COMMENT ON COLUMN node_requests.uid IS 'the job that they are for: fluxjobs.uid';
+
+COMMENT ON COLUMN node_requests.queue IS 'the queue of the job, with the budget that pays';
+
+COMMENT ON COLUMN node_requests.count IS 'nodes asked for';
+
+COMMENT ON COLUMN node_requests.price IS 'of a node and hour';
+
+COMMENT ON COLUMN node_requests.asked_at IS 'when (epoch seconds)';
+
+COMMENT ON COLUMN node_requests.ready_at IS 'when they are expected (epoch seconds)';
+
+COMMENT ON COLUMN node_requests.kept IS 'slots of the job on present nodes, held for it: node and resources of each';
+
+COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it for good';
+
+COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
+
+COMMENT ON COLUMN node_requests.reason IS 'why it ended';
+
+COMMENT ON COLUMN node_requests.ended_at IS 'when it ended';
+
+COMMENT ON COLUMN node_requests.is_settled IS 'pending_actions: false until the provider has taken it back after its end';
+
+CREATE TABLE pool_nodes (
+    node TEXT NOT NULL,
+    pool TEXT NOT NULL,
+    request BIGINT,
+    seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    CONSTRAINT pk_pool_nodes PRIMARY KEY (node)
+);
+
+CREATE INDEX ix_pool_nodes_request ON pool_nodes (request);
+
+COMMENT ON TABLE pool_nodes IS 'The nodes of pools, and the request that each came for';
+
+COMMENT ON COLUMN pool_nodes.node IS 'name of the node';
+
+COMMENT ON COLUMN pool_nodes.pool IS 'name of the FluxNodePool';
+
+COMMENT ON COLUMN pool_nodes.request IS 'node_requests.number that it came for; null: none';
+
+COMMENT ON COLUMN pool_nodes.seen_at IS 'when it could be used first';
 
 CREATE TABLE fair_shares (
     queue TEXT NOT NULL,

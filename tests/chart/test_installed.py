@@ -157,7 +157,13 @@ async def test_everything_is_accepted_and_its_hooks_run(place: Place) -> None:
         deployment = await place.find(DEPLOYMENTS, f"{FULLNAME}-{part}")
         assert deployment is not None
         assert deployment["spec"]["replicas"] == replicas
-    for name in ("fluxjobs", "fluxqueues", "placementreviews", "resourcesharingpolicies"):
+    for name in (
+        "fluxjobs",
+        "fluxnodepools",
+        "fluxqueues",
+        "placementreviews",
+        "resourcesharingpolicies",
+    ):
         assert await place.find(CRDS, f"{name}.jobs.converged-computing.org")
 
     tested = await place.run(place.helm.test, RELEASE)

@@ -118,6 +118,7 @@ CONTROLLER: set[Rule] = {
     (FLUX, "fluxjobs", (), ("create", "delete", "get", "list", "patch", "watch")),
     (FLUX, "fluxqueues", (), ("create", "list", "watch")),
     (FLUX, "resourcesharingpolicies", (), SEES),
+    (FLUX, "fluxnodepools", (), SEES),
     (FLUX, "placementreviews", (), ("delete", "list", "watch")),
     (FLUX, "placementreviews/status", (), ("patch",)),
     ("", "events", (), ("create",)),
@@ -136,6 +137,8 @@ WORKER: set[Rule] = {
     (FLUX, "fluxjobs/status", (), ("patch", "update")),
     (FLUX, "fluxqueues/status", (), ("patch",)),
     (FLUX, "resourcesharingpolicies", (), ("get",)),
+    (FLUX, "fluxnodepools", (), ("get",)),
+    (FLUX, "fluxnodepools/status", (), ("patch",)),
     (FLUX, "resourcesharingpolicies/status", (), ("patch",)),
     ("scheduling.k8s.io", "priorityclasses", (), ("get",)),
     ("kueue.x-k8s.io", "workloadpriorityclasses", (), ("get",)),
@@ -190,14 +193,25 @@ def test_controller_beside_cert_manager() -> None:
     assert _rights(f"{RELEASE}-controller", values) == expected
 
 
+PLACEHOLDERS = {NAMESPACE: {("", "pods", (), ("create", "list"))}}
+"""For FluxNodePools, in its own namespace only."""
+
+
 def test_worker() -> None:
-    assert _rights(f"{RELEASE}-worker") == {"*": WORKER}
+    assert _rights(f"{RELEASE}-worker") == {"*": WORKER} | PLACEHOLDERS
+
+
+def test_worker_scales_what_is_named_only() -> None:
+    """Of a resource that FluxNodePools name, it may use the scale subresource."""
+    values = {"nodePools": {"scale": [{"group": "cluster.x-k8s.io", "resource": "machinesets"}]}}
+    expected = WORKER | {("cluster.x-k8s.io", "machinesets/scale", (), ("get", "patch"))}
+    assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 
 def test_worker_taints_nodes_on_request_only() -> None:
     values = {"sharingPolicies": {"taintNodes": True}}
     expected = WORKER | {("", "nodes", (), ("get", "patch"))}
-    assert _rights(f"{RELEASE}-worker", values) == {"*": expected}
+    assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 
 VIEW = {"view": {"enabled": True}}
@@ -231,7 +245,13 @@ def test_others_have_no_rights(part: str) -> None:
     assert _rights(f"{RELEASE}-{part}", EVERYTHING) == {}
 
 
-DEFINITIONS = ("fluxjobs", "fluxqueues", "placementreviews", "resourcesharingpolicies")
+DEFINITIONS = (
+    "fluxjobs",
+    "fluxnodepools",
+    "fluxqueues",
+    "placementreviews",
+    "resourcesharingpolicies",
+)
 
 
 def test_hooks() -> None:
@@ -271,12 +291,15 @@ def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
     Everybody may ask, and reads what he knows the name of."""
     reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
         (FLUX, resource, (), ("get", "list", "watch"))
-        for resource in ("fluxjobs", "fluxqueues", "resourcesharingpolicies")
+        for resource in ("fluxjobs", "fluxnodepools", "fluxqueues", "resourcesharingpolicies")
     }
     steers = {(FLUX, "fluxjobs", (), ("delete", "patch", "update"))}
     operates = {(FLUX, "fluxjobs", (), ("delete", "operate", "patch", "update"))}
     changes = ("create", "delete", "patch", "update")
-    writes = {(FLUX, one, (), changes) for one in ("fluxqueues", "resourcesharingpolicies")}
+    writes = {
+        (FLUX, one, (), changes)
+        for one in ("fluxnodepools", "fluxqueues", "resourcesharingpolicies")
+    }
     roles = {one["metadata"]["name"]: one for one in render() if one["kind"] == "ClusterRole"}
     for role, of, expected in (
         ("viewer", "view", reads),

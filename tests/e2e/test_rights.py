@@ -43,6 +43,7 @@ from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.e2e.pools import Pools
 from tests.e2e.refusals import REFUSAL, refused_pods
 from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
@@ -98,6 +99,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await _a_sharing_policy_has_a_status(space)
     await _owners_are_read(space)
     await _owners_wait_suspended(space)
+    await _nodes_are_asked_for(space)
     await _certificates_are_made(rights)
     await _somebody_asks_the_view_server(rights)
     await assert_invariants(world)
@@ -135,6 +137,16 @@ async def _pods_are_refused(space: Space) -> None:
         await eventually(is_explained, "barred says why its pods are not created")
     await space.delete("barred")
     await space.until_gone(JOBS, "barred")
+
+
+async def _nodes_are_asked_for(space: Space) -> None:
+    """The worker makes and deletes placeholders, and scales an object."""
+    pools = Pools(space)
+    for pool in (await pools.make("held"), await pools.make_scaled("scaled")):
+        await space.create(job(pool, cpu="6", pool=pool))
+        await space.until_job(pool)
+        await pools.until(pool, measured=1)
+    await pools.remove()
 
 
 async def _somebody_asks_the_view_server(rights: RightsWorld) -> None:

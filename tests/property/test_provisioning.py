@@ -14,11 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NodePool, Provision, ProvisionRules
+from fluxqueue.policy.node_pool import NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach

@@ -117,7 +117,13 @@ def documents() -> list[Document]:
     """The chart's accounts, rights, policies and webhook configuration, hooks included."""
     # The tests submit work in namespaces without a label.
     webhook = {"namespaces": "optOut"}
-    values = {"fullnameOverride": NAME, "view": {"enabled": True}, "webhook": webhook}
+    scaled = [{"group": "cluster.x-k8s.io", "resource": "machinedeployments"}]
+    values = {
+        "fullnameOverride": NAME,
+        "view": {"enabled": True},
+        "webhook": webhook,
+        "nodePools": {"scale": scaled},
+    }
     rendered = render(values, namespace=NAMESPACE)
     return [one for one in rendered if one["kind"] in _KINDS]
 

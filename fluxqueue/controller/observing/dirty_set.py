@@ -29,6 +29,7 @@ class DirtyKind(StrEnum):
     FOREIGN = "foreign"
     QUEUE = "queue"
     SHARING = "sharing policy"
+    NODE_POOL = "node pool"
 
 
 Batch = Mapping[DirtyKind, list[str]]

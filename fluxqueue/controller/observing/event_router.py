@@ -217,6 +217,10 @@ class EventRouter:
         """Mark a ResourceSharingPolicy to be written."""
         self._dirty.mark(DirtyKind.SHARING, name)
 
+    def mark_node_pool(self, name: str) -> None:
+        """Mark a FluxNodePool to be written."""
+        self._dirty.mark(DirtyKind.NODE_POOL, name)
+
     def _workload_uid(self, pod: Object) -> str:
         uid = self._groups.place(pod) or workload_uid(pod)
         return uid if self._workloads.may_own(uid, pod) else str(pod["metadata"]["uid"])

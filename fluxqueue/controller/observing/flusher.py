@@ -17,7 +17,14 @@ from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
-from fluxqueue.controller.observing.quarantine import QUEUE, SHARING, WORKLOAD, Quarantine, said
+from fluxqueue.controller.observing.quarantine import (
+    NODE_POOL,
+    QUEUE,
+    SHARING,
+    WORKLOAD,
+    Quarantine,
+    said,
+)
 from fluxqueue.controller.observing.read_workload import (
     WorkloadReader,
     age,
@@ -32,6 +39,7 @@ from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
+from fluxqueue.db.store.node_pools import NodePoolSeen, save_node_pools
 from fluxqueue.db.store.observations import (
     save_autoscaler,
     save_foreign,
@@ -226,10 +234,11 @@ class Flusher:
             await self._watches.queues.ensure_default()
         queues = self._watches.queues.see(batch.get(DirtyKind.QUEUE, []))
         sharing = self._watches.sharing.see(batch.get(DirtyKind.SHARING, []))
+        pools = self._watches.node_pools.see(batch.get(DirtyKind.NODE_POOL, []))
         nodes = self._watches.nodes(batch.get(DirtyKind.NODE, []))
         foreign = self._foreign.changes(batch.get(DirtyKind.FOREIGN, []))
         self._pace.size = len(seen) + len(gone)
-        if not any((seen, gone, *queues, *sharing, *nodes, *foreign)):
+        if not any((seen, gone, *queues, *sharing, *pools, *nodes, *foreign)):
             return
         async with self._term.begin_write() as tx:
             # Queues first: a workload must find a queue that was created just before it.
@@ -237,6 +246,8 @@ class Flusher:
                 await save_queues(tx, *queues)
             if any(sharing):
                 await save_policies(tx, *sharing)
+            if any(pools):
+                await save_node_pools(tx, *pools)
             if seen or gone:
                 is_awaited = await save_workloads(tx, seen, gone, before=self._written)
                 self._pace.is_awaited = is_awaited
@@ -257,15 +268,20 @@ class Flusher:
             self._creator.amend(one)
         self._note_rules(QUEUE, *queues)
         self._note_rules(SHARING, *sharing)
+        self._note_rules(NODE_POOL, *pools)
         await self._watches.queues.tell_faults(queues[0])
         await self._watches.sharing.tell_faults(sharing[0])
+        await self._watches.node_pools.tell_faults(pools[0])
 
     def _note_rules(
-        self, kind: str, seen: Iterable[QueueSeen | SharingPolicySeen], gone: Iterable[str]
+        self,
+        kind: str,
+        seen: Iterable[QueueSeen | SharingPolicySeen | NodePoolSeen],
+        gone: Iterable[str],
     ) -> None:
-        """Report queues or sharing policies with an unusable spec. The former spec stays in force.
+        """Report queues, policies or pools with an unusable spec. The former spec stays in force.
 
-        ``kind``: QUEUE or SHARING.
+        ``kind``: QUEUE, SHARING or NODE_POOL.
         """
         for one in seen:
             if one.fault is None:
@@ -282,6 +298,14 @@ class Flusher:
             async with self._term.begin_write() as tx:
                 await save_policies(tx, *policies)
         self._note_rules(SHARING, *policies)
+
+    async def write_node_pools(self, names: Iterable[str]) -> None:
+        """Write node pools as they are, marked or not."""
+        async with self.lock:
+            pools = self._watches.node_pools.see(names)
+            async with self._term.begin_write() as tx:
+                await save_node_pools(tx, *pools)
+        self._note_rules(NODE_POOL, *pools)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""

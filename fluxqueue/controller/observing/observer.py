@@ -84,6 +84,7 @@ class Observer:
             creator=self.creator,
             quarantine=self.quarantine,
         )
+        self.router.foreign.own_namespace = settings.own_namespace
         self.watches = Watches(
             client,
             clock,

@@ -34,10 +34,11 @@ RETRY_S = 5.0
 WORKLOAD = "workload"
 """Kind of a workload with a FluxJob. Its key is the UID."""
 
-NODE, QUEUE, SHARING, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
+NODE, QUEUE, SHARING, NODE_POOL, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
     "node",
     "queue",
     "sharing policy",
+    "node pool",
     "foreign",
     "priority class",
     "owner",

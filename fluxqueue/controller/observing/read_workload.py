@@ -331,6 +331,7 @@ def _describe(
         start_timeout_s=wishes.start_timeout_s,
         is_sweep=kind.is_sweep(workload),
         waits_gated=kind.waits_gated(workload),
+        provision=wishes.provision,
         has_affinity=any(map(has_required_affinity, specs)),
         is_pinnable=kind.is_pinnable(workload),
         is_placeable=kind.is_placeable(workload),

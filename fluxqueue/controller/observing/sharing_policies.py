@@ -70,7 +70,7 @@ class SharingWatch:
         meta, spec = policy["metadata"], policy["spec"]
         fault = None
         try:
-            _check_storable(spec)
+            check_storable(spec)
             read_sharing_rule(meta["name"], spec)
         except InvalidInput as error:
             fault = str(error)
@@ -105,7 +105,7 @@ class SharingWatch:
             await tell_event(self.client, event)  # the row and the log have it too
 
 
-def _check_storable(spec: Object) -> None:
+def check_storable(spec: Object) -> None:
     """Check that a row can hold a spec: texts without null characters, numbers of 64 bits."""
     try:
         is_storable = b"\\u0000" not in orjson.dumps(spec)

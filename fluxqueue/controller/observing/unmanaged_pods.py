@@ -14,6 +14,7 @@ from typing import Any
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.objects import Object
 from fluxqueue.pacing import UNMANAGED_S
+from fluxqueue.workload.labels import NODE_POOL
 from fluxqueue.workload.node_object import foreign_pod
 
 Change = tuple[list[ForeignPod], list[str]]
@@ -40,6 +41,8 @@ class ForeignPods:
         self._find, self._on_trouble = find, on_trouble
         self.volumes_of: Callable[[Object], Mapping[str, int]] = lambda _: {}
         """Returns what a pod uses of its node beside its requests."""
+        self.own_namespace = ""
+        """The namespace of fluxqueue. Its placeholders make way for jobs, so they use nothing."""
         self._written: set[str] = set()
         self.due_s = float("-inf")
 
@@ -49,13 +52,22 @@ class ForeignPods:
 
     def is_news(self, old: Object | None, new: Object | None, uid: str) -> bool:
         """Return whether a change of an unmanaged pod changes anything on a node."""
-        before, now = old is not None and _counts(old), new is not None and _counts(new)
+        before, now = self._counts(old), self._counts(new)
         if not now:
             # Also if its row is from an earlier process: it would keep counting otherwise.
             return before or uid in self._written
         if not before or old is None or new is None:
             return True
         return bool(old["spec"] != new["spec"] or _in_use(old) != _in_use(new))
+
+    def _counts(self, pod: Object | None) -> bool:
+        """Return whether a pod uses something of a node."""
+        return (
+            pod is not None
+            and bool(pod["spec"].get("nodeName"))
+            and pod["status"].get("phase") not in _ENDED
+            and not is_placeholder(pod, self.own_namespace)
+        )
 
     def changes(self, uids: Iterable[str]) -> Change:
         """Return what has to be written for ``uids``."""
@@ -64,7 +76,8 @@ class ForeignPods:
         for uid in uids:
             pod = self._find(uid)
             try:
-                used = foreign_pod(pod) if pod is not None else None
+                is_counted = pod is not None and not is_placeholder(pod, self.own_namespace)
+                used = foreign_pod(pod) if pod is not None and is_counted else None
                 if used is not None and pod is not None and (more := self.volumes_of(pod)):
                     used = replace(used, resources={**used.resources, **more})
             except Exception as error:  # noqa: BLE001  one pod must not hide the others
@@ -85,8 +98,13 @@ class ForeignPods:
             self.due_s = at_s + UNMANAGED_S
 
 
-def _counts(pod: Object) -> bool:
-    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in _ENDED
+def is_placeholder(pod: Object, own_namespace: str) -> bool:
+    """Return whether a pod only holds a place on a new node (``worker.node_providers``).
+
+    The label alone does not decide: any user may write it in a namespace of their own.
+    """
+    meta = pod["metadata"]
+    return meta.get("namespace") == own_namespace and NODE_POOL in (meta.get("labels") or {})
 
 
 def _in_use(pod: Object) -> Any:

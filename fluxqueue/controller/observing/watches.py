@@ -18,6 +18,7 @@ from fluxqueue.controller.observing.autoscalers import AutoscalerWatch
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
 from fluxqueue.controller.observing.devices import DeviceWatch
 from fluxqueue.controller.observing.event_router import EventRouter
+from fluxqueue.controller.observing.node_pools import NodePoolWatch
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
@@ -70,6 +71,9 @@ class Watches:
         self.sharing = SharingWatch(
             client, router.mark_sharing_policy, clock, on_trouble=self._on_trouble
         )
+        self.node_pools = NodePoolWatch(
+            client, router.mark_node_pool, clock, on_trouble=self._on_trouble
+        )
         self._zones = ZoneWatch(client, router.mark_node)
         self._workload_classes = WorkloadClassWatch(client)
         self._jobs = BatchJobs(
@@ -103,6 +107,7 @@ class Watches:
             self.queues.queues,
             self.queues.namespaces,
             self.sharing.policies,
+            self.node_pools.pools,
             self._jobs.informer,
             self._informer(PODS, router.on_pod, trim_pod),
             self._nodes,

@@ -16,6 +16,7 @@ import orjson
 from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.store.node_pools import POOL_CHANGED
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
 from fluxqueue.db.task_statements import TAKE_CYCLES
 from fluxqueue.fluxjob.holders import SOME_WAIT
@@ -121,6 +122,7 @@ class NodeChanges:
     have_nodes_changed: bool  # not by what unmanaged pods use of them for a while
     queues: frozenset[str]
     booked: frozenset[str] = frozenset()
+    have_pools_changed: bool = False
     damaged: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -142,7 +144,7 @@ async def load_graph(
     slots = await tx.fetch(_SLOTS)
     damaged = _book(ledger, slots)
     booked = frozenset(row["uid"] for row in slots)
-    return NodeChanges(True, _queues_in(changes), booked, damaged)
+    return NodeChanges(True, _queues_in(changes), booked, True, damaged)
 
 
 def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
@@ -191,7 +193,15 @@ async def take_changes(
     # A policy may give more or less of what can ever be had.
     have_nodes_changed = have_rules_changed or bool(due) or is_cluster_changed
     have_nodes_changed |= any(row["kind"] == "node" for row in changes)
-    return NodeChanges(have_nodes_changed, _queues_in(changes), booked, damaged)
+    # A pool may bring what no present node has.
+    have_pools_changed = any(row["kind"] == POOL_CHANGED for row in changes)
+    return NodeChanges(
+        have_nodes_changed or have_pools_changed,
+        _queues_in(changes),
+        booked,
+        have_pools_changed,
+        damaged,
+    )
 
 
 async def _autoscaler(tx: Transaction) -> str:

@@ -50,7 +50,7 @@ OBSERVED_COLUMNS = (
         "reason",
         "is_started",
     ),
-    *("spare_failures", "start_timeout_s", "is_sweep", "waits_gated"),
+    *("spare_failures", "start_timeout_s", "is_sweep", "waits_gated", "provision"),
 )
 """Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")

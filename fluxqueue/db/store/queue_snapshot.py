@@ -25,6 +25,7 @@ from fluxqueue.fluxjob.lifecycle import (
     QUARANTINED,
     REFUSED_BY_QUEUE,
 )
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
@@ -40,7 +41,7 @@ QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
 
 PENDING = (
-    "uid, jobid, priority, queue, user_name, request::text AS request,"
+    "uid, jobid, priority, queue, user_name, request::text AS request, provision,"
     " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused"
 )
 _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
@@ -125,7 +126,13 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
         row["queue"],
         row["user_name"],
         tuple(sorted(row["refused"] or ())),
+        _provision(row["provision"]),
     )
+
+
+def _provision(text: str | None) -> Provision:
+    """Read the annotation. A value of another release counts as the default."""
+    return Provision(text) if text in set(Provision) else Provision.WHEN_NEEDED
 
 
 def _head(columns: str, view: QueueHead) -> str:

@@ -1,6 +1,6 @@
 """A Kubernetes API with controllers, a scheduler and simulated nodes, in one Python process.
 
-These six names are the interface. Everything below may change. Each is imported at first use,
+These seven names are the interface. Everything below may change. Each is imported at first use,
 because pytest loads our plugin in every run of an environment with this package.
 """
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from localcluster.client.access import Access
     from localcluster.cluster import LocalCluster, LocalClusterConfig
     from localcluster.loops.options import ControllerOptions
+    from localcluster.nodes.pool import SimulatedPool
     from localcluster.nodes.shape import NodeShape
     from localcluster.nodes.simulated import SimulatedNodes
 
@@ -21,6 +22,7 @@ __all__ = [
     "LocalClusterConfig",
     "NodeShape",
     "SimulatedNodes",
+    "SimulatedPool",
 ]
 
 _MODULES = {
@@ -30,11 +32,12 @@ _MODULES = {
     "LocalClusterConfig": "cluster",
     "NodeShape": "nodes.shape",
     "SimulatedNodes": "nodes.simulated",
+    "SimulatedPool": "nodes.pool",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Return one of the six names (PEP 562)."""
+    """Return one of the seven names (PEP 562)."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -17,6 +17,7 @@ from localcluster.client.access import read_kubeconfig
 from localcluster.cluster import LocalCluster, LocalClusterConfig
 from localcluster.errors import LocalClusterError
 from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.pool import SimulatedPool
 from localcluster.nodes.shape import NodeShape
 from localcluster.nodes.simulated import SimulatedNodes
 
@@ -72,6 +73,15 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--jobsets", action="store_true", help="add the JobSet kind and a simple controller for it"
     )
+    parser.add_argument(
+        "--node-pool",
+        type=_pool,
+        action="append",
+        default=[],
+        metavar="NAME[,KEY=VALUE...]",
+        help="nodes that are added when pods need them; max (4), delay and idle in seconds "
+        "(1, 10), and all keys of --node",
+    )
     only = parser.add_mutually_exclusive_group()
     only.add_argument(
         "--api-only", action="store_true", help="the API server: no controllers, no nodes"
@@ -118,6 +128,26 @@ def _shapes(given: argparse.Namespace) -> list[NodeShape]:
     return shapes
 
 
+def _pool(text: str) -> SimulatedPool:
+    """Parse ``gpu,max=4,delay=2,cpu=16,gpus=4,tier=demo``."""
+    own = {"max": "4", "delay": "1", "idle": "10"}
+    name, *pairs = text.split(",")
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if key in own:
+            own[key] = value
+    rest = [pair for pair in pairs if pair.partition("=")[0] not in own]
+    try:
+        return SimulatedPool(
+            _shape(",".join((name, *rest))),
+            int(own["max"]),
+            float(own["delay"]),
+            float(own["idle"]),
+        )
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from error
+
+
 def _shape(text: str) -> NodeShape:
     """Parse ``pi-1,cpu=16,memory=64Gi,tier=demo``."""
     name, *pairs = text.split(",")
@@ -154,7 +184,8 @@ async def _run(arguments: argparse.Namespace) -> None:
         loop.add_signal_handler(number, done.set)
     if arguments.join is not None:
         access = read_kubeconfig(arguments.join)
-        async with SimulatedNodes(access, arguments.shapes, _options(arguments)):
+        pools = arguments.node_pool
+        async with SimulatedNodes(access, arguments.shapes, _options(arguments), pools):
             _say(f"ready {access.server}")
             await done.wait()
         return
@@ -170,6 +201,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         audit_log=arguments.audit_log,
         has_rbac=arguments.authorization == "rbac",
         has_jobsets=arguments.jobsets,
+        node_pools=arguments.node_pool,
         options=_options(arguments),
     )
     async with LocalCluster(config) as cluster:

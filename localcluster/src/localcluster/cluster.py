@@ -31,7 +31,9 @@ from localcluster.loops.context import Context, Controller
 from localcluster.loops.event_recorder import EventRecorder
 from localcluster.loops.informers import InformerSet
 from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.autoscaler import Autoscaler
 from localcluster.nodes.fleet import NodeFleet
+from localcluster.nodes.pool import SimulatedPool
 from localcluster.nodes.shape import NodeShape
 from localcluster.scheduler.scheduler import Scheduler
 from localcluster.server.server import ApiServer, ApiServerConfig
@@ -45,6 +47,7 @@ class LocalClusterConfig:
     False turns access control off: every known user has all rights. ``audit_log`` is a file that
     gets a line for each request. ``host`` is the address to listen on, or a name for it that
     clients use. ``has_jobsets`` adds the definition of JobSets and a simple controller for them.
+    ``node_pools`` are nodes that an autoscaler adds when pods need them.
     """
 
     data_dir: Path | None = None
@@ -56,6 +59,7 @@ class LocalClusterConfig:
     run_nodes: bool = True
     has_rbac: bool = True
     has_jobsets: bool = False
+    node_pools: list[SimulatedPool] = field(default_factory=list)
     audit_log: Path | None = None
     options: ControllerOptions = field(default_factory=ControllerOptions)
 
@@ -136,6 +140,9 @@ class LocalCluster:
             self.nodes = NodeFleet(context, config.nodes)
             await self.nodes.register()
             self._controllers.append(self.nodes)
+            if config.node_pools:
+                add, remove = self.nodes.add, self.nodes.remove
+                self._controllers.append(Autoscaler(context, config.node_pools, add, remove))
         context.events.start()
         await context.informers.start()
         for controller in self._controllers:

@@ -83,5 +83,11 @@ def test_it_carries_our_definitions(installation: Installation, tmp_path: Path) 
     group = "jobs.converged-computing.org"
     assert names.split() == [
         f"{one}.{group}"
-        for one in ("fluxjobs", "fluxqueues", "placementreviews", "resourcesharingpolicies")
+        for one in (
+            "fluxjobs",
+            "fluxnodepools",
+            "fluxqueues",
+            "placementreviews",
+            "resourcesharingpolicies",
+        )
     ]

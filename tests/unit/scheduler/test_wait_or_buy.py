@@ -7,14 +7,15 @@ from decimal import Decimal
 
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, Taint
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NodePool, Provision, ProvisionRules
+from fluxqueue.policy.node_pool import NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     backoff_s,
@@ -168,6 +169,16 @@ def test_a_pool_makes_a_request_satisfiable() -> None:
     assert [matcher.is_satisfiable(one) for one in both] == [False] * 4
     matcher.further = Reach(matcher.ledger, [LARGE, SMALL])
     assert [matcher.is_satisfiable(one) for one in both] == [True, True, True, False]
+
+
+def test_a_job_that_gets_no_new_nodes_can_be_unsatisfiable() -> None:
+    """Equal requests, with and without the annotation, have different answers."""
+    matcher = _matcher(node("n1"))
+    matcher.further = Reach(matcher.ledger, [LARGE])
+    jobs = [_job(1, 1, 8), _job(2, 1, 8, provision=Provision.NEVER), _job(3, 1, 8)]
+    possible, never = split_unsatisfiable(matcher, jobs)
+    assert [job.uid for job in possible] == ["1", "3"]
+    assert [job.uid for job, _ in never] == ["2"]
 
 
 def test_requests_in_words() -> None:

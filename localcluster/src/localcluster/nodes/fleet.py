@@ -112,7 +112,7 @@ class NodeFleet:
 
     async def remove(self, name: str) -> None:
         """Remove a node for good: its Node and Lease are deleted, its pods are left behind."""
-        del self._nodes[name]
+        self._nodes.pop(name, None)
         for resource, namespace in ((NODES, None), (LEASES, LEASE_NAMESPACE)):
             try:
                 # An administrator removes nodes, because kubelets may not.

@@ -9,6 +9,7 @@ a pod bound to it only pretends to run.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +22,9 @@ from localcluster.loops.context import Context
 from localcluster.loops.event_recorder import EventRecorder
 from localcluster.loops.informers import InformerSet
 from localcluster.loops.options import ControllerOptions
+from localcluster.nodes.autoscaler import Autoscaler
 from localcluster.nodes.fleet import NodeFleet
+from localcluster.nodes.pool import SimulatedPool
 from localcluster.nodes.shape import NodeShape
 
 BINDING = "localcluster-simulated-nodes"
@@ -33,7 +36,8 @@ ALLOWED_POLLS_MAX = 100
 class SimulatedNodes:
     """Nodes for the duration of the ``async with`` block.
 
-    ``fleet`` silences, revives and removes them. ``access`` must be allowed to impersonate and to
+    ``fleet`` silences, revives and removes them. ``pools`` are nodes that are added when pods need
+    them. ``access`` must be allowed to impersonate and to
     bind the ClusterRole ``system:node``, as a cluster's administrator is. The Node objects stay
     after the block, as with kubelets that stop.
     """
@@ -43,6 +47,7 @@ class SimulatedNodes:
         access: Access,
         shapes: list[NodeShape],
         options: ControllerOptions | None = None,
+        pools: Sequence[SimulatedPool] = (),
     ) -> None:
         self._client = Client(HttpTransport(access), headers={"User-Agent": "localcluster-nodes"})
         self._context = Context(
@@ -52,7 +57,10 @@ class SimulatedNodes:
             options or ControllerOptions(),
         )
         self._names = [shape.name for shape in shapes]
+        self._adding = asyncio.Lock()
         self.fleet = NodeFleet(self._context, shapes)
+        self.autoscaler = Autoscaler(self._context, pools, self.add, self.fleet.remove)
+        """Adds and removes the nodes of ``pools``."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -64,6 +72,7 @@ class SimulatedNodes:
             await self._client.close()
             raise
         self.fleet.start()
+        self.autoscaler.start()
         return self
 
     async def __aexit__(
@@ -72,14 +81,17 @@ class SimulatedNodes:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.autoscaler.stop()
         await self.fleet.stop()
         await self._context.informers.stop()
         await self._client.close()
 
     async def add(self, shape: NodeShape) -> None:
         """Add one more node."""
-        self._names.append(shape.name)
-        await self._allow()
+        # One at a time: the binding is replaced as a whole, and an older list would come last.
+        async with self._adding:
+            self._names.append(shape.name)
+            await self._allow()
         await self.fleet.add(shape)
 
     async def _allow(self) -> None:

@@ -1,0 +1,401 @@
+"""FluxNodePools in rows, and the nodes that were asked for.
+
+The controller calls ``save_node_pools``. A cycle reads and decides in its transaction, so a request
+for nodes and the decision of the cycle become visible together. The worker that holds the matcher's
+role then makes the provider do what the rows say (``worker.node_pool_keeping``). A crash in between
+loses nothing, because the rows stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import orjson
+
+from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.fluxjob.faults import as_text
+from fluxqueue.graph.ledger.placement import PlacedSlot
+from fluxqueue.policy.node_pool import NodePool, read_node_pool
+from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
+from fluxqueue.scheduler.node_requests import NodeReview, RequestEnd, learn
+from fluxqueue.scheduler.provisioning import NodePlan, backoff_s
+
+POOL_CHANGED = "pool"
+"""The kind of a change that makes the matcher read the pools again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePoolSeen:
+    """A FluxNodePool as the controller sees it now.
+
+    ``fault``: why its spec cannot be used. The row then keeps the spec that it has.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    spec: Mapping[str, Any]
+    fault: str | None = None
+
+
+# A pool that was made anew under its name has not failed, and its nodes may be of another kind.
+_SAVE = """
+INSERT INTO node_pools AS p (name, uid, generation, spec, fault)
+SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    name text, uid text, generation bigint, spec jsonb, fault text)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, generation = excluded.generation, fault = excluded.fault,
+    spec = coalesce(excluded.spec, CASE WHEN p.uid = excluded.uid THEN p.spec END),
+    failures = CASE WHEN p.generation = excluded.generation THEN p.failures ELSE 0 END,
+    retry_at = CASE WHEN p.generation = excluded.generation THEN p.retry_at ELSE 0 END,
+    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
+WHERE (p.uid, p.generation, p.spec, p.fault)
+    IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
+RETURNING name
+"""
+
+
+async def save_node_pools(
+    tx: Transaction, seen: Sequence[NodePoolSeen], gone: Iterable[str]
+) -> None:
+    """Write pools as they are, delete those that are gone, and notify the matcher of changes."""
+    changed = await tx.fetch(_SAVE, rows=orjson.dumps(seen).decode())
+    removed = await tx.fetch(
+        "DELETE FROM node_pools WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
+        gone=list(gone),
+    )
+    await tell_matcher(tx, POOL_CHANGED, [row["name"] for row in (*changed, *removed)])
+
+
+async def node_pool_names(tx: Transaction) -> list[str]:
+    """Return the names of all pools that have a row, for a controller that starts."""
+    return [row["name"] for row in await tx.fetch("SELECT name FROM node_pools")]
+
+
+# --- for a cycle ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds."""
+
+    pool: NodePool
+    learned: tuple[int, ...] = ()
+    failures: int = 0
+    retry_at: int = 0
+    why: str = ""
+
+    def state(self, present: int) -> PoolState:
+        """Return the pool for the plan. ``present``: the number of its nodes."""
+        wait_s = self.pool.expected_s(self.learned)
+        return PoolState(self.pool, present, wait_s, self.retry_at, self.why)
+
+
+async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
+    """Read the pools in force, and why some of them cannot be used here."""
+    rows = await tx.fetch(
+        "SELECT name, spec, learned, failures, retry_at, failed_because FROM node_pools"
+        " WHERE spec IS NOT NULL ORDER BY name"
+    )
+    pools, unreadable = [], {}
+    for row in rows:
+        try:
+            pool = read_node_pool(row["name"], row["spec"])
+            learned = tuple(int(one) for one in row["learned"])
+            pools.append(
+                StoredPool(pool, learned, row["failures"], row["retry_at"], row["failed_because"])
+            )
+        except Exception as error:  # noqa: BLE001  one pool must not stop the others
+            unreadable[row["name"]] = as_text(error)
+    return pools, unreadable
+
+
+@dataclass(slots=True)
+class OpenRequests:
+    """The open requests, and what has become of their jobs and providers.
+
+    ``running``: the UIDs of jobs that have started. ``refused``: the error of the provider, by the
+    number of the request. ``spent``: what the nodes of running jobs cost for an hour, by queue.
+    """
+
+    requests: list[NodeRequest] = field(default_factory=list)
+    running: set[str] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
+    spent: dict[str, Decimal] = field(default_factory=dict)
+
+
+_OPEN = """
+SELECT r.number, r.pool, r.uid, r.queue, r.count, r.price, r.asked_at, r.ready_at, r.kept,
+       r.refused, coalesce(f.state IN ('Allocated', 'Running'), false) AS is_running,
+       ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
+FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
+WHERE r.ended IS NULL ORDER BY r.number
+"""
+
+_SPENT = """
+SELECT r.queue, sum(r.price * r.count) AS price
+FROM node_requests r JOIN fluxjobs f ON f.uid = r.uid
+WHERE r.ended = 'used' AND f.state IN ('Allocated', 'Running') GROUP BY r.queue
+"""
+
+
+async def read_open_requests(tx: Transaction) -> OpenRequests:
+    """Read the open requests. One that cannot be read keeps no present nodes for its job."""
+    found = OpenRequests()
+    for row in await tx.fetch(_OPEN):
+        found.requests.append(
+            NodeRequest(
+                *(row["number"], row["pool"], row["uid"], row["queue"], row["count"]),
+                *(row["asked_at"], row["ready_at"], tuple(row["arrived"])),
+                kept=_kept(row["kept"]),
+                price=Decimal(row["price"]),
+            )
+        )
+        if row["is_running"]:
+            found.running.add(row["uid"])
+        if row["refused"] is not None:
+            found.refused[row["number"]] = row["refused"]
+    found.spent = {row["queue"]: Decimal(row["price"]) for row in await tx.fetch(_SPENT)}
+    return found
+
+
+def _kept(stored: Any) -> tuple[PlacedSlot, ...]:
+    try:
+        return tuple(
+            PlacedSlot(
+                str(one["node"]),
+                tuple(sorted((name, int(n)) for name, n in one["resources"].items())),
+            )
+            for one in stored
+        )
+    except (TypeError, KeyError, ValueError, AttributeError):
+        return ()
+
+
+async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
+    """Return the pool of each known node."""
+    return {r["node"]: r["pool"] for r in await tx.fetch("SELECT node, pool FROM pool_nodes")}
+
+
+async def store_pool_nodes(
+    tx: Transaction, new: Mapping[str, str], gone: Collection[str], review: NodeReview
+) -> None:
+    """Write the nodes that pools have by now, each with the request that it came for."""
+    if gone:
+        await tx.execute(
+            "DELETE FROM pool_nodes WHERE node = ANY(CAST(:gone AS text[]))", gone=sorted(gone)
+        )
+    of = {node: number for number, nodes in review.arrived.items() for node in nodes}
+    rows = [{"node": n, "pool": p, "request": of.get(n)} for n, p in sorted(new.items())]
+    if rows:
+        await tx.execute(
+            """
+            INSERT INTO pool_nodes (node, pool, request)
+            SELECT node, pool, request FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+                node text, pool text, request bigint)
+            ON CONFLICT (node) DO UPDATE SET pool = excluded.pool, request = excluded.request
+            """,
+            rows=orjson.dumps(rows).decode(),
+        )
+
+
+async def store_review(
+    tx: Transaction, review: NodeReview, pools: Mapping[str, StoredPool], now: int
+) -> None:
+    """Write how requests ended, what was learned of pools, and which of them failed."""
+    for number, (end, reason) in sorted(review.ended.items()):
+        await _end(tx, [number], end, reason)
+    for name in sorted(review.learned.keys() | review.failures.keys()):
+        stored = pools.get(name)
+        if stored is None:
+            continue
+        why = review.failures.get(name)
+        failures = 0 if why is None else stored.failures + 1
+        await tx.execute(
+            "UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,"
+            " retry_at = :retry_at, failed_because = :why WHERE name = :name",
+            name=name,
+            learned=orjson.dumps(learn(stored.learned, review.learned.get(name, []))).decode(),
+            failures=failures,
+            retry_at=0 if why is None else now + backoff_s(failures),
+            why=why or "",
+        )
+
+
+async def _end(tx: Transaction, numbers: Sequence[int], end: RequestEnd, reason: str) -> None:
+    if numbers:
+        await tx.execute(
+            "UPDATE node_requests SET ended = :ended, reason = :reason, ended_at = now()"
+            " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NULL",
+            numbers=list(numbers),
+            ended=str(end),
+            reason=reason,
+        )
+
+
+async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[NodeRequest]:
+    """Write what a cycle decided about nodes. Return the new requests with their numbers."""
+    await _end(tx, plan.used, RequestEnd.USED, "its job has started")
+    await _end(tx, plan.withdrawn, RequestEnd.WITHDRAWN, "no job needs it any more")
+    for number, uid in sorted(plan.moved.items()):
+        await tx.execute(
+            "UPDATE node_requests SET uid = :uid, kept = '[]',"
+            " queue = coalesce((SELECT queue FROM fluxjobs WHERE uid = :uid), queue)"
+            " WHERE number = :number AND ended IS NULL",
+            number=number,
+            uid=uid,
+        )
+    made = []
+    for ask in plan.asks:
+        kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
+        row = await tx.fetch_one(
+            "INSERT INTO node_requests (pool, uid, queue, count, price, asked_at, ready_at, kept)"
+            " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb))"
+            " RETURNING number",
+            pool=ask.pool,
+            uid=ask.uid,
+            queue=ask.queue,
+            count=ask.count,
+            price=ask.price,
+            now=now,
+            ready_at=ask.ready_at,
+            kept=orjson.dumps(kept).decode(),
+        )
+        assert row is not None, "an insert gives its row"
+        made.append(
+            NodeRequest(
+                *(row["number"], ask.pool, ask.uid, ask.queue, ask.count, now, ask.ready_at),
+                kept=ask.kept,
+                price=ask.price,
+            )
+        )
+    return made
+
+
+# --- for the providers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedNodes:
+    """An open request as its provider needs it. ``arrived``: the names of nodes that have come."""
+
+    number: int
+    count: int
+    arrived: tuple[str, ...]
+
+    @property
+    def coming(self) -> int:
+        """Return the number of nodes that have yet to come."""
+        return max(0, self.count - len(self.arrived))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOrder:
+    """What the provider of a pool has to bring.
+
+    ``present``: the names of the nodes that the pool has. ``ended``: requests that ended, and that
+    the provider has not taken back yet. ``jobs``: the job of each open request, namespace/name.
+    """
+
+    pool: NodePool
+    open: tuple[OrderedNodes, ...] = ()
+    present: tuple[str, ...] = ()
+    ended: tuple[int, ...] = ()
+    stored: StoredPool | None = None
+    jobs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def coming(self) -> int:
+        """Return the number of nodes that have yet to come."""
+        return sum(one.coming for one in self.open)
+
+
+_ORDERED = """
+SELECT r.number, r.pool, r.count, r.ended, f.namespace || '/' || f.workload_name AS job,
+       ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
+FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
+WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
+"""
+
+
+async def read_orders(database: Database) -> list[PoolOrder]:
+    """Read what the provider of each pool has to bring now."""
+    async with database.begin() as tx:
+        pools, _ = await read_node_pools(tx)
+        if not pools:
+            return []
+        rows = await tx.fetch(_ORDERED)
+        nodes = await read_pool_nodes(tx)
+    return [_order(one, rows, nodes) for one in pools]
+
+
+def _order(
+    stored: StoredPool, rows: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]
+) -> PoolOrder:
+    name = stored.pool.name
+    own = [row for row in rows if row["pool"] == name]
+    open_ = [row for row in own if row["ended"] is None]
+    return PoolOrder(
+        stored.pool,
+        tuple(OrderedNodes(r["number"], r["count"], tuple(r["arrived"])) for r in open_),
+        tuple(sorted(node for node, pool in nodes.items() if pool == name)),
+        tuple(row["number"] for row in own if row["ended"] is not None),
+        stored,
+        {row["number"]: row["job"] or "" for row in open_},
+    )
+
+
+async def settle(database: Database, numbers: Sequence[int]) -> None:
+    """Record that the provider has taken these requests back."""
+    await database.execute(
+        "UPDATE node_requests SET is_settled = true"
+        " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NOT NULL",
+        numbers=list(numbers),
+    )
+
+
+async def settle_without_pool(database: Database) -> int:
+    """Give up the requests of pools that were deleted. Return how many."""
+    return await database.execute(
+        "UPDATE node_requests r SET is_settled = true, ended = coalesce(r.ended, 'withdrawn'),"
+        " reason = CASE WHEN r.ended IS NULL THEN 'its pool was deleted' ELSE r.reason END,"
+        " ended_at = coalesce(r.ended_at, now())"
+        " WHERE (r.ended IS NULL OR NOT r.is_settled)"
+        " AND NOT EXISTS (SELECT FROM node_pools p WHERE p.name = r.pool)"
+    )
+
+
+async def refuse(database: Database, refused: Mapping[int, str]) -> None:
+    """Record why the provider refuses requests for good, and have a cycle decide about them."""
+    async with database.begin() as tx:
+        for number, why in sorted(refused.items()):
+            await tx.execute(
+                "UPDATE node_requests SET refused = :why WHERE number = :number"
+                " AND ended IS NULL AND refused IS NULL",
+                number=number,
+                why=why,
+            )
+        await tx.wake_matcher()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredNodePool:
+    """A pool as its row has it, for its status."""
+
+    name: str
+    uid: str
+    generation: int
+    fault: str | None
+
+
+async def read_stored_node_pools(database: Database) -> list[StoredNodePool]:
+    """Read all pools, in the order of their names."""
+    async with database.begin() as tx:
+        rows = await tx.fetch("SELECT name, uid, generation, fault FROM node_pools ORDER BY name")
+    return [StoredNodePool(**row) for row in rows]

@@ -1,0 +1,220 @@
+"""Node pools around a cycle: what has come before it, and what is asked for after it.
+
+It belongs to ``schedule.CycleRunner``. If there are no pools and nothing is under way, it costs
+nothing. The decisions are in the rows. This module only remembers the pools between cycles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from fluxqueue import metrics
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.store import node_pools
+from fluxqueue.db.store.decisions import NodeChanges
+from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
+from fluxqueue.fluxjob.wait_reason import WaitReason
+from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.coming_nodes import NodeRequest, Reach
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.forecast import Outlook
+from fluxqueue.scheduler.node_requests import NodeReview, review_requests
+from fluxqueue.scheduler.provisioning import (
+    NodePlan,
+    describe_requests,
+    hold_nodes,
+    plan_nodes,
+)
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 5
+"""The interval in seconds between two looks at what is under way, while nothing else happens."""
+
+
+@dataclass(slots=True)
+class NodePlanning:
+    """Keep what is known of pools between cycles, for one holder of the matcher's role.
+
+    ``changed`` is set when a provider has something to do. ``outlooks`` are the reports to jobs
+    that wait for nodes, by UID.
+    """
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    outlooks: dict[str, Outlook] = field(default_factory=dict)
+    _pools: dict[str, StoredPool] = field(default_factory=dict)
+    _known: dict[str, str] = field(default_factory=dict)
+    _open: OpenRequests = field(default_factory=OpenRequests)
+    _held: dict[str, list[Placement]] = field(default_factory=dict)
+    _counted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _asked: Counter[str] = field(default_factory=Counter)
+    _next_at: int | None = None
+    _has_orders: bool = False
+
+    def is_due(self, now: int) -> bool:
+        """Return whether it is time to look at what is under way."""
+        return self._next_at is not None and self._next_at <= now
+
+    async def look(self, tx: Transaction, matcher: Matcher, changes: NodeChanges, now: int) -> None:
+        """Read what has changed, and note which nodes have come and which requests ended.
+
+        Call it after the ledger has the changes, and before any job is judged.
+        """
+        self.outlooks, self._held, self._next_at = {}, {}, None
+        if changes.have_pools_changed:
+            await self._read_pools(tx, matcher)
+        if not self._pools and not self._open.requests and not self._known:
+            return
+        if isinstance(matcher.further, Reach) and changes.have_nodes_changed:
+            matcher.further.forget()
+        self._open = await node_pools.read_open_requests(tx)
+        if changes.have_nodes_changed or self._open.requests:
+            await self._review(tx, matcher, now)
+
+    async def _read_pools(self, tx: Transaction, matcher: Matcher) -> None:
+        pools, unreadable = await node_pools.read_node_pools(tx)
+        for name, why in unreadable.items():
+            extra = {"action": "pools", "pool": name, "error": why}
+            logger.warning("node pool left out", extra=extra)
+        self._pools = {one.pool.name: one for one in pools}
+        self._known = await node_pools.read_pool_nodes(tx)
+        self._open = await node_pools.read_open_requests(tx)
+        matcher.further = Reach(matcher.ledger, [one.pool for one in pools]) if pools else None
+
+    async def _review(self, tx: Transaction, matcher: Matcher, now: int) -> None:
+        """Assign new nodes to requests, and end requests that are over."""
+        present = self._present(matcher)
+        usable = matcher.ledger.masks.usable()
+        rows = matcher.ledger.rows
+        # A node that is not ready yet has not come.
+        new = {
+            name: pool
+            for name, pool in present.items()
+            if self._known.get(name) != pool and usable[rows[name]]
+        }
+        gone = self._known.keys() - present.keys()
+        before = self._open
+        review = review_requests(before.requests, new, before.running, before.refused, now)
+        await node_pools.store_pool_nodes(tx, new, gone, review)
+        await node_pools.store_review(tx, review, self._pools, now)
+        if review.failures or review.learned:
+            pools, _ = await node_pools.read_node_pools(tx)
+            self._pools = {one.pool.name: one for one in pools}
+        self._known = {n: p for n, p in self._known.items() if n not in gone} | new
+        self._note_review(before.requests, review)
+        self._open = OpenRequests(review.requests, before.running, {}, before.spent)
+
+    def _note_review(self, before: Sequence[NodeRequest], review: NodeReview) -> None:
+        pool_of = {one.number: one.pool for one in before}
+        for number, (end, why) in review.ended.items():
+            self._counted[pool_of[number], str(end)] += 1
+            extra = {"action": "nodes", "pool": pool_of[number], "outcome": str(end), "why": why}
+            logger.info("request for nodes ended", extra=extra)
+        self._has_orders |= bool(review.ended or review.arrived)
+
+    def _present(self, matcher: Matcher) -> dict[str, str]:
+        """Return the pool of each node that belongs to one, by name.
+
+        If its labels fit several pools, it is one of the pool with the most labels.
+        """
+        pools = sorted(
+            (one.pool for one in self._pools.values()), key=lambda one: (-len(one.labels), one.name)
+        )
+        found = {}
+        for fact in matcher.ledger.masks.facts:
+            pool = None if fact is None else next((p for p in pools if p.has(fact)), None)
+            if fact is not None and pool is not None:
+                found[fact.name] = pool.name
+        return found
+
+    def hold(self, matcher: Matcher, now: int) -> Mapping[str, Sequence[Placement]]:
+        """Reserve what is held for jobs that wait for nodes. The plan must be empty."""
+        if self._open.requests:
+            self._held = hold_nodes(matcher, self._open.requests, now)
+        return self._held
+
+    async def plan(
+        self,
+        tx: Transaction,
+        matcher: Matcher,
+        jobs: Sequence[PendingJob],
+        decisions: Decisions,
+        rules: Mapping[str, QueueRules],
+        now: int,
+    ) -> None:
+        """Ask for nodes, and report to the jobs that wait for some. Call it after ``run_cycle``."""
+        requests = self._open.requests
+        if not self._pools and not requests:
+            return
+        counts = Counter(self._known.values())
+        states = [one.state(counts[name]) for name, one in self._pools.items()]
+        plan = plan_nodes(
+            matcher,
+            jobs,
+            decisions,
+            states,
+            requests,
+            now,
+            rules=rules,
+            spent=self._open.spent,
+            held=self._held,
+        )
+        made = await node_pools.store_node_plan(tx, plan, now)
+        self._note_plan(plan, requests)
+        ended = {*plan.used, *plan.withdrawn}
+        self._open.requests = [one for one in requests if one.number not in ended] + made
+        self._report(plan, decisions, now)
+        if self._open.requests or plan.why:
+            self._next_at = now + LOOK_S
+
+    def _note_plan(self, plan: NodePlan, requests: Sequence[NodeRequest]) -> None:
+        pool_of = {one.number: one.pool for one in requests}
+        self._counted.update((pool_of[number], "used") for number in plan.used)
+        self._counted.update((pool_of[number], "withdrawn") for number in plan.withdrawn)
+        for ask in plan.asks:
+            self._asked[ask.pool] += ask.count
+            extra = {"action": "nodes", "pool": ask.pool, "count": ask.count, "uid": ask.uid}
+            logger.info("nodes asked for", extra=extra)
+        self._has_orders |= bool(plan.asks or plan.used or plan.withdrawn or plan.moved)
+
+    def _report(self, plan: NodePlan, decisions: Decisions, now: int) -> None:
+        """Say to each job what it waits for, in place of the cycle's own reason."""
+        own: dict[str, list[NodeRequest]] = {}
+        for one in self._open.requests:
+            own.setdefault(plan.moved.get(one.number, one.uid), []).append(one)
+        reserved = {job.uid: where.starts_at for job, where in decisions.reserved}
+        reasons = {job.uid: reason for job, reason in decisions.waiting}
+        for uid, ready_at in plan.ready_at.items():
+            said = describe_requests(own.get(uid, ()), now) or "waits for nodes of other jobs"
+            decisions.provisioning.add(uid)
+            decisions.wait_reason[uid] = WaitReason.PROVISIONING
+            start = reserved.get(uid, ready_at)
+            self.outlooks[uid] = Outlook(start, said, WaitReason.PROVISIONING)
+        for uid, why in plan.why.items():
+            decisions.provisioning.add(uid)
+            kind = decisions.wait_reason.get(uid)
+            self.outlooks[uid] = Outlook(None, f"{reasons.get(uid, 'waits')}; {why}", kind)
+
+    def committed(self) -> None:
+        """Count what a cycle has decided, and wake the providers. Call it after the commit."""
+        if self._has_orders:
+            self._has_orders = False
+            self.changed.set()
+        for (pool, outcome), number in self._counted.items():
+            metrics.NODE_REQUESTS_ENDED.labels(pool, outcome).inc(number)
+        for pool, number in self._asked.items():
+            metrics.NODES_ASKED.labels(pool).inc(number)
+        self._counted.clear()
+        self._asked.clear()
+
+    @property
+    def spent(self) -> Mapping[str, Decimal]:
+        """Return what the nodes of running jobs cost for an hour, by queue."""
+        return self._open.spent

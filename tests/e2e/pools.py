@@ -1,0 +1,208 @@
+"""Helpers of the end-to-end tests with node pools: pools, their nodes, and objects to scale."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from localcluster.client.resources import Resource
+
+from fluxqueue.errors import Conflict, NotFound
+from fluxqueue.kube.resources import CRDS, FLUX_NODE_POOLS, NODES, PODS, ApiResource
+from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
+from localcluster import NodeShape, SimulatedPool
+from tests.e2e.space import Space
+from tests.support.waiting import eventually
+
+Obj = dict[str, Any]
+CPU = 8
+CLUSTER_API = "cluster.x-k8s.io"
+MACHINES = ApiResource(
+    CLUSTER_API, "v1beta1", "machinedeployments", "MachineDeployment", namespaced=True
+)
+
+
+class Pools:
+    """Pools of one test, and the nodes that the autoscaler has added for them."""
+
+    def __init__(self, space: Space) -> None:
+        self.space, self.made = space, list[str]()
+        self.autoscaler = space.world.late_nodes.autoscaler
+
+    async def make(
+        self, name: str, *, most: int = 3, scale: bool = False, is_known: bool = True, **more: Any
+    ) -> str:
+        """Create a pool, and let the autoscaler add such nodes unless it does not know it.
+
+        ``more`` are settings of the simulated pool (``delivers``, ``delay_s``) and of the spec.
+        Jobs choose its nodes by the label ``pool``: its name, or that of the pool ``labels_of``.
+        """
+        name = f"{name}-{self.space.name}"
+        label = more.pop("labels_of", name)
+        own = {key: more.pop(key) for key in ("delivers", "delay_s", "idle_s") if key in more}
+        shape = NodeShape(name, cpu=str(CPU), memory="32Gi", labels={"pool": label, "own": name})
+        scaled = Resource(MACHINES.group, MACHINES.version, MACHINES.plural, MACHINES.kind, True)
+        if is_known:
+            more_of_it = {"scaled": scaled, "namespace": self.space.name} if scale else {}
+            own = {"delay_s": 0.3, "idle_s": 2.0, **own}
+            pool = SimulatedPool(shape, 10, **own, **more_of_it)
+            self.autoscaler.pools = [*self.autoscaler.pools, pool]
+        provider: Obj = {"placeholder": {}}
+        if scale:
+            at = {"namespace": self.space.name, "name": name}
+            provider = {
+                "scale": {"apiVersion": MACHINES.api_version, "resource": MACHINES.plural, **at}
+            }
+        body = {
+            "apiVersion": FLUX_NODE_POOLS.api_version,
+            "kind": FLUX_NODE_POOLS.kind,
+            "metadata": {"name": name},
+            "spec": {
+                "node": {
+                    "labels": {"pool": label, "own": name},
+                    "allocatable": {"cpu": str(CPU), "memory": "32Gi", "pods": "110"},
+                },
+                "max": most,
+                "provisioningTime": "30s",
+                "pricePerHour": "3.10",
+                "provider": provider,
+                **more,
+            },
+        }
+        await self.space.client.create(FLUX_NODE_POOLS, None, body)
+        self.made.append(name)
+        return name
+
+    async def status(self, name: str) -> Obj:
+        """What it shows."""
+        found = await self.space.client.get(FLUX_NODE_POOLS, None, name)
+        return dict(found.get("status") or {})
+
+    async def until(self, name: str, **wanted: Any) -> Obj:
+        """Wait until its status has these values."""
+        status: Obj = {}
+
+        async def look() -> bool:
+            status.clear()
+            status.update(await self.status(name))
+            return wanted.items() <= status.items()
+
+        try:
+            await eventually(look, f"pool {name} with {wanted}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it is {status}") from error
+        return status
+
+    async def nodes(self, name: str) -> list[str]:
+        """The nodes of a pool that exist."""
+        found = (
+            await self.space.client.list(NODES, label_selector=f"localcluster/node-pool={name}")
+        ).items
+        return sorted(one["metadata"]["name"] for one in found)
+
+    async def placeholders(self, name: str) -> list[Obj]:
+        """The pods that hold a place on new nodes of a pool."""
+        selector = f"{NODE_POOL}={name}"
+        found = (await self.space.client.list(PODS, OWN_NAMESPACE, label_selector=selector)).items
+        return [one for one in found if not one["metadata"].get("deletionTimestamp")]
+
+    async def requests(self, name: str) -> list[Obj]:
+        """Its rows, oldest first."""
+        sql = (
+            "SELECT count, ended, reason, is_settled, asked_at, ready_at FROM node_requests"
+            " WHERE pool = :name ORDER BY number"
+        )
+        return await self.space.world.rows(sql, name=name)
+
+    async def until_none_is_left(self, name: str) -> None:
+        """Wait until nothing is asked for, and the autoscaler has taken every node back."""
+
+        async def is_over() -> bool:
+            rows = await self.requests(name)
+            is_settled = all(row["is_settled"] for row in rows)
+            return is_settled and not await self.placeholders(name) and not await self.nodes(name)
+
+        await eventually(is_over, f"nothing of pool {name} is left")
+
+    async def remove(self) -> None:
+        """Remove all pools, and wait until no row has one."""
+        self.autoscaler.pools = []
+        for name in self.made:
+            try:
+                await self.space.client.delete(FLUX_NODE_POOLS, None, name)
+            except NotFound:
+                continue
+            for node in await self.nodes(name):
+                await self.space.world.late_nodes.fleet.remove(node)
+
+        async def are_gone() -> bool:
+            names = "ANY(CAST(:names AS text[]))"
+            sql = (
+                f"SELECT name FROM node_pools WHERE name = {names}"
+                f" UNION ALL SELECT pool FROM node_requests WHERE NOT is_settled AND pool = {names}"
+                f" UNION ALL SELECT node FROM pool_nodes WHERE pool = {names}"
+            )
+            rows = await self.space.world.rows(sql, names=self.made)
+            return not rows and not [p for name in self.made for p in await self.placeholders(name)]
+
+        await eventually(are_gone, "no pool is left")
+
+    async def make_scaled(self, name: str, *, most: int = 5) -> str:
+        """Create a pool that scales an object, and the object with no replicas."""
+        await define_machines(self.space)
+        pool = await self.make(name, scale=True, most=most)
+        body = {
+            "apiVersion": MACHINES.api_version,
+            "kind": MACHINES.kind,
+            "metadata": {"name": pool, "namespace": self.space.name},
+            "spec": {"replicas": 0},
+        }
+        await self.space.client.create(MACHINES, self.space.name, body)
+        return pool
+
+    async def replicas(self, pool: str) -> int:
+        """The replicas of the object that a pool scales."""
+        found = await self.space.client.get(MACHINES, self.space.name, pool)
+        return int(found["spec"]["replicas"])
+
+
+async def define_machines(space: Space) -> None:
+    """Serve MachineDeployments, with the only part that counts here: the scale subresource."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+            "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}},
+        },
+    }
+    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    version = {
+        "name": MACHINES.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, "scale": scale},
+    }
+    body = {
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
+        "metadata": {"name": MACHINES.key},
+        "spec": {
+            "group": MACHINES.group,
+            "scope": "Namespaced",
+            "names": {"plural": MACHINES.plural, "kind": MACHINES.kind},
+            "versions": [version],
+        },
+    }
+    try:
+        await space.client.create(CRDS, None, body)
+    except Conflict:
+        return  # another test has defined them
+
+    async def is_served() -> bool:
+        try:
+            await space.client.list(MACHINES)
+        except NotFound:
+            return False
+        return True
+
+    await eventually(is_served, "MachineDeployments are served")

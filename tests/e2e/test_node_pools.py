@@ -1,0 +1,140 @@
+"""Nodes that do not exist yet: pools as administrators apply them, and an autoscaler.
+
+The autoscaler is the simulated one. It adds nodes for unschedulable pods, as real ones do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.errors import Invalid
+from fluxqueue.kube.resources import EVENTS
+from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.pools import Pools
+from tests.e2e.space import WAITING, Space
+from tests.e2e.test_crashes import kill_part
+from tests.support.waiting import eventually
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def pools(space: Space) -> AsyncIterator[Pools]:
+    """Pools of the test's own."""
+    made = Pools(space)
+    yield made
+    await made.remove()
+
+
+async def test_a_gang_gets_nodes_that_no_cluster_had(space: Space, pools: Pools) -> None:
+    """Placeholders make the autoscaler add two nodes. The job runs on them, and they go."""
+    pool = await pools.make("grow", delay_s=4.0)
+    await space.create(job("gang", pods=2, cpu="6", pool=pool, run={"duration": "2s"}))
+
+    async def is_told() -> bool:
+        status = (await space.fluxjob("gang") or {}).get("status") or {}
+        return "2 nodes of pool" in status.get("reason", "")
+
+    await eventually(is_told, "it says what was asked for")
+    told = (await space.fluxjob("gang") or {})["status"]
+    assert told["state"] in WAITING
+    assert told["expectedStart"]
+    await space.until_job("gang")
+    nodes = {pod["spec"]["nodeName"] for pod in await space.pods("gang")}
+    assert len(nodes) == 2
+    assert all(name.startswith(pool) for name in nodes)
+    await pools.until_none_is_left(pool)
+    (row,) = await pools.requests(pool)
+    assert (row["count"], row["ended"]) == (2, "used")
+    assert row["ready_at"] - row["asked_at"] == 30
+    status = await pools.until(pool, nodes=0, arriving=0, measured=2)
+    assert {one["type"]: one["status"] for one in status["conditions"]} == {
+        "Valid": "True",
+        "Available": "True",
+    }
+
+
+async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
+    """One replica for each node, and none more after a job was cancelled before they came."""
+    pool = await pools.make_scaled("scaled")
+    await space.create(job("scaled", pods=3, cpu="6", pool=pool))
+    await space.until_job("scaled")
+    assert await pools.replicas(pool) == 3
+
+    pools.autoscaler.pools = []  # nothing comes any more
+    await space.create(job("never", pods=4, cpu="6", pool=pool, run=FOR_EVER))
+    await pools.until(pool, nodes=3, arriving=1)
+    await eventually(lambda: _has_replicas(pools, pool, 4), "one more is asked for")
+    await space.delete("never")
+    await eventually(lambda: _has_replicas(pools, pool, 3), "it is withdrawn")
+    first, second = await pools.requests(pool)
+    assert (first["ended"], second["ended"]) == ("used", "withdrawn")
+
+
+async def _has_replicas(pools: Pools, name: str, count: int) -> bool:
+    return await pools.replicas(name) == count
+
+
+async def test_bad_pools_are_refused(pools: Pools) -> None:
+    """The definition refuses what cannot be meant."""
+    with pytest.raises(Invalid, match="min must not be more than max"):
+        await pools.make("bad", min=5)
+    with pytest.raises(Invalid, match=r"such as 3\.10"):
+        await pools.make("bad", pricePerHour="3,10")
+    with pytest.raises(Invalid, match=r"(?i)properties"):
+        await pools.make("bad", provider={})
+
+
+async def test_a_pool_that_refuses_leaves_its_turn_to_the_next(space: Space, pools: Pools) -> None:
+    """The object of the first pool does not exist. The second pool brings the nodes."""
+    first = await pools.make("first", scale=True, is_known=False, priority=10)
+    await pools.make("second", labels_of=first)
+    await space.create(job("gang", pods=2, cpu="6", pool=first))
+    await space.until_job("gang")
+    (row,) = await pools.requests(first)
+    assert row["ended"] == "failed"
+    assert "404" in row["reason"]
+    status = await pools.until(first, failures=1)
+    (available,) = [one for one in status["conditions"] if one["type"] == "Available"]
+    assert available["status"] == "False"
+    assert "its provider refuses" in available["message"]
+
+    async def is_told() -> bool:
+        events = (await space.client.list(EVENTS, "default")).items
+        ours = [one for one in events if one["involvedObject"]["name"] == first]
+        return [one["reason"] for one in ours] == ["NodesNotProvided"]
+
+    await eventually(is_told, "an Event names the pool that failed")
+
+
+@pytest.mark.parametrize("part", ["worker-0", "worker-1", "controller"])
+async def test_a_crash_leaves_no_node_behind(space: Space, pools: Pools, part: str) -> None:
+    """A part dies while nodes are under way. The job gets them once, and all of them go."""
+    pool = await pools.make("crash", delay_s=2.0)
+    await space.create(job("gang", pods=2, cpu="6", pool=pool))
+
+    async def is_asked_for() -> bool:
+        return bool(await pools.requests(pool))
+
+    await eventually(is_asked_for, "nodes are asked for")
+    await kill_part(space.world, part)
+    await space.until_job("gang")
+    await pools.until_none_is_left(pool)
+    assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
+    assert pools.autoscaler.delivered[pool] == 2
+
+
+async def test_what_is_not_needed_any_more_is_withdrawn(space: Space, pools: Pools) -> None:
+    """A job is cancelled before its nodes come: its placeholders go, and no node stays."""
+    pool = await pools.make("gone", is_known=False)
+    await space.create(job("gang", pods=2, cpu="6", pool=pool))
+
+    async def are_made() -> bool:
+        return len(await pools.placeholders(pool)) == 2
+
+    await eventually(are_made, "placeholders wait for nodes")
+    await space.delete("gang")
+    await pools.until_none_is_left(pool)
+    (row,) = await pools.requests(pool)
+    assert row["ended"] == "withdrawn"
