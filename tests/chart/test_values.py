@@ -139,6 +139,7 @@ _BY_LAST_NAME = {**_POD, "digest": "sha256:" + "0" * 64, "pullPolicy": "Always",
 _CHANGED: dict[str, Any] = {
     "view.url": "https://queue.example.org",
     "ownerKinds": [{"kind": "Gang", "group": "example.org", "resource": "gangs"}],
+    "nodePools.scale": [{"group": "example.org", "resource": "machines"}],
     "aliases": ["my.org/walltime=duration"],
     "queueNames": {"user-queue": "gold"},
     "kueueSuspension": "author",

@@ -62,11 +62,11 @@ def test_who_uses_no_fixture_does_not_pay_for_the_cluster() -> None:
     assert not loaded & {"aiohttp", "cryptography", "yaml", "localcluster.cluster"}
 
 
-def test_the_six_names() -> None:
+def test_the_seven_names() -> None:
     """Each is there, though none is imported before it is used."""
     assert {name: getattr(localcluster, name).__name__ for name in localcluster.__all__} == {
         name: name for name in localcluster.__all__
     }
-    assert len(localcluster.__all__) == 6
+    assert len(localcluster.__all__) == 7
     with pytest.raises(AttributeError, match="no attribute 'Cluster'"):
         _ = localcluster.Cluster
