@@ -274,13 +274,7 @@ class CycleRunner:
     async def _decide(self, tx: Transaction) -> bool:
         """Run one cycle. Return whether another should follow at once."""
         with _part("changes"):
-            if self._matcher is None:
-                self._preempting.forget()
-            # Before the changes: a victim that ends in between would otherwise still occupy its
-            # nodes in the ledger, and the claim on them would be given up as impossible.
-            await self._preempting.look(tx, self._rules)
-            matcher, changes = await self._bring_up_to_date(tx)
-            await self.nodes.look(tx, matcher, changes, self._context.clock.now_s())
+            matcher, changes = await self._look(tx)
         with _part("queue"):
             queues = await self._queues(tx)
             view = QueueHead(
@@ -336,16 +330,31 @@ class CycleRunner:
             aside = {job.uid: error for job, error in (*failed, *decisions.quarantined)}
             await self._quarantine(tx, unreadable.errors | aside)
         _log(decisions)
-        self._decided = {
-            "allocated": len(decisions.allocated),
-            "reserved": len(decisions.reserved),
-            "waiting": len(decisions.waiting),
-            "unsatisfiable": len(new.impossible) + len(never),
-        }
+        self._count(decisions, len(new.impossible) + len(never))
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
         is_more = is_cut_short or decisions.grown.is_more
         return is_more_behind or is_more or len(decisions.preempted) >= PER_CYCLE_MAX
+
+    async def _look(self, tx: Transaction) -> tuple[Matcher, NodeChanges]:
+        """Carry what has changed since the last cycle into the matcher."""
+        if self._matcher is None:
+            self._preempting.forget()
+        # Before the changes: a victim that ends in between would otherwise still occupy its
+        # nodes in the ledger, and the claim on them would be given up as impossible.
+        await self._preempting.look(tx, self._rules)
+        matcher, changes = await self._bring_up_to_date(tx)
+        await self.nodes.look(tx, matcher, changes, self._context.clock.now_s())
+        return matcher, changes
+
+    def _count(self, decisions: Decisions, unsatisfiable: int) -> None:
+        """Remember the outcomes. They are counted once the transaction has committed."""
+        self._decided = {
+            "allocated": len(decisions.allocated),
+            "reserved": len(decisions.reserved),
+            "waiting": len(decisions.waiting),
+            "unsatisfiable": unsatisfiable,
+        }
 
     def _hold(
         self, matcher: Matcher, preemptions: Preemptions, queue: Sequence[PendingJob], now: int

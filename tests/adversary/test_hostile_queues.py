@@ -112,7 +112,7 @@ async def test_others_go_on_beside_hostile_queues(
         await probing.until(2)
         await all_of(change(name) for name in made)
         await probing.until(2)
-    assert len(made) >= MANY // 2, "most of them are possible"
+    assert len(made) >= MANY // 3, "many of them are possible"
     probing.assert_on_time()
     assert not logs.tracebacks(), logs.tracebacks()[:3000]
     assert not mallory.faults, "\n".join(mallory.faults[:5])
