@@ -128,6 +128,7 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
 	$(IMAGE_COMPILE) --group build --output-file requirements/build.lock
 	$(IMAGE_COMPILE) --group docs --output-file requirements/docs.lock
+	$(IMAGE_COMPILE) pyproject.toml --group parsl --output-file requirements/parsl.lock
 	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
 
 table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes

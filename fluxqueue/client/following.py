@@ -19,8 +19,13 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
 
 RETRY_BASE_S, RETRY_CAP_S = 0.2, 10.0
-_LARGE = frozenset({"R", "lastGood"})
-"""Fields of a status that handles do not show, and that may be large."""
+_META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+_SPEC = ("workload", "size", "user", "queue", "priority")
+_STATUS = (
+    "state", "reason", "jobid", "queue", "nodes", "priority", "position", "startTime",
+    "expectedStart", "endTime",
+)  # fmt: skip
+"""What is kept of a FluxJob: thousands may be followed. All else is read when it is needed."""
 
 
 class FollowedFluxJob:
@@ -242,14 +247,16 @@ class FluxJobFollower:
 
 
 def reduce_fluxjob(fluxjob: Mapping[str, Any]) -> Object:
-    """Return what handles read of a FluxJob: its jobspec and its R are left out."""
-    meta = {
-        key: value for key, value in fluxjob["metadata"].items() if key != "managedFields"
-    }  # fmt: skip
-    spec = {key: value for key, value in fluxjob["spec"].items() if key != "jobspec"}
-    status = fluxjob.get("status") or {}
-    shown = {key: value for key, value in status.items() if key not in _LARGE}
-    return {"metadata": meta, "spec": spec, "status": shown}
+    """Return what handles show of a FluxJob."""
+
+    def only(part: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: part[name] for name in names if name in part}
+
+    return {
+        "metadata": only(fluxjob["metadata"], _META),
+        "spec": only(fluxjob["spec"], _SPEC),
+        "status": only(fluxjob.get("status") or {}, _STATUS),
+    }
 
 
 def _number(fluxjob: Object) -> int:

