@@ -43,7 +43,14 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
     make_way,
 )
-from fluxqueue.scheduler.sweeps import GROWTH_MAX, grow, request_of
+from fluxqueue.scheduler.sweeps import (
+    GROWTH_MAX,
+    PLANNED_MAX,
+    SWEEPS_MAX,
+    grow,
+    is_plain,
+    request_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +244,7 @@ def run_cycle(
     allowances = allowances or Allowances()
     again = allowances.copy()
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, awaited=awaited)
-    turns = _in_turn(waiting, [one for one in lacks if one.is_sweep])
+    turns = _in_turn(waiting, [one for one in lacks if one.is_sweep][:SWEEPS_MAX])
     decisions = _walk(matcher, waiting, turns, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
     if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
@@ -359,12 +366,21 @@ def _put_off(
 class _QueueLine:
     """One queue during a walk: its rules, its blocked head, the number of promises given."""
 
-    __slots__ = ("blocker", "depth", "has_limits", "is_backfilling", "promised", "rules")
+    __slots__ = (
+        "blocker",
+        "depth",
+        "has_limits",
+        "is_backfilling",
+        "promised",
+        "rules",
+        "sweeps_planned",
+    )
 
     def __init__(self, rules: QueueRules, policy: QueuePolicy, *, has_company: bool) -> None:
         self.rules = rules
         self.blocker: PendingJob | Lack | None = None
         self.promised = 0
+        self.sweeps_planned = 0
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
         # A queue without backfill reserves nothing for its head. Jobs of other queues could then
@@ -523,6 +539,11 @@ class _Walk:
         if reason is not None:
             given.barred[lack.uid] = reason
             return
+        hopeless = self._hopeless.get(self.matcher.ask(lack.request))
+        if hopeless is not None:
+            given.barred[lack.uid] = hopeless
+            line.blocker = line.blocker or lack
+            return
         try:
             with allowances.deciding(self.matcher, lack.user, lack.request):
                 placed, over = self._grow(line, lack)
@@ -532,6 +553,7 @@ class _Walk:
                     given.is_more = True
                     return
                 given.barred[lack.uid] = why_busy(lack.request)
+                self._note_hopeless(lack)
                 line.blocker = line.blocker or lack
                 self._plan_growth(line, lack)
         except NotThisTime:
@@ -546,7 +568,7 @@ class _Walk:
             return f"queue {lack.queue} is stopped"
         if line.blocker is not None and not line.is_backfilling:
             return f"waits behind job {line.blocker.jobid} (fcfs)"
-        return self._hopeless.get(self.matcher.ask(lack.request))
+        return None
 
     def _grow(self, line: _QueueLine, lack: Lack) -> tuple[list[Placement], str]:
         def why_over(more: Amounts) -> str | None:
@@ -563,10 +585,17 @@ class _Walk:
             self.decisions.grown.barred[lack.uid] = over
         return placed, over
 
+    def _note_hopeless(self, lack: Lack) -> None:
+        """Remember a plain request that does not fit: others like it need no search."""
+        # Where its siblings stand counts for all other requests.
+        if is_plain(lack.request):
+            self._hopeless[self.matcher.ask(lack.request)] = why_busy(lack.request)
+
     def _plan_growth(self, line: _QueueLine, lack: Lack) -> None:
         """Keep the next slot of a sweep free. This is no promise, and is not counted as one."""
-        if not line.depth:
+        if not line.depth or line.sweeps_planned >= PLANNED_MAX:
             return
+        line.sweeps_planned += 1
         with suppress(InsufficientResources, TooComplex):
             placement = self.matcher.match_later(request_of(lack), self.now)
             if placement.starts_at > self.now:

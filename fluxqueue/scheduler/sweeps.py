@@ -21,6 +21,15 @@ from fluxqueue.scheduler.lack import Lack
 
 GROWTH_MAX = 200
 """The most slots that one sweep gets in one cycle. A cycle follows at once for the others."""
+PLANNED_MAX = 10
+"""The most sweeps of a queue that one cycle plans a further slot for."""
+SWEEPS_MAX = 1_000
+"""The most sweeps that one cycle looks at, first in order. Each of the others keeps its slots."""
+
+
+def is_plain(request: Jobspec) -> bool:
+    """Return whether a slot of the request may be anywhere, whatever its siblings have."""
+    return len(request.resources) == 1 and request.resources[0].is_slot
 
 
 def request_of(lack: Lack) -> Jobspec:

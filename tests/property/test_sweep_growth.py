@@ -247,6 +247,21 @@ def test_a_cycle_gives_a_bounded_number_of_slots() -> None:
     assert decisions.grown.is_more
 
 
+def test_a_sweep_that_cannot_grow_blocks_a_queue_without_backfill() -> None:
+    """Also if an equal sweep of another queue was tried before."""
+    rules = {name: QueueRules(name, policy_name="fcfs") for name in ("a", "q")}
+    matcher = cluster(1)
+    matcher.allocate("old", _cores(4, until=FOREVER))
+    other = replace(a_sweep("s0", 2, jobid=1), queue="a")
+    job = a_job("later", 1, jobid=9)
+    small = replace(job, request=equal_slots(1, {CPU: 0, PODS: 1}))
+    found = run_cycle(
+        matcher, [small], POLICIES["fcfs"], 0, Queues(rules), lacks=[other, a_sweep("s1", 2)]
+    )
+    assert not found.allocated
+    assert found.waiting[0][1] == "waits behind job 1 (fcfs)"
+
+
 def _cores(number: int, until: int) -> Placement:
     slot = PlacedSlot("n0", tuple(SINGLE_CORE.items()))
     return Placement((slot,) * number, 0, until)
