@@ -89,7 +89,7 @@ class LineReader(Protocol):
         """Return the next line with its end, or nothing at the end."""
 
 
-class _Refused(Exception):
+class _Refusal(Exception):
     def __init__(self, code: int, message: str) -> None:
         self.code, self.message = code, message
         super().__init__(message)
@@ -163,7 +163,7 @@ class ToolServer:
             return
         try:
             self._send({"id": number, "result": self._answer(method, params)})
-        except _Refused as refused:
+        except _Refusal as refused:
             self._refuse(number, refused.code, refused.message)
 
     def _answer(self, method: str, params: Json) -> Json:
@@ -173,12 +173,12 @@ class ToolServer:
             return {}
         if method == "tools/list":
             return {"tools": [one.to_json() for one in self._tools.values()]}
-        raise _Refused(METHOD_NOT_FOUND, f"{method} is not a method of this server")
+        raise _Refusal(METHOD_NOT_FOUND, f"{method} is not a method of this server")
 
     def _initialize(self, params: Json) -> Json:
         asked = params.get("protocolVersion")
         if not isinstance(asked, str):
-            raise _Refused(INVALID_PARAMS, "protocolVersion is missing")
+            raise _Refusal(INVALID_PARAMS, "protocolVersion is missing")
         return {
             "protocolVersion": asked if asked in VERSIONS else VERSIONS[0],
             "capabilities": {"tools": {"listChanged": False}},

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.user.explain import _changes, exit_code, read_file, tell
+from fluxqueue.cli.user.explain import _amounts, exit_code, read_file, tell
+from fluxqueue.client.explanation import changes_of
 from fluxqueue.errors import InvalidInput
 from fluxqueue.explain.answer import Place
 from fluxqueue.explain.question import Question, QueueSnapshot
@@ -139,8 +140,10 @@ def test_files_of_each_sort(tmp_path: Path) -> None:
 
 def test_changes_are_those_that_are_said() -> None:
     """An empty level is anywhere, 0 no limit; what is not said is not sent."""
-    assert _changes(None, "", "", None, None, []) == {}
-    assert _changes(4, "0", "gold", 0, "", ["cpu=4"]) == {
+    assert changes_of(time="", queue="", requests=_amounts([])) == {}
+    assert changes_of(
+        size=4, time="0", queue="gold", priority=0, within="", requests=_amounts(["cpu=4"])
+    ) == {
         "size": 4,
         "durationSeconds": 0,
         "queue": "gold",
@@ -149,4 +152,4 @@ def test_changes_are_those_that_are_said() -> None:
         "requests": {"cpu": "4"},
     }
     with pytest.raises(InvalidInput, match="needs an amount"):
-        _changes(None, "", "", None, None, ["cpu"])
+        _amounts(["cpu"])
