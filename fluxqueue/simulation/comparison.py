@@ -62,7 +62,7 @@ def render_table(day: RecordedDay, recorded: Outcome, outcomes: Sequence[Outcome
         lines += ["", _head(one.name), *(_row(name, recorded, one) for name in recorded.waits)]
         for kind, was in recorded.utilisation.items():
             now = one.utilisation.get(kind, 0.0)
-            change = f"{(now - was) * 100:+.1f}"
+            change = f"{round((now - was) * 100, 1) + 0.0:+.1f}"  # no negative zero
             lines.append(
                 f"{WORDS[kind]:<15}{'':>6}{was:>9.1%}{'':>9}{now:>10.1%}{'':>9}{change:>10}"
             )

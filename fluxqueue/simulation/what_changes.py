@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.request import CPU, MEMORY
+from fluxqueue.fluxjob.request import CPU, MEMORY, describe
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.simulation.recorded_day import AMOUNT_MAX
@@ -56,8 +56,8 @@ class Changes:
         """Return them in words."""
         parts = [f"policy {self.policy}"] if self.policy else []
         for one in self.nodes:
-            shape = f"like {one.like}" if one.like else ", ".join(map(str, sorted(one.capacity)))
-            parts.append(f"{one.count} more nodes {shape if one.like else f'of {shape}'}")
+            shape = f"like {one.like}" if one.like else f"of {describe(one.capacity)}"
+            parts.append(f"{one.count} more {'node' if one.count == 1 else 'nodes'} {shape}")
         parts += [f"weight of {name} {value}" for name, value in self.weights.items()]
         parts += [f"weight of {name} times {value}" for name, value in self.factors.items()]
         return ", ".join(parts) or "no change"

@@ -76,7 +76,10 @@ SELECT r1.jobid, r1.namespace, r1.name, r1.user_name AS user, r1.queue,
        coalesce(f.set_priority, f.asked_priority, 0) AS priority,
        floor(extract(epoch FROM {_COULD_START}))::bigint AS submitted,
        floor(extract(epoch FROM r1.allocated_at))::bigint AS started,
-       ceil(extract(epoch FROM r1.ended_at))::bigint AS ended,
+       -- The length is rounded, not its ends: short runs would all become a second longer.
+       CASE WHEN r1.ended_at IS NOT NULL THEN floor(extract(epoch FROM r1.allocated_at))::bigint
+           + greatest(1, round(extract(epoch FROM r1.ended_at - r1.allocated_at)))::bigint
+       END AS ended,
        a.until, coalesce(a.is_exclusive, false) AS exclusive, a.held, f.request,
        r1.nodes AS "nodeCount", r1.slots, r1.cpu_s AS "cpuSeconds",
        coalesce({_AMOUNTS}, '{{}}') AS nodes

@@ -189,6 +189,16 @@ def test_swf_out_and_in() -> None:
     assert render(parse(text)) == text
 
 
+def test_changes_in_words() -> None:
+    """As the page and the table show them."""
+    found = parse_changes("fcfs", ("1:n0", "8:cpu=64,memory=256Gi"), ("a=2", "b=x3"))
+    assert found.describe() == (
+        "policy fcfs, 1 more node like n0, 8 more nodes of 64 cpu, 256Gi memory, weight of a 2,"
+        " weight of b times 3"
+    )
+    assert NONE.describe() == "no change"
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
