@@ -183,7 +183,7 @@ class TimeMachine:
         del day
         found = await self._ask(question)
         if found.startswith(b'{"refused":'):
-            raise _Refused(str(orjson.loads(found)["refused"]))
+            raise _ReplayRefused(str(orjson.loads(found)["refused"]))
         return found
 
     async def _ask(self, question: bytes) -> bytes:
@@ -222,7 +222,7 @@ class TimeMachine:
         return found
 
 
-class _Refused(InvalidInput):
+class _ReplayRefused(InvalidInput):
     """What the process refuses, in its own words."""
 
     def __str__(self) -> str:
