@@ -176,8 +176,11 @@ class NodePlanning:
 
     def _note_plan(self, plan: NodePlan, requests: Sequence[NodeRequest]) -> None:
         pool_of = {one.number: one.pool for one in requests}
-        self._counted.update((pool_of[number], "used") for number in plan.used)
-        self._counted.update((pool_of[number], "withdrawn") for number in plan.withdrawn)
+        ended = [*((n, "used") for n in plan.used), *((n, "withdrawn") for n in plan.withdrawn)]
+        for number, outcome in ended:
+            self._counted[pool_of[number], outcome] += 1
+            said = {"action": "nodes", "pool": pool_of[number], "outcome": outcome}
+            logger.info("request for nodes ended", extra=said)
         for ask in plan.asks:
             self._asked[ask.pool] += ask.count
             extra = {"action": "nodes", "pool": ask.pool, "count": ask.count, "uid": ask.uid}

@@ -333,8 +333,12 @@ class CycleRunner:
         self._count(decisions, len(new.impossible) + len(never))
         gone = [job for job, _ in (*decisions.allocated, *never)]
         is_more_behind = self._is_more_behind([*queue, *(job for job, _ in never)], gone)
-        is_more = is_cut_short or decisions.grown.is_more
-        return is_more_behind or is_more or len(decisions.preempted) >= PER_CYCLE_MAX
+        return (
+            is_more_behind
+            or is_cut_short
+            or decisions.grown.is_more
+            or len(decisions.preempted) >= PER_CYCLE_MAX
+        )
 
     async def _look(self, tx: Transaction) -> tuple[Matcher, NodeChanges]:
         """Carry what has changed since the last cycle into the matcher."""

@@ -274,7 +274,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     present=st.integers(0, 3),
     shapes=pools,

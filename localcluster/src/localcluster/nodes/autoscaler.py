@@ -18,7 +18,7 @@ from localcluster.client.resources import NODES, PODS
 from localcluster.errors import ClientError, NotFound
 from localcluster.loops.context import Context
 from localcluster.loops.informers import by_node
-from localcluster.loops.objects import controller_of, is_finished, is_true, now
+from localcluster.loops.objects import controller_of, is_finished, is_true, now, uid_of
 from localcluster.nodes.pool import POOL_LABEL, Room, SimulatedPool, is_unschedulable
 from localcluster.nodes.shape import NodeShape
 from localcluster.obj import Obj
@@ -28,8 +28,13 @@ from localcluster.types.pod_requests import pod_requests
 logger = logging.getLogger(__name__)
 
 TURN_S = 0.2
+SETTLE_S = 1.0
+"""A pod counts after this time. Karpenter gathers pods for a second, cluster-autoscaler for ten."""
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 """Annotation ``"true"`` on a node that is never removed as idle."""
+
+CONDITION = "node.kubernetes.io/"
+"""Taints with this prefix follow the conditions of a node."""
 
 AddNode = Callable[[NodeShape], Awaitable[None]]
 RemoveNode = Callable[[str], Awaitable[None]]
@@ -57,6 +62,7 @@ class Autoscaler:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop_task: asyncio.Task[None] | None = None
         self._idle_since: dict[str, datetime] = {}
+        self._since: dict[str, datetime] = {}
         self._numbers: Counter[str] = Counter()
         self.delivered: Counter[str] = Counter()
         """How many nodes each pool has delivered."""
@@ -111,10 +117,14 @@ class Autoscaler:
 
     def _wanted_by_pods(self, nodes: dict[str, list[Obj]]) -> dict[str, int]:
         """Return how many nodes of each pool the unschedulable pods need beyond what comes."""
-        pods = [pod for pod in self._pods.items() if is_unschedulable(pod)]
+        at = now()
+        seen = {uid_of(pod): pod for pod in self._pods.items() if is_unschedulable(pod)}
+        self._since = {uid: self._since.get(uid, at) for uid in seen}
+        pods = [
+            pod for uid, pod in seen.items() if (at - self._since[uid]).total_seconds() >= SETTLE_S
+        ]
         if not pods:
             return {}
-        at = now()
         states = [self._state(node) for some in nodes.values() for node in some]
         states += [pool.template(at) for pool in self._coming.values()]
         room = Room(states)
@@ -130,6 +140,8 @@ class Autoscaler:
     def _state(self, node: Obj) -> NodeState:
         state = NodeState(node["metadata"]["name"])
         state.take_object(node)
+        # A node that has just joined is about to be ready.
+        state.taints = [one for one in state.taints if not one["key"].startswith(CONDITION)]
         for pod in self._pods_on.get(state.name):
             if not is_finished(pod):
                 state.take_pod(pod_requests(pod))
