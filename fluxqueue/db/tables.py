@@ -739,6 +739,13 @@ pool_nodes = Table(
     Column("node", Text, primary_key=True),
     Column("pool", Text, nullable=False),
     Column("request", BigInteger, comment="node_requests.number that it came for; null: none"),
+    Column(
+        "is_returning",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="pending_actions: it was idle, and its provider is to take it back",
+    ),
     Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
 )
 Index("ix_pool_nodes_request", pool_nodes.c.request)

@@ -7,10 +7,11 @@ job needs it. What has come by then stays as a node of its pool. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.policy.node_pool import LEARNED_MAX
 from fluxqueue.scheduler.coming_nodes import NodeRequest
 
@@ -96,6 +97,27 @@ def _end(
     if one.coming:
         return RequestEnd.FAILED, f"{one.coming} of {one.count} nodes have not come in time"
     return RequestEnd.FAILED, "the nodes that came do not hold the job"
+
+
+def idle_nodes(ledger: ShareLedger, names: Iterable[str]) -> list[str]:
+    """Return those nodes that nothing uses, or will use in the plan.
+
+    Pods of DaemonSets and static pods do not count.
+    """
+    planned = set(ledger.plan.rows.tolist())
+    found = []
+    for name in names:
+        row = ledger.rows.get(name)
+        if row is None or row in planned or ledger.keys_on(row):
+            continue
+        permanent = ledger.others[name].permanent if name in ledger.others else {}
+        used = (
+            int(ledger.foreign[row, column]) > permanent.get(resource, 0)
+            for resource, column in ledger.columns.items()
+        )
+        if not any(used):
+            found.append(name)
+    return found
 
 
 def learn(known: Sequence[int], new: Sequence[int]) -> list[int]:

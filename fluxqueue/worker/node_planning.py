@@ -19,13 +19,13 @@ from fluxqueue.db.store import node_pools
 from fluxqueue.db.store.decisions import NodeChanges
 from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.forecast import Outlook
-from fluxqueue.scheduler.node_requests import NodeReview, review_requests
+from fluxqueue.scheduler.node_requests import NodeReview, idle_nodes, review_requests
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     describe_requests,
@@ -34,6 +34,9 @@ from fluxqueue.scheduler.provisioning import (
 )
 
 logger = logging.getLogger(__name__)
+
+RETURNING = frozenset({"scale"})
+"""Providers with nodes that nothing else takes back. An autoscaler removes its own."""
 
 LOOK_S = 5
 """The interval in seconds between two looks at what is under way, while nothing else happens."""
@@ -55,6 +58,8 @@ class NodePlanning:
     _held: dict[str, list[Placement]] = field(default_factory=dict)
     _counted: Counter[tuple[str, str]] = field(default_factory=Counter)
     _asked: Counter[str] = field(default_factory=Counter)
+    _returning: set[str] = field(default_factory=set)
+    _idle_since: dict[str, int] = field(default_factory=dict)
     _next_at: int | None = None
     _has_orders: bool = False
 
@@ -85,6 +90,7 @@ class NodePlanning:
             logger.warning("node pool left out", extra=extra)
         self._pools = {one.pool.name: one for one in pools}
         self._known = await node_pools.read_pool_nodes(tx)
+        self._returning = await node_pools.read_returning(tx)
         self._open = await node_pools.read_open_requests(tx)
         matcher.further = Reach(matcher.ledger, [one.pool for one in pools]) if pools else None
 
@@ -108,6 +114,7 @@ class NodePlanning:
             pools, _ = await node_pools.read_node_pools(tx)
             self._pools = {one.pool.name: one for one in pools}
         self._known = {n: p for n, p in self._known.items() if n not in gone} | new
+        self._returning -= gone
         self._note_review(before.requests, review)
         self._open = OpenRequests(review.requests, before.running, {}, before.spent)
 
@@ -138,7 +145,14 @@ class NodePlanning:
         """Reserve what is held for jobs that wait for nodes. The plan must be empty."""
         if self._open.requests:
             self._held = hold_nodes(matcher, self._open.requests, now)
-        return self._held
+        rows = matcher.ledger.rows
+        going = tuple(PlacedSlot(name, ()) for name in sorted(self._returning) if name in rows)
+        if not going:
+            return self._held
+        # No job may start on a node that is about to go. This belongs to no job.
+        placement = Placement(going, now, FOREVER, is_exclusive=True)
+        matcher.reserve(placement, now)
+        return {**self._held, "": [placement]}
 
     async def plan(
         self,
@@ -171,8 +185,40 @@ class NodePlanning:
         ended = {*plan.used, *plan.withdrawn}
         self._open.requests = [one for one in requests if one.number not in ended] + made
         self._report(plan, decisions, now)
-        if self._open.requests or plan.why:
+        may_return = await self._return_idle(tx, matcher, now)
+        if self._open.requests or plan.why or may_return:
             self._next_at = now + LOOK_S
+
+    async def _return_idle(self, tx: Transaction, matcher: Matcher, now: int) -> bool:
+        """Have providers take back the nodes that nothing has used for the idle time of a pool.
+
+        Return whether there are nodes that could go at some time. The end of a job wakes no cycle
+        if no other job waits.
+        """
+        may_return = False
+        idle: set[str] = set()
+        going: list[str] = []
+        for name, stored in self._pools.items():
+            idle_s = stored.pool.idle_s
+            if idle_s is None or stored.pool.provider not in RETURNING:
+                continue
+            own = [node for node, pool in self._known.items() if pool == name]
+            nodes = [node for node in own if node not in self._returning]
+            left, unused = len(nodes), idle_nodes(matcher.ledger, nodes)
+            may_return |= left > stored.pool.least
+            idle.update(unused)
+            for node in sorted(unused):
+                since = self._idle_since.setdefault(node, now)
+                if now - since >= idle_s and left > stored.pool.least:
+                    going.append(node)
+                    left -= 1
+        self._idle_since = {n: at for n, at in self._idle_since.items() if n in idle}
+        if going:
+            await node_pools.return_nodes(tx, going)
+            self._returning.update(going)
+            self._has_orders = True
+            logger.info("idle nodes go", extra={"action": "nodes", "nodes": ",".join(going)})
+        return may_return
 
     def _note_plan(self, plan: NodePlan, requests: Sequence[NodeRequest]) -> None:
         pool_of = {one.number: one.pool for one in requests}

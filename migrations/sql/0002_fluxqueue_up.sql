@@ -795,6 +795,7 @@ CREATE TABLE pool_nodes (
     node TEXT NOT NULL,
     pool TEXT NOT NULL,
     request BIGINT,
+    is_returning BOOLEAN DEFAULT false NOT NULL,
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_pool_nodes PRIMARY KEY (node)
 );
@@ -808,6 +809,8 @@ COMMENT ON COLUMN pool_nodes.node IS 'name of the node';
 COMMENT ON COLUMN pool_nodes.pool IS 'name of the FluxNodePool';
 
 COMMENT ON COLUMN pool_nodes.request IS 'node_requests.number that it came for; null: none';
+
+COMMENT ON COLUMN pool_nodes.is_returning IS 'pending_actions: it was idle, and its provider is to take it back';
 
 COMMENT ON COLUMN pool_nodes.seen_at IS 'when it could be used first';
 

@@ -204,7 +204,11 @@ def test_worker() -> None:
 def test_worker_scales_what_is_named_only() -> None:
     """Of a resource that FluxNodePools name, it may use the scale subresource."""
     values = {"nodePools": {"scale": [{"group": "cluster.x-k8s.io", "resource": "machinesets"}]}}
-    expected = WORKER | {("cluster.x-k8s.io", "machinesets/scale", (), ("get", "patch"))}
+    expected = WORKER | {
+        ("cluster.x-k8s.io", "machinesets/scale", (), ("get", "patch")),
+        ("cluster.x-k8s.io", "machines", (), ("patch",)),
+        ("", "nodes", (), ("get", "patch")),
+    }
     assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 

@@ -146,10 +146,10 @@ class Pools:
 
         await eventually(are_gone, "no pool is left")
 
-    async def make_scaled(self, name: str, *, most: int = 5) -> str:
+    async def make_scaled(self, name: str, *, most: int = 5, **more: Any) -> str:
         """Create a pool that scales an object, and the object with no replicas."""
         await define_machines(self.space)
-        pool = await self.make(name, scale=True, most=most)
+        pool = await self.make(name, scale=True, most=most, **more)
         body = {
             "apiVersion": MACHINES.api_version,
             "kind": MACHINES.kind,

@@ -72,6 +72,21 @@ async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
     assert (first["ended"], second["ended"]) == ("used", "withdrawn")
 
 
+async def test_idle_nodes_of_a_scaled_object_go_back(space: Space, pools: Pools) -> None:
+    """All but the minimum are cordoned and returned after the idle time."""
+    pool = await pools.make_scaled("idle", min=1, idleTime="3s")
+    await space.create(job("three", pods=3, cpu="6", pool=pool))
+    await space.until_job("three")
+
+    async def are_gone() -> bool:
+        return len(await pools.nodes(pool)) == 1 and await pools.replicas(pool) == 1
+
+    await eventually(are_gone, "one node is left")
+    await space.create(job("one", cpu="6", pool=pool))
+    await space.until_job("one")
+    assert len(await pools.requests(pool)) == 1, "the node that stayed is used"
+
+
 async def _has_replicas(pools: Pools, name: str, count: int) -> bool:
     return await pools.replicas(name) == count
 

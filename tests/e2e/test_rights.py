@@ -142,10 +142,10 @@ async def _pods_are_refused(space: Space) -> None:
 async def _nodes_are_asked_for(space: Space) -> None:
     """The worker makes and deletes placeholders, and scales an object."""
     pools = Pools(space)
-    for pool in (await pools.make("held"), await pools.make_scaled("scaled")):
+    for pool in (await pools.make("held"), await pools.make_scaled("scaled", idleTime="1s")):
         await space.create(job(pool, cpu="6", pool=pool))
         await space.until_job(pool)
-        await pools.until(pool, measured=1)
+        await pools.until(pool, measured=1, nodes=0)
     await pools.remove()
 
 

@@ -183,6 +183,19 @@ async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
     return {r["node"]: r["pool"] for r in await tx.fetch("SELECT node, pool FROM pool_nodes")}
 
 
+async def read_returning(tx: Transaction) -> set[str]:
+    """Return the nodes that their providers are to take back."""
+    return {r["node"] for r in await tx.fetch("SELECT node FROM pool_nodes WHERE is_returning")}
+
+
+async def return_nodes(tx: Transaction, nodes: Collection[str]) -> None:
+    """Record that the providers are to take nodes back."""
+    await tx.execute(
+        "UPDATE pool_nodes SET is_returning = true WHERE node = ANY(CAST(:nodes AS text[]))",
+        nodes=sorted(nodes),
+    )
+
+
 async def store_pool_nodes(
     tx: Transaction, new: Mapping[str, str], gone: Collection[str], review: NodeReview
 ) -> None:
@@ -299,13 +312,15 @@ class OrderedNodes:
 class PoolOrder:
     """What the provider of a pool has to bring.
 
-    ``present``: the names of the nodes that the pool has. ``ended``: requests that ended, and that
-    the provider has not taken back yet. ``jobs``: the job of each open request, namespace/name.
+    ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
+    to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
+    ``jobs``: the job of each open request, namespace/name.
     """
 
     pool: NodePool
     open: tuple[OrderedNodes, ...] = ()
     present: tuple[str, ...] = ()
+    returning: tuple[str, ...] = ()
     ended: tuple[int, ...] = ()
     stored: StoredPool | None = None
     jobs: Mapping[int, str] = field(default_factory=dict)
@@ -331,12 +346,15 @@ async def read_orders(database: Database) -> list[PoolOrder]:
         if not pools:
             return []
         rows = await tx.fetch(_ORDERED)
-        nodes = await read_pool_nodes(tx)
-    return [_order(one, rows, nodes) for one in pools]
+        nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
+    return [_order(one, rows, nodes, returning) for one in pools]
 
 
 def _order(
-    stored: StoredPool, rows: Sequence[Mapping[str, Any]], nodes: Mapping[str, str]
+    stored: StoredPool,
+    rows: Sequence[Mapping[str, Any]],
+    nodes: Mapping[str, str],
+    returning: Collection[str],
 ) -> PoolOrder:
     name = stored.pool.name
     own = [row for row in rows if row["pool"] == name]
@@ -345,6 +363,7 @@ def _order(
         stored.pool,
         tuple(OrderedNodes(r["number"], r["count"], tuple(r["arrived"])) for r in open_),
         tuple(sorted(node for node, pool in nodes.items() if pool == name)),
+        tuple(sorted(node for node in returning if nodes.get(node) == name)),
         tuple(row["number"] for row in own if row["ended"] is not None),
         stored,
         {row["number"]: row["job"] or "" for row in open_},

@@ -9,11 +9,18 @@ from __future__ import annotations
 import logging
 
 from fluxqueue.db.store.node_pools import PoolOrder
+from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.resources import ApiResource
+from fluxqueue.kube.resources import NODES, ApiResource
 from fluxqueue.policy.node_pool import NodePool
 
 logger = logging.getLogger(__name__)
+
+MACHINES = ApiResource("cluster.x-k8s.io", "v1beta1", "machines", "Machine", namespaced=True)
+MACHINE, MACHINE_NAMESPACE = "cluster.x-k8s.io/machine", "cluster.x-k8s.io/cluster-namespace"
+"""Annotations of a node that Cluster API has made."""
+DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
+"""Annotation of a Machine: it goes first when its set is scaled down."""
 
 
 class Scale:
@@ -22,22 +29,49 @@ class Scale:
     async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> None:
         """Set the replicas to the nodes that the pool has and those that have yet to come.
 
-        The number falls only if a request ended before its nodes came. Any other surplus was made
-        by another program or by a person, and stays.
+        The number falls only if a request ended before its nodes came, or for nodes that must be
+        returned. Any other surplus was made by another program or by a person, and stays.
         """
         del namespace  # the object has its own
-        if not order.open and not order.ended:
+        if not order.open and not order.ended and not order.returning:
             return
+        # A node that is not marked stays. Otherwise another one could be taken in its place.
+        going = [node for node in order.returning if await _mark(client, node)]
         resource, at = scaled_object(order.pool)
         found = await client.get(resource, *at, subresource="scale")
         now = int((found.get("spec") or {}).get("replicas") or 0)
-        wanted = max(order.pool.least, len(order.present) + order.coming)
-        wanted = min(order.pool.most, wanted)
-        if wanted > now or (wanted < now and order.ended):
+        kept = len(order.present) - len(going)
+        wanted = min(order.pool.most, max(order.pool.least, kept + order.coming))
+        if wanted > now or (wanted < now and (order.ended or going)):
             body = {"spec": {"replicas": wanted}}
             await client.patch(resource, *at, body, kind=PatchKind.MERGE, subresource="scale")
             extra = {"action": "scale", "pool": order.pool.name, "from": now, "to": wanted}
             logger.info("node pool scaled", extra=extra)
+
+
+async def _mark(client: KubeClient, name: str) -> bool:
+    """Cordon a node that is to go, and mark its Machine. Return whether both are done."""
+    try:
+        await _mark_both(client, name)
+    except NotFound:
+        return True  # it is gone
+    except ApiError as error:
+        extra = {"action": "scale", "node": name, "error": str(error)}
+        logger.warning("node stays, because it cannot be marked", extra=extra)
+        return False
+    return True
+
+
+async def _mark_both(client: KubeClient, name: str) -> None:
+    node = await client.get(NODES, None, name)
+    notes = node["metadata"].get("annotations") or {}
+    machine, namespace = notes.get(MACHINE), notes.get(MACHINE_NAMESPACE)
+    if machine and namespace:
+        body = {"metadata": {"annotations": {DELETE_MACHINE: "yes"}}}
+        await client.patch(MACHINES, namespace, machine, body, metadata_only=True)
+    if not node["spec"].get("unschedulable"):
+        cordon = {"spec": {"unschedulable": True}}
+        await client.patch(NODES, None, name, cordon, metadata_only=True)
 
 
 def scaled_object(pool: NodePool) -> tuple[ApiResource, tuple[str | None, str]]:
