@@ -119,6 +119,8 @@ class ComingNodes:
     pool_of: dict[str, str] = field(default_factory=dict)
     request_of: dict[str, int] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    offered: int = 0
+    """How many unused new nodes jobs may use at this moment."""
 
     def add(self, fact: NodeFact, ready_at: int) -> None:
         """Add a node that does not exist yet."""
@@ -165,37 +167,46 @@ class ComingNodes:
             self.matcher.allocate(job, replace(placement, slots=slots, held=held))
 
     def _fewest(self, request: Jobspec, now: int) -> Placement | None:
-        """Return a placement with the fewest nodes that nothing has used before."""
+        """Return a placement with the fewest nodes that nothing has used before.
+
+        Nodes are offered in growing numbers: most jobs need few, and each offer changes the table.
+        """
         free = [name for name in self.pool_of if name not in self.used]
-        best = self._match(request, free, min(len(free), max(1, request.size)), now)
-        if best is None:
-            best = self._match(request, free, len(free), now)
-        if best is None:
-            return None
-        low, high = 0, len({*best.nodes, *best.held} & set(free))
-        while low < high:
+        low, high, best = 0, 0, self._match(request, free, 0, now)
+        while best is None and high < len(free):
+            low, high = high + 1, min(len(free), max(1, 2 * high))
+            best = self._match(request, free, high, now)
+        while best is not None and low < high:
             middle = (low + high) // 2
             found = self._match(request, free, middle, now)
             if found is None:
                 low = middle + 1
             else:
                 best, high = found, middle
+        self._offer(free, 0)
         return best
 
     def _match(
         self, request: Jobspec, free: Sequence[str], count: int, now: int
     ) -> Placement | None:
         """Return a placement that uses at most the first ``count`` of the ``free`` new nodes."""
-        ledger = self.matcher.ledger
-        for index, name in enumerate(free):
-            fact = ledger.masks.facts[ledger.rows[name]]
-            assert fact is not None, "new nodes stay in their table"
-            if fact.is_schedulable is not (index < count):
-                ledger.set_node(replace(fact, is_schedulable=index < count), {})
+        self._offer(free, count)
         try:
             return self.matcher.match_now(request, now)
         except InsufficientResources:
             return None
+
+    def _offer(self, free: Sequence[str], count: int) -> None:
+        """Let jobs use the first ``count`` of these nodes, and no others of them."""
+        for name in free[min(count, self.offered) : max(count, self.offered)]:
+            self._set_usable(name, is_usable=count > self.offered)
+        self.offered = count
+
+    def _set_usable(self, name: str, *, is_usable: bool) -> None:
+        ledger = self.matcher.ledger
+        fact = ledger.masks.facts[ledger.rows[name]]
+        assert fact is not None, "new nodes stay in their table"
+        ledger.set_node(replace(fact, is_schedulable=is_usable), {})
 
 
 def _in_order(request: Jobspec) -> MatchPolicy:
@@ -236,7 +247,7 @@ def coming_nodes(
     for state in pools:
         for index in range(rooms.get(state.pool.name, 0)):
             fact = state.pool.node(index)
-            found.add(fact, now + state.wait_s)
+            found.add(replace(fact, is_schedulable=False), now + state.wait_s)
             found.pool_of[fact.name] = state.pool.name
     return found
 

@@ -29,8 +29,8 @@ from fluxqueue.scheduler.coming_nodes import (
 )
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
-JOBS_MAX = 200
-"""The most jobs for which one cycle plans new nodes. The next cycle goes on."""
+JOBS_MAX = 50
+"""The most jobs for which one cycle plans new nodes: the first in turn. The next cycle goes on."""
 
 BACKOFF_S, BACKOFF_MAX_S = 60, 3600
 """How long a pool is left alone after its first failure in a row, and at most."""
@@ -172,6 +172,7 @@ class _NodePlanner:
     _rooms: dict[str, int] = field(default_factory=dict)
     _cost: dict[str, Decimal] = field(default_factory=dict)
     _holds: dict[Jobspec, bool] = field(default_factory=dict)
+    _hopeless: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
     _allowances: Allowances = field(default_factory=Allowances)
 
     def walk(self, waiting: Sequence[PendingJob]) -> None:
@@ -189,7 +190,9 @@ class _NodePlanner:
             if planned >= JOBS_MAX:
                 break
             if self._wants(job, starts):
-                planned += 1
+                planned += 1  # also if it waits: its start was searched for
+                if not self._can_be_earlier(job, starts.get(job.uid)):
+                    continue
                 self._plan_one(job, starts.get(job.uid))
         self._give_up({job.uid for job in present})
 
@@ -224,6 +227,14 @@ class _NodePlanner:
                 self.matcher.reserve(placement, self.now)
                 starts[job.uid] = placement.starts_at
         return True
+
+    def _can_be_earlier(self, job: PendingJob, start: int | None) -> bool:
+        """Return whether the quickest pool could start ``job`` early enough to be worth it."""
+        if start is None:
+            return True
+        earlier_s = 1 if job.provision is Provision.NOW else self._rule(job).earlier_s or 0
+        soonest = min((one.wait_s for one in self.pools), default=0)
+        return self.now + soonest + earlier_s <= start
 
     def _can_be_held(self, request: Jobspec) -> bool:
         """Return whether present nodes can hold it, now or later."""
@@ -312,6 +323,11 @@ class _NodePlanner:
             refused.append(f"pool {one.pool.name} is asked again at {until}, because {one.why}")
         if resting:
             return None
+        # What is free only shrinks during a walk: a request that did not fit never fits later.
+        is_full = bool(names) and not any(self._left(one) for one in names)
+        if is_full or (names, job.request) in self._hopeless:
+            refused += [self._why_full(one) for one in states if self._is_bounded(one)]
+            return None
         table = self._table(names)
         try:
             with self._allowances.deciding(table.matcher, job.user, job.request):
@@ -320,6 +336,7 @@ class _NodePlanner:
             table.undo(job.uid)
             return None
         if found is None:
+            self._hopeless.add((names, job.request))
             refused += [self._why_full(one) for one in states if self._is_bounded(one)]
         elif not self._is_worth(job, found, start, refused):
             table.undo(job.uid)
@@ -331,10 +348,12 @@ class _NodePlanner:
         return self._rooms[state.pool.name] < state.pool.most
 
     def _why_full(self, state: PoolState) -> str:
-        left = self._rooms[state.pool.name] - sum(
-            pool == state.pool.name for pool, _ in self._used.values()
-        )
+        left = self._left(state.pool.name)
         return f"pool {state.pool.name} may have {state.pool.most} nodes, and {left} more can come"
+
+    def _left(self, pool: str) -> int:
+        """Return how many nodes of a pool nothing has asked for, in this plan or before."""
+        return self._rooms[pool] - sum(one == pool for one, _ in self._used.values())
 
     def _is_worth(
         self, job: PendingJob, found: NodesFound, start: int | None, refused: list[str]
