@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 
 from fluxqueue.explain.answer import Change, Place, Reason
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 
@@ -33,6 +35,8 @@ class QueueSnapshot:
     planned : What the last forecast planned for jobs without a reservation, by UID.
     promised : Reservations that the next cycle must keep, by UID.
     preemptions : Possible victims for the request, and preemptions for other jobs.
+    pools, requests, spent : Node pools, what is under way, and what nodes cost for an hour by queue
+        (``scheduler.provisioning.plan_nodes``).
     """
 
     matcher: Matcher
@@ -44,6 +48,9 @@ class QueueSnapshot:
     planned: Mapping[str, Placement] = field(default_factory=dict)
     promised: Mapping[str, Placement] = field(default_factory=dict)
     preemptions: Preemptions = NO_PREEMPTIONS
+    pools: Sequence[PoolState] = ()
+    requests: Sequence[NodeRequest] = ()
+    spent: Mapping[str, Decimal] = field(default_factory=dict)
 
     def rules(self, queue: str) -> QueueRules:
         """Return the rules of a queue. A queue without rules has no limits."""

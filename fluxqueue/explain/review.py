@@ -18,6 +18,7 @@ from fluxqueue.explain.answer import (
 )
 from fluxqueue.explain.counting import count_kinds, count_levels
 from fluxqueue.explain.decide import decide, place
+from fluxqueue.explain.new_nodes import with_new_nodes
 from fluxqueue.explain.question import Keeper, Question, QueueSnapshot
 from fluxqueue.explain.variants import find_variants
 from fluxqueue.jobspec import Jobspec
@@ -49,6 +50,7 @@ def _answer(scene: QueueSnapshot, question: Question) -> Answer:
         outcome = _wait_reason(question.keeper, outcome)
     elif outcome.verdict is not PlacementVerdict.NOW:
         variants = find_variants(scene, question, outcome)
+        outcome = with_new_nodes(scene, question, outcome)
     masks = scene.matcher.ledger.masks
     return Answer(
         request=describe(request),

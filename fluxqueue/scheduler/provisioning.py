@@ -431,10 +431,13 @@ class _NodePlanner:
                 self.plan.moved[one.number] = user
 
 
-def describe_counts(counts: Mapping[str, int]) -> str:
-    """Return numbers of nodes by pool in words: ``4 nodes of pool gpu and 1 node of pool cpu``."""
+def describe_counts(counts: Mapping[str, int], kind: str = "") -> str:
+    """Return numbers of nodes by pool in words: ``4 nodes of pool gpu and 1 node of pool cpu``.
+
+    ``kind``: a word before the nodes, with a space.
+    """
     return " and ".join(
-        f"{count} {'node' if count == 1 else 'nodes'} of pool {pool}"
+        f"{count} {kind}{'node' if count == 1 else 'nodes'} of pool {pool}"
         for pool, count in sorted(counts.items())
     )
 

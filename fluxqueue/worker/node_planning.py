@@ -22,7 +22,7 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.coming_nodes import NodeRequest, Reach
+from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.node_requests import NodeReview, idle_nodes, review_requests
@@ -167,13 +167,11 @@ class NodePlanning:
         requests = self._open.requests
         if not self._pools and not requests:
             return
-        counts = Counter(self._known.values())
-        states = [one.state(counts[name]) for name, one in self._pools.items()]
         plan = plan_nodes(
             matcher,
             jobs,
             decisions,
-            states,
+            self.states,
             requests,
             now,
             rules=rules,
@@ -262,6 +260,17 @@ class NodePlanning:
             metrics.NODES_ASKED.labels(pool).inc(number)
         self._counted.clear()
         self._asked.clear()
+
+    @property
+    def states(self) -> list[PoolState]:
+        """Return all pools as they are now."""
+        counts = Counter(self._known.values())
+        return [one.state(counts[name]) for name, one in self._pools.items()]
+
+    @property
+    def requests(self) -> Sequence[NodeRequest]:
+        """Return everything that is under way, or has come and is not used yet."""
+        return self._open.requests
 
     @property
     def spent(self) -> Mapping[str, Decimal]:

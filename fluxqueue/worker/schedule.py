@@ -254,6 +254,9 @@ class CycleRunner:
             planned=self._plans.planned,
             promised=self._plans.reserved,
             preemptions=last.preemptions,
+            pools=self.nodes.states,
+            requests=self.nodes.requests,
+            spent=self.nodes.spent,
         )
 
     async def _cycle(self) -> bool:
