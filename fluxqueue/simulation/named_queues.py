@@ -88,10 +88,12 @@ class SimulatedQueues:
         return (default if rules is None else rules.policy(default)).queue_depth
 
     def use(self) -> dict[Pair, Amounts]:
-        """Return what running jobs use, by queue and user."""
+        """Return what running jobs use, by queue and user, of the queues that limit it."""
+        bounded = {name for name, rules in self.rules.items() if rules.has_use_limits}
         found: dict[Pair, Amounts] = defaultdict(Amounts)
-        for one in self._held.values():
-            found[one.pair] += one.amounts
+        for one in self._held.values() if bounded else ():
+            if one.pair[0] in bounded:
+                found[one.pair] += one.amounts
         return dict(found)
 
     def remember(self, used: Mapping[Pair, float]) -> None:
