@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +17,14 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
+    from fluxqueue.fluxjob.node import NodeFact
+    from fluxqueue.policy.node_pool import NodePool, ProvisionRules
+    from fluxqueue.policy.queue_policy import QueuePolicy
     from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
     from fluxqueue.simulation.engine import RunRecord
     from fluxqueue.simulation.gantt import Panel
-    from fluxqueue.simulation.jobs import SimulatedJob
+    from fluxqueue.simulation.growing import GrowingCluster
+    from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 
 ALL = "all"
 PROGRESS_FROM = 500
@@ -79,6 +84,13 @@ def sim(
     grace: Annotated[
         str, typer.Option(help="with --preemption: time between notice and requeue: 30s")
     ] = "0",
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(help="nodes that can be asked for, NAME=MIN..MAX,TIME,PRICE: a=0..16,4m,3.1"),
+    ] = None,
+    earlier_by: Annotated[
+        str, typer.Option(help="with --pool: new nodes must start a job earlier by this time")
+    ] = "1s",
     from_history: Annotated[
         bool,
         typer.Option(
@@ -147,11 +159,11 @@ def sim(
         synthetic,
         with_urgent,
     )
-    from fluxqueue.simulation.engine import simulate
-    from fluxqueue.simulation.figures import figures, render_table
-    from fluxqueue.simulation.gantt import Panel, check_format, draw
+    from fluxqueue.simulation.figures import render_table
+    from fluxqueue.simulation.gantt import check_format, draw
     from fluxqueue.simulation.jobs import uniform_cluster
 
+    pools, provision = _pools(pool or (), earlier_by, cores, out)
     rules = _preemption(min_runtime, grace) if preemption else None
     named = None if queues is None else _queues_of(queues, rules)
     parse_policy(match_policy)  # refuse a wrong name before the workload is drawn
@@ -171,21 +183,13 @@ def sim(
     until_s = max((job.submit_s for job in work), default=0)
     lost = node_faults(seed, [fact.name for fact in cluster], count=faults, until_s=until_s)
     typer.echo(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
-    panels: list[Panel] = []
-    for one in policies:
-        with _progress(one.name, len(work)) as tell:
-            records = simulate(
-                cluster,
-                work,
-                one,
-                faults=lost,
-                preemption=rules,
-                match_policy=match_policy,
-                queues=named,
-                tell=tell,
-            )
-        panels.append(Panel(figures(one.name, records, cluster), records, cluster, lost))
+    panels, grown = _run_all(
+        policies,
+        Scenery(cluster, work, lost, rules, match_policy, named, pools, provision),
+    )
     typer.echo(render_table([panel.figures for panel in panels]))
+    if pools:
+        _tell_grown(panels, grown)
     if rules is not None:
         _tell_preempted(panels)
     _tell_left_out(panels[0].records)
@@ -204,6 +208,80 @@ def _refuse_without_history(given: Mapping[str, object]) -> None:
                 where=name,
                 hint="add --from-history",
             )
+
+
+def _pools(
+    texts: Sequence[str], earlier_by: str, cores: int, out: Path | None
+) -> tuple[list[NodePool], ProvisionRules]:
+    """Return the pools, and the rule for asking. Refuse what cannot be drawn."""
+    from fluxqueue.policy.node_pool import ProvisionRules
+    from fluxqueue.simulation.growing import parse_pool
+    from fluxqueue.workload.annotations import parse_duration
+
+    if texts and out is not None:
+        raise InvalidSettings(
+            "does not go with --pool: the chart has a fixed number of nodes",
+            where="--out",
+            hint="leave out one of them",
+        )
+    pools = [parse_pool(text, cores) for text in texts]
+    return pools, ProvisionRules(earlier_s=parse_duration(earlier_by, "--earlier-by"))
+
+
+def _tell_grown(panels: Sequence[Panel], grown: Sequence[GrowingCluster]) -> None:
+    """Print what the new nodes of each policy have cost, beside what they have gained."""
+    from fluxqueue.simulation.figures import clock
+
+    for panel, one in zip(panels, grown, strict=True):
+        hours = one.node_s / 3600
+        typer.echo(
+            f"{panel.figures.policy}: at most {one.most} new nodes, {hours:.1f} node-hours,"
+            f" cost {one.cost:.2f}, mean wait {clock(panel.figures.mean_wait_s)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Scenery:
+    """What all policies of one simulation have in common."""
+
+    cluster: Sequence[NodeFact]
+    work: Sequence[SimulatedJob]
+    lost: Sequence[NodeEvent]
+    preemption: PreemptionRules | None
+    match_policy: str
+    queues: Mapping[str, QueueRules] | None
+    pools: Sequence[NodePool]
+    provision: ProvisionRules
+
+
+def _run_all(
+    policies: Sequence[QueuePolicy], of: Scenery
+) -> tuple[list[Panel], list[GrowingCluster]]:
+    """Simulate each policy. Return the results, and what node pools have brought for each."""
+    from fluxqueue.simulation.engine import simulate
+    from fluxqueue.simulation.figures import figures
+    from fluxqueue.simulation.gantt import Panel
+
+    panels: list[Panel] = []
+    grown: list[GrowingCluster] = []
+    for one in policies:
+        with _progress(one.name, len(of.work)) as tell:
+            records = simulate(
+                of.cluster,
+                of.work,
+                one,
+                faults=of.lost,
+                preemption=of.preemption,
+                match_policy=of.match_policy,
+                queues=of.queues,
+                tell=tell,
+                pools=of.pools,
+                provision=of.provision,
+                grown=grown,
+            )
+        told = figures(one.name, records, of.cluster, grown[-1].cpu_s)
+        panels.append(Panel(told, records, of.cluster, of.lost))
+    return panels, grown
 
 
 def _policy_names(text: str) -> list[str]:

@@ -21,6 +21,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
 from fluxqueue.scheduler.cycle import (
@@ -42,10 +43,11 @@ from fluxqueue.scheduler.preemption import (
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.settings import MATCH_POLICY
+from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 from fluxqueue.simulation.named_queues import SimulatedQueues
 
-END, NODE, SUBMIT, LEAVE = range(4)
+END, NODE, SUBMIT, LEAVE, GROW = range(5)
 """Order of events at one instant: resources are given back before they are requested."""
 
 
@@ -122,6 +124,8 @@ class Engine:
         levels: Levels = DEFAULT_LEVELS,
         unmanaged: Mapping[str, Mapping[str, int]] | None = None,
         begun: Mapping[str, Placement] | None = None,
+        pools: Sequence[NodePool] = (),
+        provision: ProvisionRules = NO_RULES,
     ) -> None:
         """Prepare a run.
 
@@ -131,6 +135,7 @@ class Engine:
             units.
         begun : jobs that run when the time begins (0), by UID, with what they hold. They run for
             ``runs_s`` from the start of that placement, which is before 0.
+        pools, provision : nodes that can be asked for, and the rule of all queues for that.
         """
         self.policy = policy
         only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
@@ -146,6 +151,8 @@ class Engine:
         self._unmanaged = dict(unmanaged or {})
         for fact in nodes:
             self.matcher.set_node(fact, self._unmanaged.get(fact.name, {}))
+        self.growing = GrowingCluster(self.matcher, pools, provision)
+        self._looks: set[int] = set()
         self.jobs = list(jobs)
         self.faults = list(faults)
         self.records = [RunRecord(job) for job in self.jobs]
@@ -207,6 +214,9 @@ class Engine:
             self._change_node(self.faults[event.number])
         elif event.kind == LEAVE:
             self._leave()
+        elif event.kind == GROW:
+            self._looks.discard(event.at)
+            self.growing.arrive(self.now)
         else:
             self._end(self.records[event.number], event.version)
 
@@ -340,6 +350,7 @@ class Engine:
         queue, promised = self.queue(), self._promised()
         preemptions = self._preemptions(queue, promised)
         hold_claims(self.matcher, preemptions, [job.uid for job in queue], self.now)
+        awaited = self.growing.begin(self.running.keys(), self.now)
         mishaps = Mishaps(overran, sorted(self._lost), self._top_up())
         while True:
             self.decisions = run_cycle(
@@ -350,7 +361,10 @@ class Engine:
                 Queues(self.queues.rules, self.queues.use()),
                 promised,
                 preemptions,
+                awaited={uid: one for uid, one in awaited.items() if uid not in self.running},
             )
+            if self.growing.pools:
+                self._grow(queue)
             self.cycles += 1
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
@@ -360,6 +374,15 @@ class Engine:
                 return
             queue, promised = self.queue(), self._promised()
             preemptions = self._preemptions(queue, promised)
+
+    def _grow(self, queue: Sequence[PendingJob]) -> None:
+        """Ask for nodes, and look again when some come or may go."""
+        decisions, rules = self.decisions, self.queues.rules
+        times = self.growing.finish(queue, decisions, rules, self.running.keys(), self.now)
+        for at in times:
+            if at not in self._looks:
+                self._looks.add(at)
+                heapq.heappush(self._events, Event(at, GROW, 0))
 
     def _to_leave(self) -> set[str]:
         return {uid for one in self.making_way.values() for uid in one.leaving}
@@ -476,11 +499,15 @@ def simulate(
     match_policy: str = MATCH_POLICY,
     queues: Mapping[str, QueueRules] | None = None,
     tell: Callable[[int], None] | None = None,
+    pools: Sequence[NodePool] = (),
+    provision: ProvisionRules = NO_RULES,
+    grown: list[GrowingCluster] | None = None,
 ) -> list[RunRecord]:
     """Run until no event is left. Return one record per job, in the order given.
 
     ``queues`` are the rules by name. Without them there is one queue, with ``preemption``. ``tell``
-    is called with the number of jobs that have ended, after every hundredth of all.
+    is called with the number of jobs that have ended, after every hundredth of all. ``grown`` gets
+    what ``pools`` have brought under the rule ``provision``.
     """
     engine = Engine(
         nodes,
@@ -490,6 +517,8 @@ def simulate(
         preemption=preemption,
         match_policy=match_policy,
         queues=queues,
+        pools=pools,
+        provision=provision,
     )
     every = max(1, len(engine.jobs) // 100)
     told = 0
@@ -497,4 +526,7 @@ def simulate(
         if tell is not None and engine.ended - told >= every:
             told = engine.ended
             tell(told)
+    engine.growing.close(max((one.ended_s or 0 for one in engine.records), default=0))
+    if grown is not None:
+        grown.append(engine.growing)
     return engine.records

@@ -66,14 +66,17 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[int(rank) - 1]
 
 
-def figures(policy: str, records: Sequence[RunRecord], nodes: Sequence[NodeFact]) -> Figures:
-    """Sum up one run."""
+def figures(
+    policy: str, records: Sequence[RunRecord], nodes: Sequence[NodeFact], more_cpu_s: int = 0
+) -> Figures:
+    """Sum up one run. ``more_cpu_s``: millicore-seconds of nodes that came and went."""
     ended = [one for one in records if one.ended_s is not None]
     waits = [float(one.wait_s) for one in ended]
     slowdowns = [bounded_slowdown(one.wait_s, one.job.runs_s) for one in ended]
     first_s = min((one.job.submit_s for one in records), default=0)
     makespan_s = max((one.ended_s or 0 for one in ended), default=first_s) - first_s
     capacity = sum(fact.capacity.get(CPU, 0) for fact in nodes)
+    offered = capacity * makespan_s + more_cpu_s
     used = sum(
         (until - since) * sum(dict(slot.resources).get(CPU, 0) for slot in placement.slots)
         for one in records
@@ -91,7 +94,7 @@ def figures(policy: str, records: Sequence[RunRecord], nodes: Sequence[NodeFact]
         impossible=impossible,
         unfinished=len(records) - len(ended) - impossible,
         makespan_s=makespan_s,
-        utilisation=used / (capacity * makespan_s) if capacity and makespan_s else 0.0,
+        utilisation=used / offered if offered else 0.0,
         mean_wait_s=fmean(waits) if waits else 0.0,
         median_wait_s=median(waits) if waits else 0.0,
         p95_wait_s=percentile(waits, P95),
