@@ -5,6 +5,7 @@ The autoscaler is the simulated one. It adds nodes for unschedulable pods, as re
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 
 import pytest
@@ -153,3 +154,25 @@ async def test_what_is_not_needed_any_more_is_withdrawn(space: Space, pools: Poo
     await pools.until_none_is_left(pool)
     (row,) = await pools.requests(pool)
     assert row["ended"] == "withdrawn"
+
+
+@pytest.mark.long("many jobs take turns on a few nodes that come and go")
+async def test_many_jobs_leave_no_node_behind(space: Space, pools: Pools) -> None:
+    """Random gangs over three pools, some cancelled at once: all others run, and all nodes go."""
+    chance = random.Random(35)
+    first = await pools.make("a", most=3, pricePerHour="3")
+    others = [await pools.make(name, most=2, labels_of=first, delay_s=1.0) for name in ("b", "c")]
+    names = [f"gang-{number}" for number in range(24)]
+    await space.create_all(
+        job(name, pods=chance.randint(1, 3), cpu=str(chance.choice((2, 4, 6))), pool=first)
+        for name in names
+    )
+    cancelled = set(chance.sample(names, 4))
+    for name in cancelled:
+        await space.delete(name)
+    await space.until_all_complete(set(names) - cancelled, timeout_s=240)
+    for name in (first, *others):
+        await pools.until_none_is_left(name)
+        rows = await pools.requests(name)
+        assert {row["ended"] for row in rows} <= {"used", "withdrawn"}
+        assert pools.autoscaler.delivered[name] <= sum(row["count"] for row in rows)
