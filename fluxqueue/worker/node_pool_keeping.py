@@ -66,6 +66,7 @@ class NodePoolKeeper:
         self._counted: set[str] = set()
         self._swept: set[str] | None = None
         self._refusals: dict[str, str] = {}
+        self._quiet: set[str] = set()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -110,6 +111,10 @@ class NodePoolKeeper:
         name = order.pool.name
         metrics.POOL_NODES.labels(name).set(len(order.present))
         metrics.POOL_ARRIVING.labels(name).set(order.coming)
+        has_orders = bool(order.open or order.ended or order.returning)
+        if not has_orders and name in self._quiet:
+            return
+        self._quiet.discard(name)
         context = self._context
         try:
             provider = PROVIDERS[order.pool.provider]
@@ -127,6 +132,8 @@ class NodePoolKeeper:
             return
         self._refusals.pop(name, None)
         await self._settle(order)
+        if not has_orders:
+            self._quiet.add(name)  # compared once more after its last order, and found in order
 
     def _note_refusal(self, pool: str, error: str) -> None:
         """Log a refusal once. What has ended must still be taken back, so it is tried again."""
@@ -163,6 +170,7 @@ class NodePoolKeeper:
                 with suppress(KeyError):
                     gauge.remove(name)
         self._counted &= {one.name for one in pools}
+        self._quiet &= self._counted
         uids = {one.uid for one in pools}
         self._written = {uid: one for uid, one in self._written.items() if uid in uids}
 
