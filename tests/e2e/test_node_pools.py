@@ -176,3 +176,26 @@ async def test_many_jobs_leave_no_node_behind(space: Space, pools: Pools) -> Non
         rows = await pools.requests(name)
         assert {row["ended"] for row in rows} <= {"used", "withdrawn"}
         assert pools.autoscaler.delivered[name] <= sum(row["count"] for row in rows)
+
+
+@pytest.mark.long("nodes count as late after a minute at the earliest")
+async def test_a_partial_delivery_is_kept_and_another_pool_brings_the_rest(
+    space: Space, pools: Pools
+) -> None:
+    """One of two nodes comes. The request fails when the other is late, and the gang uses it."""
+    first = await pools.make("part", delivers=1, idle_s=300.0, provisioningTime="2s", priority=5)
+    second = await pools.make("rest", labels_of=first)
+    await space.create(job("gang", pods=2, cpu="6", pool=first))
+
+    async def is_told() -> bool:
+        status = (await space.fluxjob("gang") or {}).get("status") or {}
+        return "1 of them is here" in status.get("reason", "")
+
+    await eventually(is_told, "it says that one node has come")
+    await space.until_job("gang")
+    nodes = sorted(pod["spec"]["nodeName"] for pod in await space.pods("gang"))
+    assert [name.rpartition("-")[0] for name in nodes] == sorted([first, second])
+    (row,) = await pools.requests(first)
+    assert (row["ended"], row["reason"]) == ("failed", "1 of 2 nodes have not come in time")
+    (row,) = await pools.requests(second)
+    assert (row["count"], row["ended"]) == (1, "used")
