@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -130,6 +130,22 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	$(IMAGE_COMPILE) --group docs --output-file requirements/docs.lock
 	$(IMAGE_COMPILE) pyproject.toml --group parsl --output-file requirements/parsl.lock
 	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
+
+# Each engine has an environment of its own: their requirements conflict. The newest releases are resolved by
+# `make lock-engines`, and nothing of ours is in them.
+ENGINES = clients airflow dagster parsl luigi
+ENGINE_STAMPS = $(ENGINES:%=$(VENV)/engines/%/.installed)
+lock-engines: $(STAMP) ## Resolve the versions of the engines anew
+	for engine in $(ENGINES); do \
+	    $(COMPILE) --group engines-$$engine --output-file requirements/engines-$$engine.lock || exit 1; done
+
+$(VENV)/engines/%/.installed: requirements/engines-%.lock
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $< -c $<
+	@touch $@
+
+test-engines: $(STAMP) $(ENGINE_STAMPS) ## Workflow engines and clients in a queue; writes docs/user/engines.md
+	FLUXQUEUE_ENGINES_TABLE=1 $(BIN)/python -m pytest tests/engines $(ARGS)
 
 table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes
 	$(BIN)/python localcluster/tools/make_types.py

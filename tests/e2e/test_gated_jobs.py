@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
+from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS
 from fluxqueue.workload.pods import gate_index
 from tests.e2e.database import empty, everybody_killed
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
@@ -13,6 +13,7 @@ from tests.e2e.space import WAITING, Space
 from tests.e2e.test_groups import until_reason
 from tests.e2e.test_queues import Queues
 from tests.e2e.test_sets import until_held
+from tests.e2e.world import GATED_QUEUE
 from tests.support.waiting import eventually
 
 SINGLE = {"pool": "single"}
@@ -119,6 +120,24 @@ async def test_a_queue_may_forbid_it(space: Space) -> None:
         await until_held(space, 0)
     finally:
         await queues.delete("strict")
+
+
+async def test_a_queue_may_have_its_jobs_wait_gated(space: Space) -> None:
+    """The Job says nothing, and shows afterwards how it waits."""
+    kind = {"apiVersion": FLUXQUEUES.api_version, "kind": FLUXQUEUES.kind}
+    body = {**kind, "metadata": {"name": GATED_QUEUE}, "spec": {"started": False}}
+    await space.client.create(FLUXQUEUES, None, body)
+    try:
+        asked = job("x", **SINGLE)
+        asked["metadata"]["labels"] = {"fluxqueue/queue": GATED_QUEUE}
+        made = await space.create(asked)
+        assert made["metadata"]["annotations"]["fluxqueue/wait"] == "gated"
+        await until_gated(space, count=1)
+        start = {"spec": {"started": True}}
+        await space.client.patch(FLUXQUEUES, None, GATED_QUEUE, start, kind=PatchKind.MERGE)
+        await space.until_job("x")
+    finally:
+        await space.client.delete(FLUXQUEUES, None, GATED_QUEUE)
 
 
 async def test_the_time_counts_from_the_start(space: Space) -> None:

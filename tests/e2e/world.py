@@ -26,7 +26,14 @@ from tests.support.embedded_plane import Plane
 
 WORKERS = 2
 READ_ATTEMPTS = 5
-SOONER = {"FLUXQUEUE_STATUS_INTERVAL_S": "0.2", "FLUXQUEUE_WORKER_POLLING_S": "0.2"}
+GATED_QUEUE = "waits-gated"
+"""A queue in which Jobs wait with gated pods. A test that uses it makes it."""
+
+SOONER = {
+    "FLUXQUEUE_STATUS_INTERVAL_S": "0.2",
+    "FLUXQUEUE_WORKER_POLLING_S": "0.2",
+    "FLUXQUEUE_GATED_QUEUES": GATED_QUEUE,
+}
 """Else they would wait most of their time until a state is told, at most every two seconds: of
 ``test_queueing`` 60 s in 90."""
 

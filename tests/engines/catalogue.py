@@ -1,0 +1,152 @@
+"""The engines of the suite: their environments and programs, and what the table says of each.
+
+``test_engines`` runs them, ``table`` writes ``docs/user/engines.md``. An engine is in the table
+only if all of its tests ran.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+ENVIRONMENTS = ROOT / ".venv" / "engines"
+QUEUE = "engines"
+"""The queue of the suite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """One row of the table.
+
+    Attributes
+    ----------
+    environment : the lock, ``requirements/engines-ENVIRONMENT.lock``.
+    distribution : the package with the version of the row.
+    creates : the objects that it makes.
+    setting : what a user must set, empty for nothing.
+    limit : which of its limits count the time in the queue.
+    variant : which of its ways the program takes.
+    can_wait : False if it fails while its work waits, suspended or gated.
+    has_logs, has_cancel : it prints the logs of its pods, and can cancel its work.
+    can_choose_nodes : its work can be sent to a node that is then lost.
+    survives_requeue : its work succeeds although its pods were ended and made again.
+    survives_loss : the same, after the loss of a node.
+    """
+
+    name: str
+    environment: str
+    program: str
+    distribution: str
+    creates: str
+    setting: str = ""
+    limit: str = "none of its own"
+    queue: str = QUEUE
+    variant: str = ""
+    can_wait: bool = True
+    has_logs: bool = True
+    has_cancel: bool = True
+    can_choose_nodes: bool = True
+    survives_requeue: bool = True
+    survives_loss: bool = True
+
+    @property
+    def python(self) -> Path:
+        """The interpreter of its environment."""
+        return ENVIRONMENTS / self.environment / "bin" / "python"
+
+    @property
+    def lock(self) -> Path:
+        """The versions of its environment."""
+        return ROOT / "requirements" / f"engines-{self.environment}.lock"
+
+    @property
+    def version(self) -> str:
+        """The locked version of its package."""
+        text = self.lock.read_text(encoding="utf-8")
+        found = re.search(rf"^{re.escape(self.distribution)}==([^ \\]+)", text, re.MULTILINE)
+        assert found is not None, f"{self.distribution} is not in {self.lock.name}"
+        return found[1]
+
+
+JOB_DEADLINE = "`activeDeadlineSeconds` does not, since the Job is suspended"
+
+ENGINES = (
+    Engine(
+        "kubernetes",
+        "clients",
+        "kubernetes_client.py",
+        "kubernetes",
+        "Job",
+        limit=JOB_DEADLINE,
+    ),
+    Engine(
+        "kubernetes-asyncio",
+        "clients",
+        "kubernetes_asyncio_client.py",
+        "kubernetes-asyncio",
+        "Job",
+        limit="`timeout_seconds` of a watch",
+    ),
+    Engine("kr8s", "clients", "kr8s_client.py", "kr8s", "Job", limit="`timeout` of `wait`"),
+    Engine("lightkube", "clients", "lightkube_client.py", "lightkube", "Job", limit=JOB_DEADLINE),
+    Engine(
+        "Dagster",
+        "dagster",
+        "dagster_job.py",
+        "dagster-k8s",
+        "Job",
+        limit="`wait_timeout` of the client (a day)",
+    ),
+    Engine(
+        "Airflow, KubernetesJobOperator",
+        "airflow",
+        "airflow_program.py",
+        "apache-airflow-providers-cncf-kubernetes",
+        "Job",
+        setting='`annotations={"fluxqueue/wait": "gated"}` with `wait_until_job_complete`',
+        limit="`startup_timeout_seconds`, `schedule_timeout_seconds`",
+        variant="job",
+        has_cancel=False,
+        survives_requeue=False,
+        survives_loss=False,
+    ),
+    Engine(
+        "Airflow, KubernetesStartKueueJobOperator",
+        "airflow",
+        "airflow_program.py",
+        "apache-airflow-providers-cncf-kubernetes",
+        "Job",
+        setting='`annotations={"fluxqueue/wait": "gated"}` with `wait_until_job_complete`',
+        limit="`startup_timeout_seconds`, `schedule_timeout_seconds`",
+        variant="kueue",
+        has_cancel=False,
+        survives_requeue=False,
+        survives_loss=False,
+    ),
+    Engine(
+        "Parsl",
+        "parsl",
+        "parsl_provider.py",
+        "parsl",
+        "Pod",
+        setting="the queue by `annotations`, because it sets no labels",
+        has_logs=False,
+        can_choose_nodes=False,
+        survives_requeue=False,
+    ),
+    Engine(
+        "Luigi",
+        "luigi",
+        "luigi_task.py",
+        "luigi",
+        "Job",
+        setting="none helps: it asserts a pod after 5 s, and no gate on it",
+        limit="the first 5 s",
+        can_wait=False,
+        has_cancel=False,
+        survives_loss=False,
+    ),
+)
