@@ -152,7 +152,7 @@ async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     assert "Jobs released: 0" in told
     assert "pods ungated: 0" in told
     assert "remains: FluxJobs, FluxQueues" in told
-    assert "kubectl delete crd fluxjobs.jobs.converged-computing.org fluxqueues.jobs." in told
+    assert "kubectl delete crd fluxjobs.jobs.converged-computing.org fluxnodepools.jobs." in told
     assert " resourcesharingpolicies.jobs.converged-computing.org)" in told
 
 
