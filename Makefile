@@ -55,14 +55,19 @@ PYTEST         = $(BIN)/python -m pytest -n 5 --dist loadgroup --no-loadscope-re
 PYTEST_CLUSTER = cd localcluster && $(HERE)/python -m pytest -n 8 --dist worksteal
 
 test: test-cluster $(STAMP) ## The tests of both projects, except the long ones
+	@echo "part 2 of 2: fluxqueue"
 	$(PYTEST) -m "not long"
 
 test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a real API server, too
+	@echo "part 1 of 2: localcluster"
 	$(PYTEST_CLUSTER) -m "not long"
 
 test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas ...; and all examples of the property tests
+	@echo "part 1 of 3: localcluster"
 	$(PYTEST_CLUSTER) -m long
+	@echo "part 2 of 3: fluxqueue"
 	$(PYTEST) -m long
+	@echo "part 3 of 3: all examples of the property tests"
 	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) tests/property tests/unit -m "not long"
 
 test-fast: $(STAMP) ## Unit and property tests only
