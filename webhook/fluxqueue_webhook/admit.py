@@ -644,7 +644,7 @@ def _with_wait(
 
     A Job that says how it waits is left as it is, and so is a member of a group.
     """
-    if kind_of(workload) is not BATCH_JOB or read_membership(workload) is not None:
+    if kind_of(workload) is not BATCH_JOB or _is_member(workload):
         return workload, []
     queue = at(workload, ("metadata", "labels", labels.QUEUE)) or _DEFAULT_QUEUE
     is_default = (request.get("namespace") or "") in settings.gated_namespaces
@@ -654,6 +654,14 @@ def _with_wait(
         return workload, []
     changed: dict[str, Any] = copy.deepcopy(dict(workload))
     return changed, put(changed, ("metadata", "annotations", labels.WAIT), labels.GATED)
+
+
+def _is_member(workload: Mapping[str, Any]) -> bool:
+    """Return whether a workload names a group. One with an invalid name is refused later."""
+    try:
+        return read_membership(workload) is not None
+    except InvalidInput:
+        return True
 
 
 def _check_request(workload: Mapping[str, Any], wishes: Wishes, site: Site) -> None:

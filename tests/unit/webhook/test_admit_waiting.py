@@ -82,6 +82,16 @@ def test_namespace_and_queue_have_defaults(
     assert (said == "gated") is expected
 
 
+@pytest.mark.parametrize("group", ["No Name!", "a" * 64, ""])
+def test_a_group_with_an_invalid_name_is_refused_in_words(group: str) -> None:
+    """Whether it is a member is asked first, and is no place for an error."""
+    job = a_job({"fluxqueue/pod-group": group})
+    response = admit(admission_review(job), AdmitSettings(gated_namespaces=frozenset({"default"})))
+    status = response.review["response"]["status"]
+    assert status["code"] == 422
+    assert "fluxqueue/pod-group" in status["message"]
+
+
 def test_an_exported_job_that_waited_suspended_waits_gated() -> None:
     """Its suspension was fluxqueue's, in the cluster that it comes from."""
     exported, _ = answer(a_job())
