@@ -38,7 +38,7 @@ from fluxqueue.kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from fluxqueue.workload import labels
-from fluxqueue.workload.fluxjob_object import build
+from fluxqueue.workload.fluxjob_object import FIELD_MANAGER, build
 from fluxqueue.workload.gates import (
     pin_patch,
     resume_patch,
@@ -128,6 +128,14 @@ def _batch_job(name: str, parallelism: int = 2, **pod_fields: Any) -> dict[str, 
     return {"metadata": {"name": name}, "spec": spec}
 
 
+async def _resume(client: KubeClient, namespace: str, name: str, uid: str) -> None:
+    """As the worker does. The webhook knows its parts by the field manager here."""
+    kind = PatchKind.STRATEGIC
+    await client.patch(
+        JOBS, namespace, name, resume_patch(uid), kind=kind, field_manager=FIELD_MANAGER
+    )
+
+
 async def _create_taken_in(client: KubeClient, namespace: str, job: dict[str, Any]) -> Any:
     """Create it until the server, which learns of webhooks with a delay, has asked us."""
 
@@ -193,7 +201,7 @@ async def test_released_pods_go_to_the_chosen_node(
     job = await _create_taken_in(client, namespace, _batch_job("work", **pod_fields))
     assert job["metadata"]["labels"][labels.MANAGED] == "true"
     uid = job["metadata"]["uid"]
-    await client.patch(JOBS, namespace, "work", resume_patch(uid), kind=PatchKind.STRATEGIC)
+    await _resume(client, namespace, "work", uid)
     chosen = nodes[1]
     for pod in await _pods(client, namespace, 2):
         assert {"name": labels.GATE} in pod["spec"]["schedulingGates"]
@@ -257,14 +265,14 @@ async def test_resuspending_and_releasing_again(
     """A BatchJob that runs can be taken back; a patch for its predecessor changes nothing."""
     job = await _create_taken_in(client, namespace, _batch_job("twice"))
     uid = job["metadata"]["uid"]
-    await client.patch(JOBS, namespace, "twice", resume_patch(uid), kind=PatchKind.STRATEGIC)
+    await _resume(client, namespace, "twice", uid)
     await _pods(client, namespace, 2)
     await client.patch(JOBS, namespace, "twice", suspend_again_patch(job), kind=PatchKind.JSON)
     await _pods(client, namespace, 0)
     other = "11111111-2222-3333-4444-555555555555"
     with pytest.raises(Invalid):
-        await client.patch(JOBS, namespace, "twice", resume_patch(other), kind=PatchKind.STRATEGIC)
-    await client.patch(JOBS, namespace, "twice", resume_patch(uid), kind=PatchKind.STRATEGIC)
+        await _resume(client, namespace, "twice", other)
+    await _resume(client, namespace, "twice", uid)
     await _pods(client, namespace, 2)
 
 
