@@ -103,7 +103,9 @@ def make_next_version(folder: Path) -> Path:
     seen_at = (
         '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'
     )
-    _replace(tables, seen_at, "")
+    # Another table has such a column, too.
+    fact = '    Column("fact", JSONB, nullable=False),\n'
+    _replace(tables, fact + seen_at, fact)
     words = root / "fluxqueue" / "db" / "words.py"
     _replace(words, '        "seen_at": "when that was written",\n', "")
     _replace(root / "fluxqueue" / "db" / "store" / "observations.py", ", seen_at = now()", "")
