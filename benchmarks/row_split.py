@@ -1,7 +1,8 @@
 """``make bench-row``: what it would cost to split the row of a FluxJob by its writers.
 
 Both forms live side by side in one database: the table as it is, and five tables with the columns
-of one writer each (identity and decision, observed, overrides, status, pending actions). Jobs pass
+of one writer each. The writers are those of the decision, observations, overrides, the status and
+pending actions. Jobs pass
 through the statements of a life, in batches as in a full cluster. Triggers are left out of both.
 The split has fewer indexes, since most partial indexes need columns of two tables: its figures are
 a lower bound. The result is in docs/decisions/0013-one-row-for-a-fluxjob.md.

@@ -101,7 +101,7 @@ async def pod_changes(
         except ApiError as error:
             if error.code != FORBIDDEN or not version:
                 raise
-            # A user who may list pods and not watch them.
+            # A user may list pods, and not watch them.
             version = ""
             await asyncio.sleep(UNWATCHED_S)
 

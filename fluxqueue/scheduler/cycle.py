@@ -531,8 +531,8 @@ class _Walk:
     def grow_in_turn(self, lack: Lack, allowances: Allowances) -> None:
         """Give a running sweep the further slots that fit at its place in the queue.
 
-        What does not fit waits as a job does: without backfill it blocks its queue, and the next
-        slot is planned, so that jobs behind it cannot take its nodes for ever.
+        What does not fit waits as a job does. Without backfill it blocks its queue. The next slot
+        is planned, so that jobs behind it cannot take its nodes for ever.
         """
         line, given = self._line(lack.queue), self.decisions.grown
         reason = self._why_not_growing(line, lack)

@@ -56,7 +56,7 @@ async def test_a_function_runs_in_a_pod_and_its_value_comes_back(client: AsyncCl
 
 
 async def test_the_error_of_a_function_is_raised_here(client: AsyncClient) -> None:
-    """With its class and its arguments; where it was raised is its cause."""
+    """With its class and its arguments. The place where it was raised is its cause."""
 
     def broken() -> None:
         raise LookupError("no such table", 7)
@@ -82,7 +82,7 @@ async def test_a_large_value_comes_through_the_log(client: AsyncClient, space: S
 
 
 async def test_a_map_has_its_values_in_order(client: AsyncClient) -> None:
-    """Each task starts by itself; the value of one is there before the others end."""
+    """Each task starts by itself. The value of one is there before the others end."""
     array = await client.map(lambda x, y: x * y, range(6), range(10, 16), image=HOST)
     assert len(array) == 6
     assert [one async for one in array] == [0, 11, 24, 39, 56, 75]
