@@ -16,6 +16,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
+from fluxqueue.workload.json_patch import at
 from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
 from fluxqueue.workload.spans import read_span
 from fluxqueue.workload.starting import (
@@ -212,6 +213,18 @@ def _as_it_is(text: str, where: str) -> str:
     if not isinstance(text, str):
         raise InvalidInput("is no text", where=where, value=text, hint="write it in quotes")
     return text
+
+
+def said_on(job: Mapping[str, Any], key: str) -> str | None:
+    """Return one annotation of a BatchJob without a check of all. Its own wins over its template's.
+
+    For readers that ask often, of BatchJobs that admission has checked.
+    """
+    for place in ((), ("spec", "template")):
+        said = at(job, (*place, "metadata", "annotations", key))
+        if said is not None:
+            return str(said)
+    return None
 
 
 def first_said(several: Iterable[Wishes]) -> Wishes:

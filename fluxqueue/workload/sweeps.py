@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.annotations import Wishes, said_on
 
 SWEEP_PODS_MAX = 5_000
 """The largest parallelism of a sweep. Its pods exist while they wait."""
@@ -24,32 +24,7 @@ _TOGETHER = "is about pods that start together, and the pods of this Job are ind
 
 def is_sweep(job: Mapping[str, Any]) -> bool:
     """Tell whether the pods of ``job`` are independent. Its annotation wins over its template's."""
-    return _said(job, labels.GANG) == "false"
-
-
-def waits_gated(job: Mapping[str, Any]) -> bool:
-    """Tell whether the pods of ``job`` exist while it waits, held by their gates."""
-    return _said(job, labels.WAIT) == labels.GATED
-
-
-def _said(job: Mapping[str, Any], key: str) -> str | None:
-    template = (job.get("spec") or {}).get("template") or {}
-    for meta in (job.get("metadata") or {}, template.get("metadata") or {}):
-        said = (meta.get("annotations") or {}).get(key)
-        if said is not None:
-            return str(said)
-    return None
-
-
-def task_deadline_s(job: Mapping[str, Any]) -> int | None:
-    """Return the longest run of one pod in seconds, None without a limit.
-
-    The deadline in the template is that of a pod. That of the BatchJob ends all of them.
-    """
-    spec = job["spec"]
-    pod_spec = (spec.get("template") or {}).get("spec") or {}
-    found = (one.get("activeDeadlineSeconds") for one in (spec, pod_spec))
-    return min((int(one) for one in found if one is not None), default=None)
+    return said_on(job, labels.GANG) == "false"
 
 
 def check_sweep(job: Mapping[str, Any], wishes: Wishes) -> None:

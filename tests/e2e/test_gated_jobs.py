@@ -6,6 +6,7 @@ from typing import Any
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS
+from fluxqueue.workload.labels import WAIT
 from fluxqueue.workload.pods import gate_index
 from tests.e2e.database import empty, everybody_killed
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
@@ -61,6 +62,18 @@ async def test_its_pods_wait_and_start_together(space: Space) -> None:
     running = await space.until_running("x", 2)
     assert {pod["metadata"]["uid"] for pod in running} == waiting
     await space.finish("x")
+    await space.until_state("x", "Completed")
+
+
+async def test_a_template_may_say_how_its_job_waits(space: Space) -> None:
+    """The policies of the API server let it pass, because admission writes it on the Job."""
+    body = gated()
+    notes = body["metadata"]["annotations"]
+    meta = body["spec"]["template"].setdefault("metadata", {})
+    meta["annotations"] = {**meta.get("annotations", {}), WAIT: notes.pop(WAIT)}
+    made = await space.create(body)
+    assert made["metadata"]["annotations"][WAIT] == "gated"
+    assert not made["spec"].get("suspend")
     await space.until_state("x", "Completed")
 
 

@@ -19,7 +19,7 @@ from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import DEFAULT_ALIASES, KUEUE_QUEUE, Aliases, Translated
-from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.annotations import Wishes, said_on
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
 from fluxqueue.workload.fluxjob_object import GROUP as FLUXJOB_GROUP
@@ -53,7 +53,6 @@ from fluxqueue.workload.submitter import STAMPED, StampedKind, Submitters, stamp
 from fluxqueue.workload.suspension import guard_stamps, hand_on, without_stamps
 
 _MAX_WARNING = 240
-_OF_TEMPLATE = ("spec", "template", "metadata", "annotations")
 _DEFAULT_QUEUE = "default"
 
 
@@ -640,20 +639,21 @@ def _warn_of_suspension(response: dict[str, Any], workload: Mapping[str, Any]) -
 def _with_wait(
     workload: Mapping[str, Any], request: Mapping[str, Any], settings: AdmitSettings
 ) -> tuple[Mapping[str, Any], Patch]:
-    """Write on a Job that it waits with gated pods if its namespace or its queue says so.
+    """Write on a Job that it waits with gated pods if its template, namespace or queue says so.
 
-    A Job that says how it waits is left as it is, and so is a member of a group.
+    The policies of the API server read it there. A member of a group is left as it is.
     """
-    if kind_of(workload) is not BATCH_JOB or _is_member(workload):
+    path = ("metadata", "annotations", labels.WAIT)
+    if kind_of(workload) is not BATCH_JOB or at(workload, path) or _is_member(workload):
         return workload, []
+    said = said_on(workload, labels.WAIT)
     queue = at(workload, ("metadata", "labels", labels.QUEUE)) or _DEFAULT_QUEUE
     is_default = (request.get("namespace") or "") in settings.gated_namespaces
-    is_said = at(workload, ("metadata", "annotations", labels.WAIT)) is not None
-    is_said |= at(workload, (*_OF_TEMPLATE, labels.WAIT)) is not None
-    if is_said or not (is_default or queue in settings.gated_queues):
+    is_default |= queue in settings.gated_queues
+    if said != labels.GATED and (said is not None or not is_default):
         return workload, []
     changed: dict[str, Any] = copy.deepcopy(dict(workload))
-    return changed, put(changed, ("metadata", "annotations", labels.WAIT), labels.GATED)
+    return changed, put(changed, path, labels.GATED)
 
 
 def _is_member(workload: Mapping[str, Any]) -> bool:

@@ -15,13 +15,13 @@ from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import index_placement, labels, pinning
-from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep
+from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
 from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.pods import controller_owner, template_spec
-from fluxqueue.workload.sweeps import check_sweep, is_sweep, task_deadline_s, waits_gated
+from fluxqueue.workload.sweeps import check_sweep, is_sweep
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
 BACKOFF_LIMIT = 6
@@ -60,13 +60,15 @@ class BatchJobKind(WorkloadKind):
         return is_sweep(workload)
 
     def waits_gated(self, workload: Object) -> bool:
-        return waits_gated(workload)
+        return said_on(workload, labels.WAIT) == labels.GATED
 
     def deadline_s(self, workload: Object) -> int | None:
         # The time of a pod counts from its start. That of a Job counts while its pods are gated.
-        if is_sweep(workload) or waits_gated(workload):
-            return task_deadline_s(workload)
-        return super().deadline_s(workload)
+        limits = [super().deadline_s(workload)]
+        if self._comes_gated(workload):
+            own = self.pod_spec(workload).get("activeDeadlineSeconds")
+            limits.append(None if own is None else int(own))
+        return min((one for one in limits if one is not None), default=None)
 
     def why_not(self, workload: Object) -> str | None:
         spec = workload["spec"]
@@ -144,10 +146,9 @@ class BatchJobKind(WorkloadKind):
     def is_placeable(self, workload: Object) -> bool:
         return not self._comes_gated(workload) and index_placement.is_placeable(workload)
 
-    @staticmethod
-    def _comes_gated(workload: Object) -> bool:
+    def _comes_gated(self, workload: Object) -> bool:
         """Tell whether each of its pods gets its node by itself."""
-        return is_sweep(workload) or waits_gated(workload)
+        return is_sweep(workload) or self.waits_gated(workload)
 
     def is_placed(self, workload: Object) -> bool:
         return index_placement.sealed_in(workload) is not None

@@ -92,6 +92,19 @@ def test_a_group_with_an_invalid_name_is_refused_in_words(group: str) -> None:
     assert "fluxqueue/pod-group" in status["message"]
 
 
+def test_what_the_template_says_stands_on_the_job() -> None:
+    """The policies of the API server read it there. They refuse a Job that seems to start."""
+    job = a_job()
+    job["spec"]["template"].setdefault("metadata", {})["annotations"] = GATED
+    admitted, _ = answer(job)
+    assert admitted["metadata"]["annotations"]["fluxqueue/wait"] == "gated"
+    assert not admitted["spec"].get("suspend")
+    job["metadata"]["annotations"]["fluxqueue/wait"] = "suspended"
+    admitted, _ = answer(job)
+    assert admitted["spec"]["suspend"] is True
+    assert admitted["metadata"]["annotations"]["fluxqueue/wait"] == "suspended"
+
+
 def test_an_exported_job_that_waited_suspended_waits_gated() -> None:
     """Its suspension was fluxqueue's, in the cluster that it comes from."""
     exported, _ = answer(a_job())
