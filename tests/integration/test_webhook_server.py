@@ -152,6 +152,27 @@ async def test_a_pod_with_a_placement_is_placed_and_never_refused(folder: Path) 
             assert answer.status == 400
 
 
+@pytest.mark.parametrize("path", ["/mutate", "/mutate/place"])
+async def test_an_object_that_its_defaults_make_huge_is_answered_in_words(
+    folder: Path, path: str
+) -> None:
+    """An object of 3 MiB has a million empty containers: with their defaults 100 times as much."""
+    review = admission_review(bare_pod(meta={"annotations": {"note": "x" * 40_000_000}}))
+    body = json.dumps({**review["request"], "uid": None})[1:]
+    head = '"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{'
+    text = f'{{{head}"uid":"{UUID(int=3)}",{body}}}'
+    async with _serving(folder) as server, _client(folder) as session:
+        async with session.post(f"{server.url}{path}", data=text) as answer:
+            assert answer.status == 200
+            response = (await answer.json())["response"]
+        assert response["uid"] == str(UUID(int=3))
+        assert response["allowed"] is (path == "/mutate/place")
+        if path == "/mutate":
+            assert "Fix: use fewer containers" in response["status"]["message"]
+        async with session.post(f"{server.url}{path}", data="x" * 40_000_000) as answer:
+            assert answer.status == 400
+
+
 async def test_the_timeout_parameter_of_the_api_server_is_no_obstacle(folder: Path) -> None:
     async with _serving(folder) as server, _client(folder) as session:
         url = f"{server.url}/mutate?timeout=5s"

@@ -547,8 +547,10 @@ def _user(request: Mapping[str, Any]) -> str:
     return str((request.get("userInfo") or {}).get("username") or "")
 
 
-def refuse_unread(review: Any, why: str) -> AdmissionAnswer:
-    """Refuse a request that could not be evaluated, and give the reason.
+def refuse_unread(
+    review: Any, why: str, way_out: str = "see docs/admin/security.md"
+) -> AdmissionAnswer:
+    """Refuse a request that could not be evaluated, and give the reason and the way out.
 
     Raises
     ------
@@ -558,7 +560,7 @@ def refuse_unread(review: Any, why: str) -> AdmissionAnswer:
     request = _read_request(review)
     group, kind = _group_kind(request)
     described = {"group": group, "kind": kind, "name": str(request.get("name") or "")}
-    error = InvalidInput(why, where="object", hint="see docs/admin/security.md")
+    error = InvalidInput(why, where="object", hint=way_out)
     return AdmissionAnswer(_refuse(request["uid"], described, error), "refused", kind, why)
 
 

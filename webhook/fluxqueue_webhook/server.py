@@ -37,8 +37,14 @@ logger = logging.getLogger(__name__)
 
 ReviewAndAnswer = tuple[Any, AdmissionAnswer]
 
-# The API server accepts objects of up to 3 MiB, and a review may contain its object twice.
 _MAX_BODY_BYTES = 8 * 2**20
+"""A larger review is refused unread.
+
+The API server accepts objects of up to 3 MiB, and a review may contain its object twice. Defaults
+may make it far larger: each empty container in a list gets 150 bytes of them.
+"""
+_DRAINED_MAX_BYTES = 512 * 2**20
+_HEAD_BYTES = 2**16
 _PLACED_MAX_BYTES = 2**18
 """A larger review of a pod with a placement is not read: the event loop would stand still."""
 _ENVELOPE = re.compile(
@@ -122,7 +128,7 @@ class WebhookServer:
         await self.stop()
 
     def _build_app(self) -> web.Application:
-        app = web.Application(client_max_size=_MAX_BODY_BYTES)
+        app = web.Application()
         app.router.add_post(PATH, self._mutate)
         app.router.add_post(PATH_ALL_ASK, self._mutate)
         app.router.add_post(PATH_PLACE, self._mutate)
@@ -132,11 +138,13 @@ class WebhookServer:
         return app
 
     async def _mutate(self, request: web.Request) -> web.Response:
-        body = await request.read()
+        body, is_whole = await _read_body(request)
         started_s = time.perf_counter()
         all_ask = request.path == PATH_ALL_ASK
         try:
-            if request.path == PATH_PLACE:
+            if not is_whole:
+                review, answer = too_large(body, is_placed=request.path == PATH_PLACE)
+            elif request.path == PATH_PLACE:
                 # On the event loop: it costs less than the way to a thread and back, and large
                 # gangs would fill the queue of their namespace.
                 review, answer = self._place(body)
@@ -225,6 +233,23 @@ class WebhookServer:
         return web.Response(text=self._metrics.render())
 
 
+async def _read_body(request: web.Request) -> tuple[bytes, bool]:
+    """Return the body and True, or only its beginning and False if it is too large.
+
+    The rest is read all the same: an API server that cannot send all of a review takes no answer.
+    """
+    kept, read = bytearray(), 0
+    async for chunk in request.content.iter_any():
+        read += len(chunk)
+        if read <= _MAX_BODY_BYTES:
+            kept += chunk
+        elif read > _DRAINED_MAX_BYTES:
+            raise web.HTTPRequestEntityTooLarge(_DRAINED_MAX_BYTES, read)
+        else:
+            del kept[_HEAD_BYTES:]
+    return bytes(kept), read <= _MAX_BODY_BYTES
+
+
 def read_envelope(body: bytes) -> dict[str, Any] | None:
     """Return the identity of a review with an unreadable object, or None.
 
@@ -236,6 +261,24 @@ def read_envelope(body: bytes) -> dict[str, Any] | None:
         return None
     request = {"uid": found["uid"].decode()}
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def too_large(head: bytes, *, is_placed: bool) -> ReviewAndAnswer:
+    """Refuse a review of which only the beginning was kept. A pod with a placement comes gated.
+
+    Raises
+    ------
+    InvalidInput
+        Not even the envelope of the review can be read.
+    """
+    review = read_envelope(head)
+    if review is None:
+        raise InvalidInput(f"a body of more than {_MAX_BODY_BYTES} bytes is no review")
+    if is_placed:
+        return review, leave_gated(review, "it is too large to be placed")
+    why = f"is larger than {_MAX_BODY_BYTES >> 20} MiB with the defaults of its fields"
+    way_out = "use fewer containers, variables or volumes, or keep data in a ConfigMap or in a file"
+    return review, refuse_unread(review, why, way_out)
 
 
 def too_long(body: bytes) -> ReviewAndAnswer:

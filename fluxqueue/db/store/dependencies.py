@@ -47,11 +47,25 @@ FROM dependencies d LEFT JOIN fluxjobs t ON t.uid = d.target_uid
 WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
 """
 
-WALKED_MAX = 2000
+WALKED_MAX = 300
 """The most dependencies that are followed for circles, beside those of the jobs themselves.
 
 A circle behind more of them is not found. Its jobs wait, as they do in any case.
 """
+
+_BEHIND = """
+WITH RECURSIVE walk (uid, target) AS (
+    SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE d.target_uid = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
+    UNION
+    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.target_uid = w.uid
+    JOIN fluxjobs t ON t.uid = d.target_uid
+    WHERE NOT d.is_satisfied
+      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
+SELECT uid, target FROM walk LIMIT :limit
+"""
+"""The nearest dependencies on some jobs."""
 
 _AHEAD = """
 WITH RECURSIVE walk (uid, target) AS (
@@ -137,9 +151,7 @@ async def _circles(
     uids = sorted(row["uid"] for row in behind)
     if not uids:
         return {}
-    limit = WALKED_MAX + sum(len(waiting[uid]) for uid in uids)
-    ahead = await tx.fetch(_AHEAD, uids=uids, limit=limit)
-    circles = shortest_circles(uids, ((row["uid"], row["target"]) for row in ahead))
+    circles = shortest_circles(uids, await _walk(tx, uids, sum(len(waiting[uid]) for uid in uids)))
     members = sorted({uid for circle in circles.values() for uid in circle})
     if not members:
         return {}
@@ -149,6 +161,20 @@ async def _circles(
     )
     names = {row["uid"]: row["workload_name"] for row in named}
     return {uid: [(one, names[one]) for one in circle] for uid, circle in circles.items()}
+
+
+async def _walk(tx: Transaction, uids: Sequence[str], own: int) -> list[tuple[str, str]]:
+    """Return dependencies that contain the circles of some jobs: (waiting job, its target).
+
+    ``own``: how many dependencies the jobs have themselves.
+    """
+    limit = WALKED_MAX + own
+    # A circle is whole on both sides of a job. In a chain that grows, few jobs wait for a new one
+    # while thousands are ahead of it.
+    rows = await tx.fetch(_BEHIND, uids=uids, limit=limit)
+    if len(rows) == limit:
+        rows = await tx.fetch(_AHEAD, uids=uids, limit=limit)
+    return [(row["uid"], row["target"]) for row in rows]
 
 
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVerdict) -> bool:

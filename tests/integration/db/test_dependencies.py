@@ -236,6 +236,22 @@ async def test_a_change_at_the_head_of_a_chain_has_no_chain_looked_at(rows: Rows
     assert set(await rows.take_tasks(TaskName.RECONCILE)) <= {"l0", "l1"}
 
 
+async def test_a_long_chain_ahead_is_not_walked_if_few_jobs_wait_behind(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Jobs of a chain may arrive in any order, and each is looked at."""
+    monkeypatch.setattr("fluxqueue.db.store.dependencies._AHEAD", "SELECT 'it was walked' / 0")
+    await rows.see(workload("l0"))
+    for number in (*range(1, 20), 21, 20):
+        await rows.see(workload(f"l{number}", depends_on=edges(f"afterok:l{number - 1}")))
+    for name, other in (("a", "b"), ("b", "a")):
+        await rows.see(workload(name, depends_on=edges(f"afterok:{other} afterok:l20")))
+    for uid in await rows.take_tasks(TaskName.RECONCILE):
+        await rows.reconcile(uid)
+    assert (await told(rows, "l20"))[0] == "Pending"
+    assert {(await told(rows, uid))[0] for uid in "ab"} == {"Held"}
+
+
 async def test_a_circle_behind_too_many_dependencies_waits(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
