@@ -31,6 +31,7 @@ from fluxqueue.kube.answers import RETRY_AFTER_MAX_S, as_error, decode, retry_af
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import ApiResource
+from fluxqueue.kube.slots import Slots, lane_of
 from fluxqueue.kube.transport import HttpTransport, Reply, Transport, TransportError
 
 ATTEMPTS_MAX = 4
@@ -103,7 +104,8 @@ class KubeClient:
         self._user_agent = user_agent
         self._given_transport = transport
         self._transport: Transport = transport or HttpTransport(config)
-        self._slots = asyncio.Semaphore(concurrency)
+        self._slots = Slots(concurrency)
+        self._is_background = False
         self._authorization: str | None = None
         self._authorization_until = float("-inf")
         self._reserved: KubeClient | None = None
@@ -151,6 +153,16 @@ class KubeClient:
         closed, and must not outlive this client.
         """
         return self.sending({"Impersonate-User": user})
+
+    def in_background(self) -> KubeClient:
+        """Return a view of this client for requests that no job waits for, such as statuses.
+
+        It shares connections and slots. The view must not be closed, and must not outlive this
+        client.
+        """
+        view = self.sending({})
+        view._is_background = True
+        return view
 
     def sending(self, headers: Mapping[str, str]) -> KubeClient:
         """Return a view of this client that sends ``headers`` with every request.
@@ -488,7 +500,7 @@ class KubeClient:
         data = orjson.dumps(body) if body is not None else None
         if is_repeatable is None:
             is_repeatable = method != "POST"
-        async with self._slots:
+        async with self._slots.hold(lane_of(path), is_background=self._is_background):
             reply = await self._send_with_retries(
                 method,
                 target,
@@ -505,7 +517,7 @@ class KubeClient:
 
     async def get_text(self, path: str, *, timeout_s: float | None = None) -> str:
         """GET text that is not JSON (``/readyz``, pod logs)."""
-        async with self._slots:
+        async with self._slots.hold(lane_of(path), is_background=self._is_background):
             reply = await self._send_with_retries(
                 "GET",
                 path,

@@ -129,7 +129,7 @@ async def _release(
     # The status comes first: pods must not run before R is visible. If it is deferred, the template
     # shows the node.
     if row is not None and row.version > row.written_version and not is_put_off:
-        written = await write_status(context, row)
+        written = await write_status(context.client, row)
     try:
         stored = await _make(context, wanted, row)
     except NotFound:
@@ -148,7 +148,7 @@ async def _release(
     placement = _sealed(context, wanted)
     if (wanted.pin is not None or placement is not None) and pending.waited_s is not None:
         metrics.UNGATED_S.observe(pending.waited_s)  # its pods come without a gate
-    told = await tell(context, row)
+    told = await tell(context.client, row, now_s=context.clock.now_s())
     written = replace(written or WrittenStatus(row.uid, 0), told=told)
     return Released(
         pending,

@@ -31,7 +31,7 @@ from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.holders import BY_QUEUE, BY_START
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import to_resource_set
@@ -82,7 +82,11 @@ async def write_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
     # Halves on failure: otherwise one row that cannot be read stops the statuses of all.
     parts, broken = await one_by_one(uids, lambda part: read_due_statuses(context.database, part))
     rows = [row for part in parts for row in part]
-    done, failed = await all_at_once(rows, lambda row: _publish(context, row))
+    # A busy API server answers releases first: no job waits for a status.
+    client = context.client.in_background()
+    done, failed = await all_at_once(
+        rows, lambda row: _publish(client, row, now_s=context.clock.now_s())
+    )
     by_uid = {one.uid: one for one in done}
     # Recorded after the writes: a crash before this line repeats them, which is harmless.
     _, unkept = await one_by_one(
@@ -93,24 +97,24 @@ async def write_statuses(context: WorkerContext, uids: Sequence[str]) -> None:
     await conclude(context, TaskName.STATUS, len(done) - len(unkept), broken)
 
 
-async def _publish(context: WorkerContext, row: StatusRow) -> WrittenStatus:
+async def _publish(client: KubeClient, row: StatusRow, *, now_s: int) -> WrittenStatus:
     # The status comes first: a status that fails is raised here, before any Event reports it.
-    written = await write_status(context, row)
+    written = await write_status(client, row)
     for one in row.notices:
         event = build_event(
             _involved(row),
             key=one["key"],
             reason=one["event"],
             message=one["message"],
-            at_s=context.clock.now_s(),
+            at_s=now_s,
             is_warning=bool(one.get("is_warning")),
         )
-        await tell_event(context.client, event)
-    told = await tell(context, row)
+        await tell_event(client, event)
+    told = await tell(client, row, now_s=now_s)
     return replace(written, told=told, noticed=[one["key"] for one in row.notices])
 
 
-async def write_status(context: WorkerContext, row: StatusRow) -> WrittenStatus:
+async def write_status(client: KubeClient, row: StatusRow) -> WrittenStatus:
     """Write one status, unless it is stale, or the object is gone or another workload's.
 
     A status is stale if the object shows a newer one. The API server refuses a stale status and
@@ -119,25 +123,25 @@ async def write_status(context: WorkerContext, row: StatusRow) -> WrittenStatus:
     """
     written = WrittenStatus(row.uid, row.version)
     try:
-        stored = await _put(context, row, _render(row))
+        stored = await _put(client, row, _render(row))
     except NotFound:
         pass  # if the object is created again, its status is pending again
     except (Conflict, Invalid):
         # A refusal of a stale status is no failure. A retry would be refused each time.
-        if await _is_due(context, row):
+        if await _is_due(client, row):
             raise
     else:
         written = replace(written, flux_version=stored["metadata"]["resourceVersion"])
     return written
 
 
-async def _put(context: WorkerContext, row: StatusRow, status: Mapping[str, Any]) -> dict[str, Any]:
+async def _put(client: KubeClient, row: StatusRow, status: Mapping[str, Any]) -> dict[str, Any]:
     """Replace the status, or patch it if the object has changed since the last write.
 
     A replacement names the version that was written last. It costs the API server a fifth less than
     a patch.
     """
-    client, at = context.client, (FLUXJOBS, row.namespace, row.name)
+    at = (FLUXJOBS, row.namespace, row.name)
     if row.flux_uid is not None and row.flux_version is not None:
         body = with_status(row.namespace, row.name, row.flux_uid, row.flux_version, status)
         try:
@@ -155,13 +159,13 @@ async def _put(context: WorkerContext, row: StatusRow, status: Mapping[str, Any]
     )
 
 
-async def _is_due(context: WorkerContext, row: StatusRow) -> bool:
+async def _is_due(client: KubeClient, row: StatusRow) -> bool:
     """Return whether a refused status is still to be written.
 
     It is not if the stored status is newer, or if the object is that of another workload.
     """
     try:
-        found = await context.client.get(FLUXJOBS, row.namespace, row.name)
+        found = await client.get(FLUXJOBS, row.namespace, row.name)
     except NotFound:
         return False
     is_newer = (found.get("status") or {}).get("version", 0) > row.version
@@ -264,7 +268,7 @@ def _epoch(at: datetime | None) -> int | None:
     return None if at is None else int(at.timestamp())
 
 
-async def tell(context: WorkerContext, row: StatusRow) -> EmittedEvents | None:
+async def tell(client: KubeClient, row: StatusRow, *, now_s: int) -> EmittedEvents | None:
     """Emit an Event on the workload if its reason is new. Return what was reported, or None.
 
     The reason is new if it differs from that of the last Event. A change in numbers alone emits
@@ -297,10 +301,10 @@ async def tell(context: WorkerContext, row: StatusRow) -> EmittedEvents | None:
         key=f"{row.told_version}/{word}",
         reason=word,
         message=message,
-        at_s=context.clock.now_s(),
+        at_s=now_s,
         is_warning=_is_warning(row),
     )
-    await tell_event(context.client, event)
+    await tell_event(client, event)
     return EmittedEvents(word, row.version)
 
 

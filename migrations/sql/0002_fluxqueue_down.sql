@@ -30,6 +30,7 @@ DROP FUNCTION fluxqueue_sweep CASCADE;
 DROP FUNCTION fluxqueue_anybody_waits CASCADE;
 DROP FUNCTION fluxqueue_room_is_awaited CASCADE;
 DROP FUNCTION fluxqueue_wake_matcher CASCADE;
+DROP FUNCTION fluxqueue_defer_batches CASCADE;
 DROP FUNCTION fluxqueue_defer CASCADE;
 DROP TABLE cluster;
 DROP TABLE schema_floor;

@@ -1072,12 +1072,30 @@ INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 -- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
 -- each call.
 -- Releases come first, and looks at jobs that wait for others come last: one user may cause many
--- looks, and none of them starts a job of another user.
+-- looks, and none of them starts a job of another user. If there are many at once, the first 20 of
+-- each namespace come before the rest.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL, is_blocked boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 DECLARE
-    rank integer := CASE WHEN task = 'release' THEN 2 WHEN is_blocked THEN 0 ELSE 1 END;
+    rank integer := CASE WHEN is_blocked THEN 0 WHEN task = 'release' THEN 4 ELSE 3 END;
+    rest text[];
+BEGIN
+    IF NOT is_blocked AND cardinality(uids) > 20 THEN
+        SELECT array_agg(uid ORDER BY n) FILTER (WHERE place <= 20),
+               array_agg(uid ORDER BY n) FILTER (WHERE place > 20)
+        INTO uids, rest
+        FROM (SELECT u.uid, u.n, row_number() OVER (PARTITION BY f.namespace ORDER BY u.n) AS place
+              FROM unnest(uids) WITH ORDINALITY AS u (uid, n) LEFT JOIN fluxjobs f ON f.uid = u.uid) AS placed;
+        PERFORM fluxqueue_defer_batches(task, rest, at, rank - 2);
+    END IF;
+    PERFORM fluxqueue_defer_batches(task, uids, at, rank);
+END
+$$;
+
+CREATE FUNCTION fluxqueue_defer_batches(
+    task text, uids text[], at timestamptz, rank integer
+) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(

@@ -15,8 +15,8 @@ from contextlib import suppress
 from enum import StrEnum
 
 from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.turns import Turns
 from fluxqueue.pacing import GATHER_S
+from fluxqueue.turns import Turns
 
 NEVER_S = float("inf")
 

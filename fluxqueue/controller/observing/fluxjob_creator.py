@@ -17,7 +17,6 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.read_workload import age
-from fluxqueue.controller.observing.turns import Turns
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import (
     ApiError,
@@ -35,6 +34,7 @@ from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
+from fluxqueue.turns import Turns
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import (
     FIELD_MANAGER,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import procrastinate
 import procrastinate.testing
@@ -66,6 +66,25 @@ async def test_many_are_batches(rows: Rows) -> None:
     )
     assert sorted(row["size"] for row in sizes) == [20, 50, 50]
     assert len(set(await rows.asked(TaskName.RECONCILE))) == 120
+
+
+async def test_the_first_of_each_namespace_come_before_the_rest_of_another(rows: Rows) -> None:
+    """A tenant whose thousand jobs start at once does not delay the next start of others."""
+    many = [workload(f"many-{n}", namespace="crowd") for n in range(130)]
+    await rows.see(*many, workload("one", namespace="quiet"))
+    await rows.forget_tasks()
+    await rows.execute("UPDATE fluxjobs SET release_at = now() WHERE namespace = 'crowd'")
+    await rows.execute("UPDATE fluxjobs SET release_at = now() WHERE uid = 'one'")
+    await rows.execute("UPDATE fluxjobs SET reconcile_at = now()")
+    found = await rows.fetch(
+        "SELECT task_name, args -> 'uids' AS uids FROM procrastinate.procrastinate_jobs"
+        " WHERE queue_name = 'effects' AND status = 'todo' ORDER BY priority DESC, id"
+    )
+    before = list(takewhile(lambda row: "one" not in row["uids"], found))
+    assert sum(len(row["uids"]) for row in before) == 20
+    for task in (TaskName.RELEASE, TaskName.RECONCILE):
+        asked = [uid for row in found if row["task_name"] == task for uid in row["uids"]]
+        assert sorted(asked) == sorted([*(f"many-{n}" for n in range(130)), "one"])
 
 
 async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:

@@ -76,14 +76,16 @@ class SlowToTell(Waiting):
 
 
 class RefusingClient(KubeClient):
-    """Has every Event refused, as a quota does."""
+    """Has every Event refused, as a quota does. Its views share ``refused``."""
 
-    refused = 0
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.refused: list[str] = []
 
     async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
         """All else is carried out."""
         if path.endswith("/events"):
-            self.refused += 1
+            self.refused.append(path)
             raise ApiError(403, "Forbidden", "exceeded quota", {})
         return await super().request(method, path, **named)
 
@@ -131,12 +133,12 @@ async def test_a_first_status_that_comes_late_overwrites_nothing(
     ):
         uid = await _submit(rows, client, "a", is_version_known=is_version_known)
         before = (await read_statuses(rows.database, [uid]))[uid]
-        late = asyncio.create_task(write_status(_context(rows, hanging), before))
+        late = asyncio.create_task(write_status(hanging, before))
         await hanging.hangs.wait()
         await rows.add_nodes(cpu_node("n0"))
         await rows.match()
         now = (await read_statuses(rows.database, [uid]))[uid]
-        await write_status(_context(rows, client), now)
+        await write_status(client, now)
         hanging.goes_on.set()
         await late
         status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
@@ -201,7 +203,7 @@ async def test_conditions_have_the_times_of_the_audit_trail(
             at=times["Allocated"],
         )
         row = (await read_statuses(rows.database, [uid]))[uid]
-        await write_status(_context(rows, client), row)
+        await write_status(client, row)
         status = (await client.get(FLUXJOBS, "default", "a-job"))["status"]
         found = {
             one["type"]: (one["status"], one["lastTransitionTime"]) for one in status["conditions"]
@@ -219,7 +221,7 @@ async def test_an_event_that_is_refused_stops_nobody(
         uids = [await _submit(rows, client, name) for name in ("a", "b")]
         await rows.execute("UPDATE fluxjobs SET status_due_at = now()")  # owed a moment later
         await write_statuses(_context(rows, client), uids)
-        assert client.refused == 2
+        assert len(client.refused) == 2
         for uid in uids:
             (row,) = (await read_statuses(rows.database, [uid])).values()
             found = await client.get(FLUXJOBS, "default", row.name)
@@ -344,9 +346,9 @@ async def test_a_status_never_reaches_the_next_workload_of_the_same_name(
         await client.delete(JOBS, "default", "a", propagation="Background")
         await client.delete(FLUXJOBS, "default", "a-job")
         new = await _submit(rows, client, "a")
-        await write_status(context, late)
+        await write_status(context.client, late)
         found = await client.get(FLUXJOBS, "default", "a-job")
         assert found["status"] == {"state": "Pending"}, "as the definition's default says"
-        await write_status(context, (await read_statuses(rows.database, [new]))[new])
+        await write_status(context.client, (await read_statuses(rows.database, [new]))[new])
         found = await client.get(FLUXJOBS, "default", "a-job")
         assert found["status"]["workloadUID"] == new == found["spec"]["workload"]["uid"]

@@ -1,9 +1,9 @@
 """Turns: keys that wait, where each namespace has its turn.
 
-Part of ``observer``. ``dirty_set`` and ``fluxjob_creator`` take from it what they handle next. If
-one namespace has thousands of keys, the first key of another one is still in the next batch. The
-webhook has the same order for admissions (``fluxqueue_webhook.fair_queue``). Used within one event
-loop.
+The controller (``dirty_set``, ``fluxjob_creator``) and the client of the API server
+(``kube.slots``) take from it what is next. If one namespace has thousands of keys, the first key of
+another one is still among the next. The webhook has the same order for admissions
+(``fluxqueue_webhook.fair_queue``). Used within one event loop. It knows nothing of what a key is.
 """
 
 from __future__ import annotations
