@@ -48,6 +48,16 @@ two looks.
 
 Pods and workloads arrive by different watches. A deletion may arrive before its pods.
 """
+BATCH_S, BATCH_MIN, BATCH_MAX = 0.4, 20, 200
+"""How long a batch of changes should take to write, and its least and largest size.
+
+The first change of another namespace waits for the batch before it.
+"""
+NEWCOMER_S = 0.2
+"""The pause before the next batch if it has changes of a namespace that the last one did not have.
+
+Without it, a tenant with thousands of changes brings the pauses of a busy system to all others.
+"""
 UNMANAGED_S = 0.5
 """Least interval between two batches of unmanaged pods, because these come in any number."""
 
@@ -228,11 +238,17 @@ class BatchPacer:
         self._rested_s = float("-inf")
         """The time when all pauses that are due would be over."""
 
-    async def rest(self) -> None:
-        """Wait until the next batch may begin."""
-        pause_s = self._rested_s - self.CREDIT_S - self._clock.monotonic_s()
-        if pause_s > 0:
-            await self._clock.sleep(pause_s)
+    async def rest(self, has_newcomer: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the next batch may begin.
+
+        ``has_newcomer``: whether the next batch has changes of a namespace that the last one did
+        not have. The pause is then ``NEWCOMER_S`` at most.
+        """
+        ends_s = self._rested_s - self.CREDIT_S
+        while (pause_s := ends_s - self._clock.monotonic_s()) > 0:
+            await self._clock.sleep(min(pause_s, NEWCOMER_S))
+            if has_newcomer():
+                return
 
     @contextmanager
     def work(self) -> Iterator[None]:
@@ -253,6 +269,20 @@ class BatchPacer:
         each_s = max(self.CALM.each_s, self.size * self.PIECE_S)
         most_s = min(self.CALM_MAX_S, self.DELAYS * self._delay_s())
         return self.CALM._replace(each_s=min(each_s, most_s))
+
+
+class BatchSize:
+    """The size of the next batch, from the duration of the last one: about ``BATCH_S``."""
+
+    def __init__(self) -> None:
+        self.limit = BATCH_MAX
+
+    def note(self, size: int, took_s: float) -> None:
+        """Record that a batch of ``size`` changes took ``took_s`` seconds."""
+        # The fixed cost of a small batch says nothing of a large one.
+        if size >= BATCH_MIN:
+            fitting = int(size * BATCH_S / max(took_s, 1e-6))
+            self.limit = max(BATCH_MIN, min(BATCH_MAX, fitting))
 
 
 class Lately:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -34,6 +35,11 @@ class Turns(Generic[Order]):
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    @property
+    def lanes(self) -> Iterable[str]:
+        """Return the namespaces with keys."""
+        return self._lanes.keys()
 
     def put(self, key: str, lane: str, order: Order) -> None:
         """Add a key to the lane of its namespace. One that waits already keeps its place."""

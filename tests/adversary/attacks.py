@@ -374,6 +374,14 @@ async def chains_and_circles(tenant: Tenant, size: float) -> None:
 
 
 @_attack
+async def small_jobs_that_all_fit(tenant: Tenant, size: float) -> None:
+    """A thousand Jobs that start at once: each is a release of its own."""
+    await tenant.create_all(
+        JOBS, (job(f"small-{n}", cpu="1m", pool=POOL, run=FOR_EVER) for n in _of(1000, size))
+    )
+
+
+@_attack
 async def many_jobs_at_once(tenant: Tenant, size: float) -> None:
     """Five thousand Jobs; each is larger than what is left on the nodes that it may have."""
     await tenant.create_all(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.pacing import BatchPacer, Lately, Rest
+from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, Rest
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,34 @@ async def test_who_waits_for_room_never_waits_longer_than_where_nobody_does(
         return clock.monotonic_s() - ManualClock().monotonic_s()
 
     assert await thousand(is_awaited=True) < await thousand(is_awaited=False)
+
+
+async def test_a_newcomer_does_not_wait_for_the_pause_of_others() -> None:
+    """After the least pause, so that many namespaces do not end all pauses."""
+    clock = ManualClock()
+    pace = BatchPacer(clock, lambda: 1.0)
+    pace.is_awaited, pace.size = False, 100
+    for _ in range(5):
+        await pace.rest()
+        with pace.work():
+            clock.advance(1.0)
+    arrived_s = clock.monotonic_s()
+    await pace.rest(lambda: clock.monotonic_s() - arrived_s > 0.3)
+    assert clock.monotonic_s() - arrived_s == pytest.approx(2 * NEWCOMER_S)
+
+
+@pytest.mark.parametrize(
+    ("size", "took_s", "limit"),
+    [(200, 0.1, 200), (200, 0.8, 100), (100, 0.8, 50), (40, 9.0, BATCH_MIN), (20, 0.04, 200)],
+)
+def test_a_batch_is_so_large_that_it_takes_little_time(
+    size: int, took_s: float, limit: int
+) -> None:
+    batch = BatchSize()
+    batch.note(size, took_s)
+    assert batch.limit == limit
+    batch.note(BATCH_MIN - 1, 10.0)
+    assert batch.limit == limit, "a small batch says nothing of a large one"
 
 
 def test_lately_counts_what_has_just_happened() -> None:

@@ -66,3 +66,15 @@ def test_every_key_is_taken_once_and_each_lane_in_order(
     for one in "abc":
         orders = [first[key][1] for key in taken if first[key][0] == one]
         assert orders == sorted(orders)
+
+
+def test_a_namespace_that_the_last_batch_did_not_have_is_a_newcomer() -> None:
+    dirty = DirtySet(ManualClock(), lambda key: key.split("/")[0])
+    for number in range(5):
+        dirty.mark(DirtyKind.WORKLOAD, f"many/{number}")
+    dirty.take(2)
+    assert not dirty.has_newcomer()
+    dirty.mark(DirtyKind.WORKLOAD, "one/0")
+    assert dirty.has_newcomer()
+    dirty.take(2)
+    assert not dirty.has_newcomer()

@@ -49,6 +49,11 @@ class DirtySet:
         self._marks = itertools.count()
         self._due: dict[DirtyKind, float] = dict.fromkeys(DirtyKind, NEVER_S)
         self._sooner = asyncio.Event()
+        self._last_lanes: set[str] = set()
+
+    def has_newcomer(self) -> bool:
+        """Return whether a workload of a namespace is marked that had none in the last batch."""
+        return not self._last_lanes.issuperset(self._keys[DirtyKind.WORKLOAD].lanes)
 
     def mark(self, kind: DirtyKind, key: str, *, within_s: float = GATHER_S) -> None:
         """Mark ``key`` to be written within ``within_s`` seconds, with all marks of its kind."""
@@ -62,6 +67,7 @@ class DirtySet:
     def take(self, limit: int, *, by_s: float = NEVER_S) -> Batch:
         """Remove and return up to ``limit`` keys of each kind due by ``by_s``, oldest first."""
         taken = {kind: self._take(kind, limit) for kind in DirtyKind if self._due[kind] <= by_s}
+        self._last_lanes = {self._lane_of(key) for key in taken.get(DirtyKind.WORKLOAD, ())}
         return {kind: keys for kind, keys in taken.items() if keys}
 
     def _take(self, kind: DirtyKind, limit: int) -> list[str]:

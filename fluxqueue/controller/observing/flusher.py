@@ -59,7 +59,13 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.objects import Object
-from fluxqueue.pacing import GATHER_S, PODS_BEHIND_LOOK_S, PODS_BEHIND_S, BatchPacer
+from fluxqueue.pacing import (
+    GATHER_S,
+    PODS_BEHIND_LOOK_S,
+    PODS_BEHIND_S,
+    BatchPacer,
+    BatchSize,
+)
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
 from fluxqueue.workload.learned_sizes import LearnedSize
@@ -71,7 +77,6 @@ LOOP = "observe"
 
 Recall = Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
 
-BATCH_MAX = 200
 PASSING = (LostLeadership, Transient, ApiError)
 """Errors of the environment, not of the data that is written."""
 APART_S = 30.0
@@ -107,7 +112,7 @@ class Flusher:
         self._workloads, self._watches = workloads, watches
         self._foreign, self._creator = foreign, creator
         self._written: dict[str, WorkloadSeen] = {}
-        self._pace = BatchPacer(clock, delay_s)
+        self._pace, self._size = BatchPacer(clock, delay_s), BatchSize()
         self._lost: BaseException | None = None
         self._unwritten: set[tuple[DirtyKind, str]] = set()
         self._behind_since: dict[str, float] = {}
@@ -154,7 +159,7 @@ class Flusher:
         if self._lost is not None:
             return
         self._liveness.begin(LOOP)
-        await self._pace.rest()
+        await self._pace.rest(self._dirty.has_newcomer)
         with self._pace.work():
             # A queue that changed just before a workload names it must be in the same batch.
             await self.flush(by_s=self._clock.monotonic_s() + GATHER_S)
@@ -163,9 +168,12 @@ class Flusher:
         """Write one batch of what is due by ``by_s``. On failure, mark it again."""
         async with self.lock:
             # Under the lock: otherwise an older state could be written after a newer one.
-            batch = self._dirty.take(BATCH_MAX, by_s=by_s)
+            batch = self._dirty.take(self._size.limit, by_s=by_s)
+            began_s = self._clock.monotonic_s()
             try:
                 await self._write(batch)
+                took_s = self._clock.monotonic_s() - began_s
+                self._size.note(sum(map(len, batch.values())), took_s)
             except (*PASSING, asyncio.CancelledError):
                 self._dirty.put_back(batch)
                 raise
