@@ -24,7 +24,8 @@ from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.decisions import load_graph, take_changes
 from fluxqueue.db.store.observations import save_foreign, save_nodes
-from fluxqueue.db.store.sharing import SharingPolicySeen, save_policies
+from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
+from fluxqueue.db.store.sharing import POLICIES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
@@ -167,7 +168,7 @@ class SyncBench:
         """Put all nodes under a policy, for which each pod is read."""
         spec = {"policy": "headroom", "headroom": {"cpu": "5%"}}
         async with self._database.begin() as tx:
-            await save_policies(tx, [SharingPolicySeen("all", "u", 1, spec)], ())
+            await save_rules(tx, POLICIES, [RuleSeen("all", "u", 1, spec)], ())
 
 
 async def measure(url: str, nodes: int, pods: int) -> Figures:

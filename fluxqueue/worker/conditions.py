@@ -1,7 +1,7 @@
-"""Conditions of the status of queues and sharing policies. Pure.
+"""Conditions of the status of queues, sharing policies and node pools. Pure.
 
-``queue_keeping`` and ``sharing_keeping`` call it. Conditions of FluxJobs are written elsewhere
-(``fluxjob``), because they follow the lifecycle.
+``queue_keeping``, ``sharing_keeping`` and ``node_pool_keeping`` call it. Conditions of FluxJobs are
+written elsewhere (``fluxjob``), because they follow the lifecycle.
 """
 
 from __future__ import annotations

@@ -15,14 +15,14 @@ from typing import Any
 from fluxqueue import metrics
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.store.node_pools import (
+    NODE_POOLS,
     PoolOrder,
-    StoredNodePool,
     read_orders,
-    read_stored_node_pools,
     refuse,
     settle,
     settle_without_pool,
 )
+from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -33,6 +33,7 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUX_NODE_POOLS
+from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS
 from fluxqueue.worker.node_providers.placeholder import Placeholder
@@ -149,7 +150,8 @@ class NodePoolKeeper:
     # --- status ----------------------------------------------------------------------------------
 
     async def _show_all(self, orders: Sequence[PoolOrder]) -> None:
-        pools = await read_stored_node_pools(self._context.database)
+        async with self._context.database.begin() as tx:
+            pools = await read_stored_rules(tx, NODE_POOLS)
         self._forget(pools)
         by_name = {one.pool.name: one for one in orders}
         for pool in pools:
@@ -163,7 +165,7 @@ class NodePoolKeeper:
                 extra = {"action": "pools", "pool": pool.name, "error": str(error)}
                 logger.warning("status of a node pool not written", extra=extra)
 
-    def _forget(self, pools: Sequence[StoredNodePool]) -> None:
+    def _forget(self, pools: Sequence[StoredRule]) -> None:
         """Remove the figures of pools that are gone."""
         for name in self._counted - {one.name for one in pools}:
             for gauge in (metrics.POOL_NODES, metrics.POOL_ARRIVING):
@@ -174,7 +176,7 @@ class NodePoolKeeper:
         uids = {one.uid for one in pools}
         self._written = {uid: one for uid, one in self._written.items() if uid in uids}
 
-    async def _show(self, pool: StoredNodePool, order: PoolOrder | None) -> None:
+    async def _show(self, pool: StoredRule, order: PoolOrder | None) -> None:
         client = self._context.client
         before = self._written.get(pool.uid)
         try:
@@ -199,7 +201,7 @@ class NodePoolKeeper:
         self._written[pool.uid] = status
 
     async def _tell_failure(
-        self, pool: StoredNodePool, order: PoolOrder | None, before: Mapping[str, Any]
+        self, pool: StoredRule, order: PoolOrder | None, before: Mapping[str, Any]
     ) -> None:
         """Emit an Event for each further failure."""
         stored = None if order is None else order.stored
@@ -219,7 +221,7 @@ class NodePoolKeeper:
 
 
 def render_pool_status(
-    pool: StoredNodePool,
+    pool: StoredRule,
     order: PoolOrder | None,
     before: Mapping[str, Any],
     *,
@@ -243,7 +245,7 @@ def render_pool_status(
     ]
     old = {one["type"]: one for one in before.get("conditions") or ()}
     conditions = [
-        _condition(old.get(name), name, holds, reason, message or "", at_s)
+        condition(old.get(name), name, holds, reason, message or "", at_s)
         for name, holds, reason, message in wanted
     ]
     found: dict[str, Any] = {"observedGeneration": pool.generation, "conditions": conditions}
@@ -260,18 +262,4 @@ def render_pool_status(
             {"job": order.jobs[one.number], "nodes": one.count, "arrived": len(one.arrived)}
             for one in order.open[:SHOWN_MAX]
         ],
-    }
-
-
-def _condition(
-    old: Mapping[str, Any] | None, name: str, holds: bool, reason: str, message: str, at_s: int
-) -> dict[str, Any]:
-    status = "True" if holds else "False"
-    is_same = old is not None and old["status"] == status
-    return {
-        "type": name,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": old["lastTransitionTime"] if is_same and old else to_rfc3339(at_s),
     }

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.db.store.sharing import StoredPolicy, read_names, read_stored_policies
+from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
+from fluxqueue.db.store.sharing import POLICIES, read_names
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -75,7 +76,8 @@ class SharingKeeper:
 
     async def turn(self) -> int:
         """Write the status of policies that have changed. Return the number of writes."""
-        policies = await read_stored_policies(self._context.database)
+        async with self._context.database.begin() as tx:
+            policies = await read_stored_rules(tx, POLICIES)
         self._forget(policies)
         found = await self._matcher.sharing_figures()
         if found is None:
@@ -128,7 +130,7 @@ class SharingKeeper:
             patch = {"metadata": meta, "spec": {"taints": taints or None}}
             await client.patch(NODES, None, name, patch, kind=PatchKind.MERGE, metadata_only=True)
 
-    def _forget(self, policies: Sequence[StoredPolicy]) -> None:
+    def _forget(self, policies: Sequence[StoredRule]) -> None:
         """Remove the figures of policies that are gone."""
         for name in self._counted - {one.name for one in policies}:
             metrics.SHARING_NODES.remove(name)
@@ -139,7 +141,7 @@ class SharingKeeper:
 
     async def _show(
         self,
-        policy: StoredPolicy,
+        policy: StoredRule,
         figures: PolicyFigures,
         names: Mapping[str, str],
         *,
@@ -178,7 +180,7 @@ class SharingKeeper:
 
 
 def render_sharing_status(
-    policy: StoredPolicy,
+    policy: StoredRule,
     figures: PolicyFigures,
     before: Mapping[str, Any],
     names: Mapping[str, str],

@@ -213,13 +213,9 @@ class EventRouter:
         """Mark a queue to be written."""
         self._dirty.mark(DirtyKind.QUEUE, name)
 
-    def mark_sharing_policy(self, name: str) -> None:
-        """Mark a ResourceSharingPolicy to be written."""
-        self._dirty.mark(DirtyKind.SHARING, name)
-
-    def mark_node_pool(self, name: str) -> None:
-        """Mark a FluxNodePool to be written."""
-        self._dirty.mark(DirtyKind.NODE_POOL, name)
+    def mark_rule(self, kind: DirtyKind, name: str) -> None:
+        """Mark a ResourceSharingPolicy or a FluxNodePool to be written."""
+        self._dirty.mark(kind, name)
 
     def _workload_uid(self, pod: Object) -> str:
         uid = self._groups.place(pod) or workload_uid(pod)

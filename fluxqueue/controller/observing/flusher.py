@@ -17,14 +17,7 @@ from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
-from fluxqueue.controller.observing.quarantine import (
-    NODE_POOL,
-    QUEUE,
-    SHARING,
-    WORKLOAD,
-    Quarantine,
-    said,
-)
+from fluxqueue.controller.observing.quarantine import QUEUE, WORKLOAD, Quarantine, said
 from fluxqueue.controller.observing.read_workload import (
     WorkloadReader,
     age,
@@ -32,6 +25,7 @@ from fluxqueue.controller.observing.read_workload import (
     see_facts,
     see_gone,
 )
+from fluxqueue.controller.observing.rule_watch import RuleWatch
 from fluxqueue.controller.observing.unmanaged_pods import Change, ForeignPods
 from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
 from fluxqueue.controller.observing.workloads import Workloads
@@ -39,7 +33,6 @@ from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
-from fluxqueue.db.store.node_pools import NodePoolSeen, save_node_pools
 from fluxqueue.db.store.observations import (
     save_autoscaler,
     save_foreign,
@@ -47,7 +40,7 @@ from fluxqueue.db.store.observations import (
     save_workloads,
 )
 from fluxqueue.db.store.queues import QueueSeen, save_queues
-from fluxqueue.db.store.sharing import SharingPolicySeen, save_policies
+from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -241,21 +234,19 @@ class Flusher:
         if DirtyKind.QUEUE in batch:
             await self._watches.queues.ensure_default()
         queues = self._watches.queues.see(batch.get(DirtyKind.QUEUE, []))
-        sharing = self._watches.sharing.see(batch.get(DirtyKind.SHARING, []))
-        pools = self._watches.node_pools.see(batch.get(DirtyKind.NODE_POOL, []))
+        looked = [(one, one.see(batch.get(one.kind.dirty, []))) for one in self._watches.rules]
+        rules = [(watch, changed) for watch, changed in looked if any(changed)]
         nodes = self._watches.nodes(batch.get(DirtyKind.NODE, []))
         foreign = self._foreign.changes(batch.get(DirtyKind.FOREIGN, []))
         self._pace.size = len(seen) + len(gone)
-        if not any((seen, gone, *queues, *sharing, *pools, *nodes, *foreign)):
+        if not any((seen, gone, *queues, *rules, *nodes, *foreign)):
             return
         async with self._term.begin_write() as tx:
             # Queues first: a workload must find a queue that was created just before it.
             if any(queues):
                 await save_queues(tx, *queues)
-            if any(sharing):
-                await save_policies(tx, *sharing)
-            if any(pools):
-                await save_node_pools(tx, *pools)
+            for watch, changed in rules:
+                await save_rules(tx, watch.kind.table, *changed)
             if seen or gone:
                 is_awaited = await save_workloads(tx, seen, gone, before=self._written)
                 self._pace.is_awaited = is_awaited
@@ -275,21 +266,18 @@ class Flusher:
         for one in amended:
             self._creator.amend(one)
         self._note_rules(QUEUE, *queues)
-        self._note_rules(SHARING, *sharing)
-        self._note_rules(NODE_POOL, *pools)
+        for watch, changed in rules:
+            self._note_rules(watch.kind.dirty, *changed)
         await self._watches.queues.tell_faults(queues[0])
-        await self._watches.sharing.tell_faults(sharing[0])
-        await self._watches.node_pools.tell_faults(pools[0])
+        for watch, changed in rules:
+            await watch.tell_faults(changed[0])
 
     def _note_rules(
-        self,
-        kind: str,
-        seen: Iterable[QueueSeen | SharingPolicySeen | NodePoolSeen],
-        gone: Iterable[str],
+        self, kind: str, seen: Iterable[QueueSeen | RuleSeen], gone: Iterable[str]
     ) -> None:
         """Report queues, policies or pools with an unusable spec. The former spec stays in force.
 
-        ``kind``: QUEUE, SHARING or NODE_POOL.
+        ``kind``: their kind in quarantine.
         """
         for one in seen:
             if one.fault is None:
@@ -299,21 +287,13 @@ class Flusher:
         for name in gone:
             self._quarantine.clear(kind, name)
 
-    async def write_sharing_policies(self, names: Iterable[str]) -> None:
-        """Write sharing policies as they are, marked or not."""
+    async def write_rules(self, watch: RuleWatch, names: Iterable[str]) -> None:
+        """Write the sharing policies or node pools of ``watch`` as they are, marked or not."""
         async with self.lock:
-            policies = self._watches.sharing.see(names)
+            seen, gone = watch.see(names)
             async with self._term.begin_write() as tx:
-                await save_policies(tx, *policies)
-        self._note_rules(SHARING, *policies)
-
-    async def write_node_pools(self, names: Iterable[str]) -> None:
-        """Write node pools as they are, marked or not."""
-        async with self.lock:
-            pools = self._watches.node_pools.see(names)
-            async with self._term.begin_write() as tx:
-                await save_node_pools(tx, *pools)
-        self._note_rules(NODE_POOL, *pools)
+                await save_rules(tx, watch.kind.table, seen, gone)
+        self._note_rules(watch.kind.dirty, seen, gone)
 
     async def write_queues(self, names: Iterable[str]) -> None:
         """Write queues as they are, marked or not."""

@@ -34,17 +34,18 @@ RETRY_S = 5.0
 WORKLOAD = "workload"
 """Kind of a workload with a FluxJob. Its key is the UID."""
 
-NODE, QUEUE, SHARING, NODE_POOL, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
+NODE, QUEUE, FOREIGN, PRIORITY_CLASS, OWNER, FLUXJOB = (
     "node",
     "queue",
-    "sharing policy",
-    "node pool",
     "foreign",
     "priority class",
     "owner",
     "fluxjob",
 )
-"""Other kinds. The key is the name, or the UID where names are reused."""
+"""Other kinds. The key is the name, or the UID where names are reused.
+
+Sharing policies and node pools have the kinds of ``DirtyKind``.
+"""
 
 SHOWN_MAX = 1000
 """Most objects in the table. The metric counts all."""

@@ -30,11 +30,10 @@ from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Wat
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
-from fluxqueue.db.store.node_pools import node_pool_names
 from fluxqueue.db.store.observations import Known, read_known
 from fluxqueue.db.store.queues import queue_names
 from fluxqueue.db.store.rebuild import prepare
-from fluxqueue.db.store.sharing import policy_names
+from fluxqueue.db.store.rule_rows import read_stored_rules
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
@@ -177,12 +176,13 @@ class ResyncSchedule:
         """Write queues, policies, nodes, unmanaged pods: what workloads are measured against."""
         async with self._term.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
-            policies, pools = await policy_names(tx), await node_pool_names(tx)
+            rules = [
+                (one, await read_stored_rules(tx, one.kind.table)) for one in self._watches.rules
+            ]
         self._foreign.know(known.foreign)
         await self._flusher.write_queues({*names, *self._watches.queues.names()})
-        sharing = self._watches.sharing.names()
-        await self._flusher.write_sharing_policies({*policies, *sharing})
-        await self._flusher.write_node_pools({*pools, *self._watches.node_pools.names()})
+        for watch, stored in rules:
+            await self._flusher.write_rules(watch, {*watch.names(), *(one.name for one in stored)})
         await self._flusher.write_autoscaler()
         for page in _pages(sorted({*known.nodes, *self._watches.node_names()})):
             await self._flusher.write_nodes(page)

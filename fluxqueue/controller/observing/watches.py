@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Set
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from fluxqueue.clock import Clock
@@ -18,11 +19,10 @@ from fluxqueue.controller.observing.autoscalers import AutoscalerWatch
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
 from fluxqueue.controller.observing.devices import DeviceWatch
 from fluxqueue.controller.observing.event_router import EventRouter
-from fluxqueue.controller.observing.node_pools import NodePoolWatch
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
-from fluxqueue.controller.observing.sharing_policies import SharingWatch
+from fluxqueue.controller.observing.rule_watch import RULE_KINDS, RuleWatch
 from fluxqueue.controller.observing.surroundings_watch import SurroundingsWatch
 from fluxqueue.controller.observing.suspended_owners import SuspendedOwners
 from fluxqueue.controller.observing.workload_classes import WorkloadClassWatch
@@ -68,11 +68,15 @@ class Watches:
         self.queues = QueueWatch(
             client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
         )
-        self.sharing = SharingWatch(
-            client, router.mark_sharing_policy, clock, on_trouble=self._on_trouble
-        )
-        self.node_pools = NodePoolWatch(
-            client, router.mark_node_pool, clock, on_trouble=self._on_trouble
+        self.rules = tuple(
+            RuleWatch(
+                client,
+                partial(router.mark_rule, kind.dirty),
+                clock,
+                kind,
+                on_trouble=self._on_trouble,
+            )
+            for kind in RULE_KINDS
         )
         self._zones = ZoneWatch(client, router.mark_node)
         self._workload_classes = WorkloadClassWatch(client)
@@ -104,10 +108,9 @@ class Watches:
         self._autoscalers = AutoscalerWatch(client, clock, self._nodes.items)
         self._classes = self._informer(PRIORITY_CLASSES)
         self._informers = (
-            self.queues.queues,
+            self.queues.objects,
             self.queues.namespaces,
-            self.sharing.policies,
-            self.node_pools.pools,
+            *(one.objects for one in self.rules),
             self._jobs.informer,
             self._informer(PODS, router.on_pod, trim_pod),
             self._nodes,

@@ -1,14 +1,14 @@
 """FluxNodePools in rows, and the nodes that were asked for.
 
-The controller calls ``save_node_pools``. A cycle reads and decides in its transaction, so a request
-for nodes and the decision of the cycle become visible together. The worker that holds the matcher's
-role then makes the provider do what the rows say (``worker.node_pool_keeping``). A crash in between
-loses nothing, because the rows stay.
+The controller writes the pools with ``rule_rows``. A cycle reads and decides in its transaction, so
+a request for nodes and the decision of the cycle become visible together. The worker that holds the
+matcher's role then makes the provider do what the rows say (``worker.node_pool_keeping``). A crash
+in between loses nothing, because the rows stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.db.store.rule_rows import RuleTable
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.policy.node_pool import NodePool, read_node_pool
@@ -28,22 +28,10 @@ POOL_CHANGED = "pool"
 """The kind of a change that makes the matcher read the pools again."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodePoolSeen:
-    """A FluxNodePool as the controller sees it now.
-
-    ``fault``: why its spec cannot be used. The row then keeps the spec that it has.
-    """
-
-    name: str
-    uid: str
-    generation: int
-    spec: Mapping[str, Any]
-    fault: str | None = None
-
-
 # A pool that was made anew under its name has not failed, and its nodes may be of another kind.
-_SAVE = """
+NODE_POOLS = RuleTable(
+    POOL_CHANGED,
+    save="""
 INSERT INTO node_pools AS p (name, uid, generation, spec, fault)
 SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
@@ -52,30 +40,19 @@ ORDER BY name
 ON CONFLICT (name) DO UPDATE SET
     uid = excluded.uid, generation = excluded.generation, fault = excluded.fault,
     spec = coalesce(excluded.spec, CASE WHEN p.uid = excluded.uid THEN p.spec END),
-    failures = CASE WHEN p.generation = excluded.generation THEN p.failures ELSE 0 END,
-    retry_at = CASE WHEN p.generation = excluded.generation THEN p.retry_at ELSE 0 END,
+    failures = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
+        THEN p.failures ELSE 0 END,
+    retry_at = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
+        THEN p.retry_at ELSE 0 END,
     learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
 WHERE (p.uid, p.generation, p.spec, p.fault)
     IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
 RETURNING name
-"""
-
-
-async def save_node_pools(
-    tx: Transaction, seen: Sequence[NodePoolSeen], gone: Iterable[str]
-) -> None:
-    """Write pools as they are, delete those that are gone, and notify the matcher of changes."""
-    changed = await tx.fetch(_SAVE, rows=orjson.dumps(seen).decode())
-    removed = await tx.fetch(
-        "DELETE FROM node_pools WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
-        gone=list(gone),
-    )
-    await tell_matcher(tx, POOL_CHANGED, [row["name"] for row in (*changed, *removed)])
-
-
-async def node_pool_names(tx: Transaction) -> list[str]:
-    """Return the names of all pools that have a row, for a controller that starts."""
-    return [row["name"] for row in await tx.fetch("SELECT name FROM node_pools")]
+""",
+    delete="DELETE FROM node_pools WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
+    stored="SELECT name, uid, generation, fault FROM node_pools ORDER BY name",
+)
+"""FluxNodePools."""
 
 
 # --- for a cycle ---------------------------------------------------------------------------------
@@ -401,20 +378,3 @@ async def refuse(database: Database, refused: Mapping[int, str]) -> None:
                 why=why,
             )
         await tx.wake_matcher()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredNodePool:
-    """A pool as its row has it, for its status."""
-
-    name: str
-    uid: str
-    generation: int
-    fault: str | None
-
-
-async def read_stored_node_pools(database: Database) -> list[StoredNodePool]:
-    """Read all pools, in the order of their names."""
-    async with database.begin() as tx:
-        rows = await tx.fetch("SELECT name, uid, generation, fault FROM node_pools ORDER BY name")
-    return [StoredNodePool(**row) for row in rows]

@@ -1,19 +1,15 @@
 """Sharing policies in rows: what administrators want, and the unmanaged pods that policies ask for.
 
-The controller calls ``save_policies``. The worker that holds the matcher's role reads the rest
+The controller writes them with ``rule_rows``. The worker that holds the matcher's role reads them
 within its cycle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import orjson
+from collections.abc import Collection, Sequence
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.db.store.rule_rows import RuleTable
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.policy.sharing.rules import SharingRule, read_sharing_rule
@@ -22,21 +18,9 @@ CHANGED = "sharing"
 """The kind of a change that makes the matcher ask the policies of all nodes again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SharingPolicySeen:
-    """A ResourceSharingPolicy as the controller sees it now.
-
-    ``fault``: why its spec cannot be used. The row then keeps the spec that it has.
-    """
-
-    name: str
-    uid: str
-    generation: int
-    spec: Mapping[str, Any]
-    fault: str | None = None
-
-
-_SAVE = """
+POLICIES = RuleTable(
+    CHANGED,
+    save="""
 INSERT INTO sharing_policies AS p (name, uid, generation, spec, fault)
 SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
@@ -48,24 +32,11 @@ ON CONFLICT (name) DO UPDATE SET
 WHERE (p.uid, p.generation, p.spec, p.fault)
     IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
 RETURNING name
-"""
-
-
-async def save_policies(
-    tx: Transaction, seen: Sequence[SharingPolicySeen], gone: Iterable[str]
-) -> None:
-    """Write policies as they are, delete those that are gone, and notify the matcher of changes."""
-    changed = await tx.fetch(_SAVE, rows=orjson.dumps(seen).decode())
-    removed = await tx.fetch(
-        "DELETE FROM sharing_policies WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
-        gone=list(gone),
-    )
-    await tell_matcher(tx, CHANGED, [row["name"] for row in (*changed, *removed)])
-
-
-async def policy_names(tx: Transaction) -> list[str]:
-    """Return the names of all policies that have a row, for a controller that starts."""
-    return [row["name"] for row in await tx.fetch("SELECT name FROM sharing_policies")]
+""",
+    delete="DELETE FROM sharing_policies WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
+    stored="SELECT name, uid, generation, fault FROM sharing_policies ORDER BY name",
+)
+"""ResourceSharingPolicies."""
 
 
 async def read_sharing_rules(tx: Transaction) -> tuple[list[SharingRule], dict[str, str]]:
@@ -102,25 +73,6 @@ async def read_unmanaged_pods(tx: Transaction, nodes: Sequence[str]) -> dict[str
     for row in await tx.fetch(_PODS, nodes=list(nodes)):
         found[row["node"]].append(ForeignPod(**row))
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPolicy:
-    """A policy as its row has it, for its status."""
-
-    name: str
-    uid: str
-    generation: int
-    fault: str | None
-
-
-async def read_stored_policies(database: Database) -> list[StoredPolicy]:
-    """Read all policies, in the order of their names."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            "SELECT name, uid, generation, fault FROM sharing_policies ORDER BY name"
-        )
-    return [StoredPolicy(**row) for row in rows]
 
 
 async def read_names(database: Database, uids: Collection[str]) -> dict[str, str]:

@@ -17,6 +17,7 @@ from fluxqueue.controller.observing import (
     queues,
     read_workload,
     resync_diff,
+    rule_watch,
     unmanaged_pods,
     watches,
 )
@@ -42,7 +43,7 @@ GOOD = ("good-a", "good-b")
 STEPS: dict[str, tuple[Any, ...]] = {
     "a Job is reduced": (batch_jobs, "trim_job"),
     "a pod is reduced": (watches, "trim_pod"),
-    "a queue is reduced": (queues, "trim_queue"),
+    "a queue is reduced": (rule_watch, "trim_spec"),
     "a queue is read": (queues, "read_rules"),
     "a node is compared": (event_router, "node_fact"),
     "a node is read": (watches, "node_fact"),

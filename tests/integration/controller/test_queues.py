@@ -69,11 +69,11 @@ async def admin() -> AsyncIterator[KubeClient]:
 async def watch(admin: KubeClient, marks: DirtySet) -> AsyncIterator[QueueWatch]:
     """A running watch."""
     made = QueueWatch(admin, marks.names.append, ManualClock(), "hybrid")
-    for informer in (made.queues, made.namespaces):
+    for informer in (made.objects, made.namespaces):
         informer.start()
         await informer.synced.wait()
     yield made
-    for informer in (made.queues, made.namespaces):
+    for informer in (made.objects, made.namespaces):
         await informer.stop()
 
 
@@ -133,7 +133,7 @@ async def test_a_status_is_no_news(admin: KubeClient, watch: QueueWatch, marks: 
     await admin.delete(FLUXQUEUES, None, "q")
 
     async def is_gone() -> bool:
-        return watch.queues.get("", "q") is None
+        return watch.objects.get("", "q") is None
 
     await eventually(is_gone, "the deletion seen")
     assert marks.names == ["q"], "marked once more, for the deletion"

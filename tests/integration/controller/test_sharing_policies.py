@@ -12,10 +12,11 @@ import pytest_asyncio
 import yaml
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.sharing_policies import SharingWatch
+from fluxqueue.controller.observing.rule_watch import SHARING, RuleWatch
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
-from fluxqueue.db.store.sharing import save_policies
+from fluxqueue.db.store.rule_rows import save_rules
+from fluxqueue.db.store.sharing import POLICIES
 from fluxqueue.errors import ApiError, Invalid, NotFound
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -150,9 +151,9 @@ class Marks:
 async def test_seen_changed_refused_and_gone(admin: KubeClient) -> None:
     """A policy of a package that is not installed is set aside, with an Event."""
     marks = Marks()
-    watch = SharingWatch(admin, marks.names.append, ManualClock())
-    watch.policies.start()
-    await watch.policies.synced.wait()
+    watch = RuleWatch(admin, marks.names.append, ManualClock(), SHARING)
+    watch.objects.start()
+    await watch.objects.synced.wait()
     try:
         await admin.create(SHARING_POLICIES, None, body("p", policy="subtract"))
         await marks.until("p")
@@ -180,7 +181,7 @@ async def test_seen_changed_refused_and_gone(admin: KubeClient) -> None:
         await marks.until("p")
         assert watch.see(["p"]) == ([], ["p"])
     finally:
-        await watch.policies.stop()
+        await watch.objects.stop()
 
 
 async def test_the_status_says_what_is_given_and_who_exceeds_it(
@@ -191,8 +192,8 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
     made = await admin.create(SHARING_POLICIES, None, body("half", **spec))
     clock = ManualClock()
     settings = settings_for(database_url)
-    watch = SharingWatch(admin, lambda _: None, clock)
-    watch.policies.observe(made)
+    watch = RuleWatch(admin, lambda _: None, clock, SHARING)
+    watch.objects.observe(made)
     async with Database(settings, role="test") as database:
         rows = Rows(database, clock, settings)
         await rows.begin_term()
@@ -205,7 +206,7 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
             await save_workloads(tx, [workload("a", request(cpu=16000))])
         await rows.match()
         async with database.begin() as tx:
-            await save_policies(tx, *watch.see(["half"]))
+            await save_rules(tx, POLICIES, *watch.see(["half"]))
             theirs = ForeignPod("u", "theirs", "web", "n1", {CPU: 2000})
             await save_foreign(tx, [theirs], ())
         await rows.match()
@@ -233,9 +234,9 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
 
         dedicated = {"spec": {"policy": "dedicated", "partition": None}}
         changed = await admin.patch(SHARING_POLICIES, None, "half", dedicated, kind=PatchKind.MERGE)
-        watch.policies.observe(changed)
+        watch.objects.observe(changed)
         async with database.begin() as tx:
-            await save_policies(tx, *watch.see(["half"]))
+            await save_rules(tx, POLICIES, *watch.see(["half"]))
         await rows.match()
         assert await keeper.turn() == 1
         status = (await admin.get(SHARING_POLICIES, None, "half"))["status"]
@@ -246,7 +247,7 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
         with pytest.raises(ApiError):
             await admin.get(SHARING_POLICIES, None, "half")
         async with database.begin() as tx:
-            await save_policies(tx, [], ["half"])
+            await save_rules(tx, POLICIES, [], ["half"])
         assert await keeper.turn() == 0
 
 
@@ -271,13 +272,13 @@ async def test_dedicated_nodes_are_tainted_as_long_as_the_policy_wants_it(
         await rows.begin_term()
         assert rows.matcher is not None
         keeper = SharingKeeper(replace(rows.context(), client=admin), rows.matcher)
-        watch = SharingWatch(admin, lambda _: None, clock)
-        watch.policies.observe(made)
+        watch = RuleWatch(admin, lambda _: None, clock, SHARING)
+        watch.objects.observe(made)
 
         async def observe() -> dict[str, set[str]]:
             nodes = [node_fact(one) for one in (await admin.list(NODES)).items]
             async with database.begin() as tx:
-                await save_policies(tx, *watch.see(["ours"]))
+                await save_rules(tx, POLICIES, *watch.see(["ours"]))
                 await save_nodes(tx, nodes, ())
             await rows.match()
             await keeper.turn()
@@ -309,7 +310,7 @@ async def test_dedicated_nodes_are_tainted_as_long_as_the_policy_wants_it(
         assert await observe() == expected
         off = {"spec": {"dedicated": {"taint": False}}}
         kind = PatchKind.MERGE
-        watch.policies.observe(await admin.patch(SHARING_POLICIES, None, "ours", off, kind=kind))
+        watch.objects.observe(await admin.patch(SHARING_POLICIES, None, "ours", off, kind=kind))
         assert await observe() == {"n0": {other["key"]}, "n1": {other["key"]}}
         await observe()
         assert "Tainted" not in await tainted()

@@ -10,7 +10,8 @@ import pytest
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.store.observations import save_foreign
-from fluxqueue.db.store.sharing import SharingPolicySeen, read_stored_policies, save_policies
+from fluxqueue.db.store.rule_rows import RuleSeen, read_stored_rules, save_rules
+from fluxqueue.db.store.sharing import POLICIES
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.policy.sharing import Grant
@@ -38,14 +39,14 @@ class Sharing:
     async def policy(self, name: str, fault: str | None = None, **spec: Any) -> None:
         """Write a policy."""
         self.generation += 1
-        seen = SharingPolicySeen(name, f"uid-{name}", self.generation, spec, fault)
+        seen = RuleSeen(name, f"uid-{name}", self.generation, spec, fault)
         async with self.rows.database.begin() as tx:
-            await save_policies(tx, [seen], ())
+            await save_rules(tx, POLICIES, [seen], ())
 
     async def drop(self, name: str) -> None:
         """Delete a policy."""
         async with self.rows.database.begin() as tx:
-            await save_policies(tx, [], [name])
+            await save_rules(tx, POLICIES, [], [name])
 
     async def pods(self, *present: ForeignPod, gone: tuple[str, ...] = ()) -> None:
         """Write unmanaged pods."""
@@ -281,10 +282,11 @@ async def test_the_former_spec_stays_in_force(sharing: Sharing) -> None:
     await rows.see(workload("a", request(cpu=9)))
     await rows.match()
     assert await rows.states() == {"a": "Unsatisfiable"}
-    (stored,) = await read_stored_policies(rows.database)
+    async with rows.database.begin() as tx:
+        (stored,) = await read_stored_rules(tx, POLICIES)
     assert (stored.generation, stored.fault) == (2, "no such policy")
     async with rows.database.begin() as tx:
-        await save_policies(tx, [SharingPolicySeen("p", "other", 1, {}, "no such policy")], ())
+        await save_rules(tx, POLICIES, [RuleSeen("p", "other", 1, {}, "no such policy")], ())
     await rows.match()
     assert await rows.states() == {"a": "Allocated"}
 
