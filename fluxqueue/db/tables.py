@@ -713,6 +713,13 @@ node_requests = Table(
         comment="slots of the job on present nodes, held for it: node and resources of each",
     ),
     Column("refused", Text, comment="why its provider refuses it for good"),
+    Column(
+        "pool_spec",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'::jsonb"),
+        comment="spec of the pool at that time; by it the request is taken back",
+    ),
     Column("ended", Text, comment="used, failed or withdrawn; null: it is open"),
     Column("reason", Text, nullable=False, server_default=""),
     Column("ended_at", DateTime(timezone=True)),

@@ -60,6 +60,7 @@ class ApiResource:
 NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", False)
 NODES = ApiResource("", "v1", "nodes", "Node", False)
 PODS = ApiResource("", "v1", "pods", "Pod", True)
+POD_TEMPLATES = ApiResource("", "v1", "podtemplates", "PodTemplate", True)
 EVENTS = ApiResource("", "v1", "events", "Event", True)
 CONFIGMAPS = ApiResource("", "v1", "configmaps", "ConfigMap", True)
 SECRETS = ApiResource("", "v1", "secrets", "Secret", True)
@@ -97,6 +98,10 @@ NODE_POOLS = tuple(
     for version in ("v1", "v1beta1")
 )
 """From which Karpenter makes nodes, the best version first. Few clusters serve any."""
+PROVISIONING_REQUESTS = ApiResource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True
+)
+"""By which cluster-autoscaler adds nodes. Few clusters serve them."""
 DEVICE_CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
 RESOURCE_SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 RESOURCE_CLAIM_TEMPLATES = ApiResource(

@@ -32,8 +32,19 @@ LEARNED_MIN, LEARNED_MAX = 3, 20
 LEARNED_SHARE = 0.8
 """The share of the measured times that the expected time covers."""
 
-PROVIDERS = ("placeholder", "scale")
+SCALE = "scale"
+PROVISIONING_REQUEST = "provisioningRequest"
+PROVIDERS = ("placeholder", PROVISIONING_REQUEST, SCALE)
 """The fields of ``spec.provider``. A pool has one of them."""
+
+REQUIRED = {
+    SCALE: ("apiVersion", "resource", "name"),
+    PROVISIONING_REQUEST: ("provisioningClassName",),
+}
+"""The texts that a provider cannot do without."""
+
+CHECK_CAPACITY = "check-capacity."
+"""The classes of ProvisioningRequests that begin so add no nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,13 @@ class NodePool:
     def has(self, fact: NodeFact) -> bool:
         """Return whether a node belongs to the pool."""
         return all(fact.labels.get(key) == value for key, value in self.labels.items())
+
+    def has_provider_of(self, other: NodePool) -> bool:
+        """Return whether the provider of this pool can take back what ``other`` has asked for."""
+        if self.provider != other.provider:
+            return False
+        # Other providers find their objects by the name of the pool.
+        return self.provider != SCALE or self.parameters == other.parameters
 
     def node(self, number: int) -> NodeFact:
         """Return a node that the provider could bring, with a name that no real node can have.
@@ -185,12 +203,25 @@ def _provider(value: object) -> tuple[str, Mapping[str, Any]]:
             hint=f"give one of {', '.join(PROVIDERS)}",
         )
     parameters = _mapping(found[given[0]], f"spec.provider.{given[0]}")
-    if given[0] == "scale":
-        for key in ("apiVersion", "resource", "name"):
-            if not isinstance(parameters.get(key), str) or not parameters[key]:
-                where = f"spec.provider.scale.{key}"
-                raise InvalidInput("is missing", where=where, value=parameters.get(key))
+    for key in REQUIRED.get(given[0], ()):
+        if not isinstance(parameters.get(key), str) or not parameters[key]:
+            where = f"spec.provider.{given[0]}.{key}"
+            raise InvalidInput("is missing", where=where, value=parameters.get(key))
+    if given[0] == PROVISIONING_REQUEST:
+        _check_class(parameters["provisioningClassName"])
     return given[0], parameters
+
+
+def _check_class(name: str) -> None:
+    """Refuse the class that looks for present capacity only."""
+    if name.startswith(CHECK_CAPACITY):
+        raise InvalidInput(
+            "adds no nodes",
+            where="spec.provider.provisioningRequest.provisioningClassName",
+            value=name,
+            hint="give a class that adds nodes, such as"
+            " best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+        )
 
 
 def _capacity(value: object) -> Mapping[str, int]:

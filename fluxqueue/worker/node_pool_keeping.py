@@ -20,7 +20,6 @@ from fluxqueue.db.store.node_pools import (
     read_orders,
     refuse,
     settle,
-    settle_without_pool,
 )
 from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
 from fluxqueue.errors import (
@@ -37,6 +36,7 @@ from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS
 from fluxqueue.worker.node_providers.placeholder import Placeholder
+from fluxqueue.worker.node_providers.provider import Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -92,11 +92,10 @@ class NodePoolKeeper:
         # Before the rows are read: a change that comes meanwhile makes another turn.
         self._changed.clear()
         orders = await read_orders(self._context.database)
-        await settle_without_pool(self._context.database)
         await self._sweep(orders)
         for order in orders:
             await self._apply(order)
-        await self._show_all(orders)
+        await self._show_all([one for one in orders if one.stored is not None])
 
     async def _sweep(self, orders: Sequence[PoolOrder]) -> None:
         """Delete the placeholders of pools that are gone, when the pools have changed."""
@@ -110,8 +109,10 @@ class NodePoolKeeper:
     async def _apply(self, order: PoolOrder) -> None:
         """Make one provider follow its order. A refusal for good fails its requests."""
         name = order.pool.name
-        metrics.POOL_NODES.labels(name).set(len(order.present))
-        metrics.POOL_ARRIVING.labels(name).set(order.coming)
+        is_current = order.stored is not None
+        if is_current:
+            metrics.POOL_NODES.labels(name).set(len(order.present))
+            metrics.POOL_ARRIVING.labels(name).set(order.coming)
         has_orders = bool(order.open or order.ended or order.returning)
         if not has_orders and name in self._quiet:
             return
@@ -119,33 +120,36 @@ class NodePoolKeeper:
         context = self._context
         try:
             provider = PROVIDERS[order.pool.provider]
-            await provider.apply(context.client, order, context.settings.own_namespace)
+            outcome = await provider.apply(context.client, order, context.settings.own_namespace)
         except (ApiUnavailable, Conflict) as error:
             extra = {"action": "pools", "pool": name, "error": str(error)}
             logger.warning("provider is asked again", extra=extra)
             return
         except ApiError as error:
+            # What has ended must still be taken back, so the provider is called again for it.
+            ended = tuple(one.number for one in order.ended)
+            outcome = Outcome({one.number: str(error) for one in order.open}, ended)
             self._note_refusal(name, str(error))
-            if order.open:
-                await refuse(context.database, {one.number: str(error) for one in order.open})
-            if isinstance(error, NotFound):
-                await self._settle(order)  # what does not exist brings nothing
-            return
-        self._refusals.pop(name, None)
-        await self._settle(order)
-        if not has_orders:
+        else:
+            self._refusals.pop(name, None)
+        await self._settle(order, outcome)
+        if not has_orders and is_current:
             self._quiet.add(name)  # compared once more after its last order, and found in order
 
     def _note_refusal(self, pool: str, error: str) -> None:
-        """Log a refusal once. What has ended must still be taken back, so it is tried again."""
+        """Log a refusal once."""
         if self._refusals.get(pool) != error:
             extra = {"action": "pools", "pool": pool, "error": error}
             logger.warning("provider refuses", extra=extra)
         self._refusals[pool] = error
 
-    async def _settle(self, order: PoolOrder) -> None:
-        if order.ended:
-            await settle(self._context.database, order.ended)
+    async def _settle(self, order: PoolOrder, outcome: Outcome) -> None:
+        database = self._context.database
+        if outcome.refused:
+            await refuse(database, outcome.refused)
+        settled = [one.number for one in order.ended if one.number not in outcome.unsettled]
+        if settled:
+            await settle(database, settled)
 
     # --- status ----------------------------------------------------------------------------------
 

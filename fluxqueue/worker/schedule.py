@@ -286,6 +286,7 @@ class CycleRunner:
                 have_nodes_changed=changes.have_nodes_changed,
                 changed_queues=changes.queues,
                 crowded=self._crowds.to_look_past,
+                owners={one.uid for one in self.nodes.requests},
             )
             view = await past_full_users(tx, view, self._rules, queues)
             # All rows at once, by UID, before any change: other orders deadlock with observations.

@@ -748,6 +748,7 @@ CREATE TABLE node_requests (
     ready_at BIGINT NOT NULL,
     kept JSONB DEFAULT '[]'::jsonb NOT NULL,
     refused TEXT,
+    pool_spec JSONB DEFAULT '{}'::jsonb NOT NULL,
     ended TEXT,
     reason TEXT DEFAULT '' NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
@@ -782,6 +783,8 @@ COMMENT ON COLUMN node_requests.ready_at IS 'when they are expected (epoch secon
 COMMENT ON COLUMN node_requests.kept IS 'slots of the job on present nodes, held for it: node and resources of each';
 
 COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it for good';
+
+COMMENT ON COLUMN node_requests.pool_spec IS 'spec of the pool at that time; by it the request is taken back';
 
 COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
 

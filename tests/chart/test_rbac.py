@@ -212,6 +212,17 @@ def test_worker_scales_what_is_named_only() -> None:
     assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 
+def test_worker_creates_provisioning_requests_on_request_only() -> None:
+    """In its own namespace, with the templates that they refer to."""
+    values = {"nodePools": {"provisioningRequests": True}}
+    verbs = ("create", "delete", "list")
+    expected = PLACEHOLDERS[NAMESPACE] | {
+        ("autoscaling.x-k8s.io", "provisioningrequests", (), verbs),
+        ("", "podtemplates", (), verbs),
+    }
+    assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER, NAMESPACE: expected}
+
+
 def test_worker_taints_nodes_on_request_only() -> None:
     values = {"sharingPolicies": {"taintNodes": True}}
     expected = WORKER | {("", "nodes", (), ("get", "patch"))}

@@ -7,7 +7,15 @@ from typing import Any
 from localcluster.client.resources import Resource
 
 from fluxqueue.errors import Conflict, NotFound
-from fluxqueue.kube.resources import CRDS, FLUX_NODE_POOLS, NODES, PODS, ApiResource
+from fluxqueue.kube.resources import (
+    CRDS,
+    FLUX_NODE_POOLS,
+    NODES,
+    POD_TEMPLATES,
+    PODS,
+    PROVISIONING_REQUESTS,
+    ApiResource,
+)
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
 from tests.e2e.space import Space
@@ -19,6 +27,10 @@ CLUSTER_API = "cluster.x-k8s.io"
 MACHINES = ApiResource(
     CLUSTER_API, "v1beta1", "machinedeployments", "MachineDeployment", namespaced=True
 )
+
+
+SIMULATED = ("delivers", "delay_s", "idle_s", "provisioning_class", "refuses")
+"""Settings of a simulated pool. All others are those of the spec."""
 
 
 class Pools:
@@ -38,7 +50,7 @@ class Pools:
         """
         name = f"{name}-{self.space.name}"
         label = more.pop("labels_of", name)
-        own = {key: more.pop(key) for key in ("delivers", "delay_s", "idle_s") if key in more}
+        own = {key: more.pop(key) for key in SIMULATED if key in more}
         shape = NodeShape(name, cpu=str(CPU), memory="32Gi", labels={"pool": label, "own": name})
         scaled = Resource(MACHINES.group, MACHINES.version, MACHINES.plural, MACHINES.kind, True)
         if is_known:
@@ -123,6 +135,10 @@ class Pools:
 
         await eventually(is_over, f"nothing of pool {name} is left")
 
+    async def delete(self, name: str) -> None:
+        """Delete a pool, and leave everything else to fluxqueue."""
+        await self.space.client.delete(FLUX_NODE_POOLS, None, name)
+
     async def remove(self) -> None:
         """Remove all pools, and wait until no row has one."""
         self.autoscaler.pools = []
@@ -159,6 +175,31 @@ class Pools:
         await self.space.client.create(MACHINES, self.space.name, body)
         return pool
 
+    async def make_requested(self, name: str, **more: Any) -> str:
+        """Create a pool whose nodes come by ProvisioningRequests of a class of its own."""
+        await define_provisioning_requests(self.space)
+        own_class = f"{self.space.name}.example.org"
+        given = {
+            "provisioningClassName": own_class,
+            "parameters": {"ValidUntilSeconds": "600"},
+        }
+        return await self.make(
+            name, provisioning_class=own_class, provider={"provisioningRequest": given}, **more
+        )
+
+    async def provisioning_requests(self, pool: str) -> list[Obj]:
+        """The ProvisioningRequests of a pool."""
+        return await self._own(PROVISIONING_REQUESTS, pool)
+
+    async def templates(self, pool: str) -> list[Obj]:
+        """The PodTemplates of a pool."""
+        return await self._own(POD_TEMPLATES, pool)
+
+    async def _own(self, resource: ApiResource, pool: str) -> list[Obj]:
+        selector = f"{NODE_POOL}={pool}"
+        found = await self.space.client.list(resource, OWN_NAMESPACE, label_selector=selector)
+        return [one for one in found.items if not one["metadata"].get("deletionTimestamp")]
+
     async def replicas(self, pool: str) -> int:
         """The replicas of the object that a pool scales."""
         found = await self.space.client.get(MACHINES, self.space.name, pool)
@@ -175,21 +216,64 @@ async def define_machines(space: Space) -> None:
         },
     }
     scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
+    await _define(space, MACHINES, schema, {"status": {}, "scale": scale})
+
+
+async def define_provisioning_requests(space: Space) -> None:
+    """Serve ProvisioningRequests, with the rules that their users feel: specs do not change."""
+    fixed = [{"rule": "self == oldSelf", "message": "Value is immutable"}]
+    name = {"type": "string", "maxLength": 253, "x-kubernetes-validations": fixed}
+    template = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string", "maxLength": 253}},
+    }
+    pod_set = {
+        "type": "object",
+        "required": ["count", "podTemplateRef"],
+        "properties": {"count": {"type": "integer", "minimum": 1}, "podTemplateRef": template},
+    }
+    parameters = {
+        "type": "object",
+        "maxProperties": 100,
+        "additionalProperties": {"type": "string", "maxLength": 255},
+        "x-kubernetes-validations": fixed,
+    }
+    spec = {
+        "type": "object",
+        "required": ["podSets", "provisioningClassName"],
+        "properties": {
+            "podSets": {"type": "array", "minItems": 1, "maxItems": 32, "items": pod_set},
+            "provisioningClassName": name,
+            "parameters": parameters,
+        },
+    }
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": spec, "status": status},
+    }
+    await _define(space, PROVISIONING_REQUESTS, schema, {"status": {}})
+
+
+async def _define(space: Space, resource: ApiResource, schema: Obj, subresources: Obj) -> None:
+    """Install a definition, unless another test has done so."""
     version = {
-        "name": MACHINES.version,
+        "name": resource.version,
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": scale},
+        "subresources": subresources,
     }
     body = {
         "apiVersion": CRDS.api_version,
         "kind": CRDS.kind,
-        "metadata": {"name": MACHINES.key},
+        "metadata": {"name": resource.key},
         "spec": {
-            "group": MACHINES.group,
+            "group": resource.group,
             "scope": "Namespaced",
-            "names": {"plural": MACHINES.plural, "kind": MACHINES.kind},
+            "names": {"plural": resource.plural, "kind": resource.kind},
             "versions": [version],
         },
     }
@@ -200,9 +284,9 @@ async def define_machines(space: Space) -> None:
 
     async def is_served() -> bool:
         try:
-            await space.client.list(MACHINES)
+            await space.client.list(resource)
         except NotFound:
             return False
         return True
 
-    await eventually(is_served, "MachineDeployments are served")
+    await eventually(is_served, f"{resource.plural} are served")

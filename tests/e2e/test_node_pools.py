@@ -73,6 +73,21 @@ async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
     assert (first["ended"], second["ended"]) == ("used", "withdrawn")
 
 
+async def test_a_deleted_pool_gives_up_the_replicas_that_have_not_come(
+    space: Space, pools: Pools
+) -> None:
+    """The replicas of nodes that are here stay, also above the minimum of the pool."""
+    pool = await pools.make_scaled("gone", min=0)
+    await space.create(job("here", cpu="6", pool=pool))
+    await space.until_job("here")
+    pools.autoscaler.pools = []  # nothing comes any more
+    await space.create(job("never", pods=3, cpu="6", pool=pool, run=FOR_EVER))
+    await eventually(lambda: _has_replicas(pools, pool, 3), "two more are asked for")
+    await pools.delete(pool)
+    await eventually(lambda: _has_replicas(pools, pool, 1), "they are withdrawn")
+    await space.delete("never")
+
+
 async def test_idle_nodes_of_a_scaled_object_go_back(space: Space, pools: Pools) -> None:
     """All but the minimum are cordoned and returned after the idle time."""
     pool = await pools.make_scaled("idle", min=1, idleTime="3s")

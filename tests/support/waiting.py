@@ -18,13 +18,17 @@ _TICK_S = 0.01
 
 
 async def eventually(
-    look: Callable[[], Awaitable[Answer]], what: str, *, timeout_s: float = WAIT_S
+    look: Callable[[], Awaitable[Answer]],
+    what: str,
+    *,
+    timeout_s: float = WAIT_S,
+    every_s: float = 0.1,
 ) -> Answer:
     """Give the first truthy answer of ``look``; AssertionError naming ``what`` when time is up."""
     deadline = time.monotonic() + timeout_s
     while not (answer := await look()):
         assert time.monotonic() < deadline, f"not within {timeout_s}s: {what}"
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every_s)
     return answer
 
 

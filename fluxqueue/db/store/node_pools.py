@@ -9,7 +9,7 @@ in between loses nothing, because the rows stay.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +17,7 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.rule_rows import RuleTable
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.policy.node_pool import NodePool, read_node_pool
@@ -245,8 +246,10 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
     for ask in plan.asks:
         kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
         row = await tx.fetch_one(
-            "INSERT INTO node_requests (pool, uid, queue, count, price, asked_at, ready_at, kept)"
-            " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb))"
+            "INSERT INTO node_requests"
+            " (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)"
+            " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),"
+            " coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))"
             " RETURNING number",
             pool=ask.pool,
             uid=ask.uid,
@@ -273,7 +276,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
 
 @dataclass(frozen=True, slots=True)
 class OrderedNodes:
-    """An open request as its provider needs it. ``arrived``: the names of nodes that have come."""
+    """A request as its provider needs it. ``arrived``: the names of nodes that have come."""
 
     number: int
     count: int
@@ -291,14 +294,15 @@ class PoolOrder:
 
     ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
     to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
-    ``jobs``: the job of each open request, namespace/name.
+    ``jobs``: the job of each open request, namespace/name. ``stored`` is None if the pool was
+    deleted, or has another provider by now. The former provider then only takes back.
     """
 
     pool: NodePool
     open: tuple[OrderedNodes, ...] = ()
     present: tuple[str, ...] = ()
     returning: tuple[str, ...] = ()
-    ended: tuple[int, ...] = ()
+    ended: tuple[OrderedNodes, ...] = ()
     stored: StoredPool | None = None
     jobs: Mapping[int, str] = field(default_factory=dict)
 
@@ -309,22 +313,77 @@ class PoolOrder:
 
 
 _ORDERED = """
-SELECT r.number, r.pool, r.count, r.ended, f.namespace || '/' || f.workload_name AS job,
+SELECT r.number, r.pool, r.count, r.ended, r.pool_spec,
+       f.namespace || '/' || f.workload_name AS job,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
 WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
 """
 
+_LABELLED = """
+SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb) ORDER BY name
+"""
+
 
 async def read_orders(database: Database) -> list[PoolOrder]:
-    """Read what the provider of each pool has to bring now."""
+    """Read what the provider of each pool has to bring now, and what has to be taken back.
+
+    Requests of a pool that was deleted, or that has another provider by now, are withdrawn.
+    """
     async with database.begin() as tx:
         pools, _ = await read_node_pools(tx)
-        if not pools:
-            return []
         rows = await tx.fetch(_ORDERED)
+        if not pools and not rows:
+            return []
         nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
-    return [_order(one, rows, nodes, returning) for one in pools]
+        former, lost = _former(rows, {one.pool.name: one.pool for one in pools})
+        retired = {row["number"] for _, some in former for row in some} | lost
+        await _end(tx, sorted(retired), RequestEnd.WITHDRAWN, "its pool or provider was removed")
+        await _settle(tx, sorted(lost))
+        current = [row for row in rows if row["number"] not in retired]
+        orders = [_order(one, current, nodes, returning) for one in pools]
+        return orders + [await _former_order(tx, pool, some) for pool, some in former]
+
+
+def _former(
+    rows: Sequence[Mapping[str, Any]], pools: Mapping[str, NodePool]
+) -> tuple[list[tuple[NodePool, list[Mapping[str, Any]]]], set[int]]:
+    """Return the requests that the present providers cannot take back, by their former pools.
+
+    The second value has the numbers of those that nothing can take back: their pool is gone, and
+    this release cannot read how it was.
+    """
+    found: list[tuple[NodePool, list[Mapping[str, Any]]]] = []
+    lost: set[int] = set()
+    for row in rows:
+        present = pools.get(row["pool"])
+        try:
+            pool = read_node_pool(row["pool"], row["pool_spec"])
+        except InvalidInput:
+            if present is None:
+                lost.add(row["number"])
+            continue
+        if present is not None and present.has_provider_of(pool):
+            continue
+        same = (r for p, r in found if p.name == pool.name and p.has_provider_of(pool))
+        own = next(same, None)
+        if own is None:
+            found.append((replace(pool, least=0), [row]))
+        else:
+            own.append(row)
+    return found, lost
+
+
+async def _former_order(
+    tx: Transaction, pool: NodePool, rows: Sequence[Mapping[str, Any]]
+) -> PoolOrder:
+    labels = orjson.dumps(dict(pool.labels)).decode()
+    present = [row["name"] for row in await tx.fetch(_LABELLED, labels=labels)]
+    return PoolOrder(pool, present=tuple(present), ended=tuple(_ordered(row) for row in rows))
+
+
+def _ordered(row: Mapping[str, Any]) -> OrderedNodes:
+    return OrderedNodes(row["number"], row["count"], tuple(row["arrived"]))
 
 
 def _order(
@@ -338,10 +397,10 @@ def _order(
     open_ = [row for row in own if row["ended"] is None]
     return PoolOrder(
         stored.pool,
-        tuple(OrderedNodes(r["number"], r["count"], tuple(r["arrived"])) for r in open_),
+        tuple(_ordered(row) for row in open_),
         tuple(sorted(node for node, pool in nodes.items() if pool == name)),
         tuple(sorted(node for node in returning if nodes.get(node) == name)),
-        tuple(row["number"] for row in own if row["ended"] is not None),
+        tuple(_ordered(row) for row in own if row["ended"] is not None),
         stored,
         {row["number"]: row["job"] or "" for row in open_},
     )
@@ -349,22 +408,17 @@ def _order(
 
 async def settle(database: Database, numbers: Sequence[int]) -> None:
     """Record that the provider has taken these requests back."""
-    await database.execute(
-        "UPDATE node_requests SET is_settled = true"
-        " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NOT NULL",
-        numbers=list(numbers),
-    )
+    async with database.begin() as tx:
+        await _settle(tx, numbers)
 
 
-async def settle_without_pool(database: Database) -> int:
-    """Give up the requests of pools that were deleted. Return how many."""
-    return await database.execute(
-        "UPDATE node_requests r SET is_settled = true, ended = coalesce(r.ended, 'withdrawn'),"
-        " reason = CASE WHEN r.ended IS NULL THEN 'its pool was deleted' ELSE r.reason END,"
-        " ended_at = coalesce(r.ended_at, now())"
-        " WHERE (r.ended IS NULL OR NOT r.is_settled)"
-        " AND NOT EXISTS (SELECT FROM node_pools p WHERE p.name = r.pool)"
-    )
+async def _settle(tx: Transaction, numbers: Sequence[int]) -> None:
+    if numbers:
+        await tx.execute(
+            "UPDATE node_requests SET is_settled = true"
+            " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NOT NULL",
+            numbers=list(numbers),
+        )
 
 
 async def refuse(database: Database, refused: Mapping[int, str]) -> None:

@@ -71,7 +71,8 @@ class QueueHead:
     ``depth`` counts in each queue that has none of its own. ``full``: users that cannot start any
     FluxJob while their others run. They must not fill the head of their queue. In ``crowded``
     queues the first few of each user are looked at as well, however many of one user come before
-    them.
+    them. Jobs with nodes under way (``owners``, by UID) are looked at wherever they are in the
+    queue, because nothing else may use these nodes meanwhile.
     """
 
     depth: int
@@ -80,6 +81,7 @@ class QueueHead:
     changed_queues: Collection[str] = ()
     full: Set[QueueUser] = frozenset()
     crowded: Collection[str] = ()
+    owners: Collection[str] = ()
 
 
 OF_EACH, OF_ALL = 20, 1_000
@@ -144,6 +146,7 @@ def _head(columns: str, view: QueueHead) -> str:
         else ""
     )
     others = _first_of_each(columns) if view.crowded else ""
+    others += _owners(columns) if view.owners else ""
     return (
         f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
         f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
@@ -166,6 +169,15 @@ def _first_of_each(columns: str) -> str:
     )
 
 
+def _owners(columns: str) -> str:
+    """Select the jobs that nodes were asked for."""
+    return (
+        f" UNION ALL SELECT {columns} FROM (SELECT {PENDING} FROM fluxjobs"  # noqa: S608 constants
+        f" WHERE uid = ANY(CAST(:owners AS text[])) AND {_WAITS}"
+        " AND NOT is_deleting AND result IS NULL) h"
+    )
+
+
 def _head_values(view: QueueHead) -> dict[str, Any]:
     values: dict[str, Any] = {"depth": view.depth}
     if view.full:
@@ -174,6 +186,8 @@ def _head_values(view: QueueHead) -> dict[str, Any]:
         values["full_users"] = [user for _, user in pairs]
     if view.crowded:
         values |= {"crowded": sorted(view.crowded), "of_each": OF_EACH, "of_all": OF_ALL}
+    if view.owners:
+        values["owners"] = sorted(view.owners)
     return values
 
 

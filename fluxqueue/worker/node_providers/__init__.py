@@ -11,8 +11,13 @@ from collections.abc import Mapping
 
 from fluxqueue.worker.node_providers.placeholder import Placeholder
 from fluxqueue.worker.node_providers.provider import NodeProvider
+from fluxqueue.worker.node_providers.provisioning_request import ProvisioningRequest
 from fluxqueue.worker.node_providers.scale import Scale
 
 PLACEHOLDER = "placeholder"
-PROVIDERS: Mapping[str, NodeProvider] = {PLACEHOLDER: Placeholder(), "scale": Scale()}
+PROVIDERS: Mapping[str, NodeProvider] = {
+    PLACEHOLDER: Placeholder(),
+    "provisioningRequest": ProvisioningRequest(),
+    "scale": Scale(),
+}
 """The providers by the name of their field in ``spec.provider``."""

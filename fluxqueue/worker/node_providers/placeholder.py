@@ -12,26 +12,19 @@ from typing import Any
 
 from fluxqueue.db.store.node_pools import OrderedNodes, PoolOrder
 from fluxqueue.errors import Conflict, NotFound
-from fluxqueue.fluxjob.request import CPU, Taint
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
+from fluxqueue.worker.node_providers.provider import DONE, Outcome
+from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
-
-IMAGE = "registry.k8s.io/pause:3.10"
-REQUEST = "fluxqueue/node-request"
-"""Label of a placeholder: the number of its request."""
-NOT_OF_CONTAINERS = frozenset({"pods"})
-"""Resources of a node that no container asks for."""
-EXCLUDED_MAX = 500
-"""The most present nodes that a placeholder excludes by name."""
 
 
 class Placeholder:
     """The provider ``placeholder``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> None:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
         """Create the placeholders that are missing, and delete those that no request has."""
         selector = f"{labels.NODE_POOL}={order.pool.name}"
         found = (await client.list(PODS, namespace, label_selector=selector)).items
@@ -44,6 +37,7 @@ class Placeholder:
                 await _delete(client, namespace, pod)
         for one in order.open:
             await self._create(client, order, one, namespace, there)
+        return DONE
 
     async def sweep(self, client: KubeClient, pools: Collection[str], namespace: str) -> None:
         """Delete the placeholders of all pools but ``pools``. The others were deleted, or changed.
@@ -93,77 +87,13 @@ def _names(pool: str, one: OrderedNodes) -> list[str]:
 def placeholder_pod(
     pool: NodePool, name: str, number: int, present: tuple[str, ...]
 ) -> dict[str, Any]:
-    """Return the pod that holds a place on a new node of ``pool``.
-
-    ``present``: the nodes that the pool has. The pod takes none of them, or no node would be added.
-    """
-    amounts = {
-        resource: f"{amount}m" if resource == CPU else str(amount)
-        for resource, amount in pool.capacity.items()
-        if resource not in NOT_OF_CONTAINERS and amount
-    }
+    """Return the pod that holds a place on a new node of ``pool``, as ``whole_node`` describes."""
     own = {labels.NODE_POOL: pool.name, REQUEST: str(number), labels.MANAGED: "false"}
     said = pool.parameters
-    no_rights = {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    container = {
-        "name": "placeholder",
-        "image": said.get("image") or IMAGE,
-        "resources": {"requests": amounts, "limits": amounts},
-        "securityContext": no_rights,
-    }
-    priority = said.get("priorityClassName")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": own,
-            "annotations": dict(said.get("annotations") or {}),
-        },
-        "spec": {
-            "containers": [container],
-            "nodeSelector": dict(pool.labels),
-            "tolerations": [_toleration(one) for one in pool.taints],
-            "affinity": _affinity(pool.name, present),
-            "terminationGracePeriodSeconds": 0,
-            "automountServiceAccountToken": False,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "runAsUser": 65534,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            **({"priorityClassName": priority} if priority else {}),
-        },
-    }
-
-
-def _toleration(taint: Taint) -> dict[str, str]:
-    return {
-        "key": taint.key,
-        "operator": "Equal",
-        "value": taint.value,
-        "effect": taint.effect,
-    }
-
-
-def _affinity(pool: str, present: tuple[str, ...]) -> dict[str, Any]:
-    """Return the affinity of a placeholder: one on each node, and none on a present node."""
-    apart = {
-        "labelSelector": {"matchLabels": {labels.NODE_POOL: pool}},
-        "topologyKey": labels.HOSTNAME,
-    }
-    found: dict[str, Any] = {
-        "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-    }
-    if present:
-        others = [
-            {"key": "metadata.name", "operator": "NotIn", "values": [name]}
-            for name in present[:EXCLUDED_MAX]
-        ]
-        term = {"nodeSelectorTerms": [{"matchFields": others}]}
-        found["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": term}
-    return found
+    spec = whole_node(pool, present)
+    if said.get("image"):
+        spec["containers"][0]["image"] = said["image"]
+    if said.get("priorityClassName"):
+        spec["priorityClassName"] = said["priorityClassName"]
+    meta = {"name": name, "labels": own, "annotations": dict(said.get("annotations") or {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}

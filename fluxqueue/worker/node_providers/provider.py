@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from fluxqueue.db.store.node_pools import PoolOrder
 from fluxqueue.kube.client import KubeClient
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a provider could not do with an order.
+
+    ``refused``: why open requests can never be fulfilled, by their number. ``unsettled``: the
+    numbers of ended requests that it has not taken back yet. It is called again for them.
+    """
+
+    refused: Mapping[int, str] = field(default_factory=dict)
+    unsettled: Collection[int] = ()
+
+
+DONE = Outcome()
+
+
 class NodeProvider(Protocol):
     """Brings the nodes of pools."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> None:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
         """Make the cluster bring what ``order`` says, and nothing else of this pool.
 
         It must be safe to repeat. ``namespace`` is fluxqueue's own, for objects of the provider.

@@ -13,6 +13,7 @@ from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import NODES, ApiResource
 from fluxqueue.policy.node_pool import NodePool
+from fluxqueue.worker.node_providers.provider import DONE, Outcome
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
 class Scale:
     """The provider ``scale``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> None:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
         """Set the replicas to the nodes that the pool has and those that have yet to come.
 
         The number falls only if a request ended before its nodes came, or for nodes that must be
@@ -34,19 +35,24 @@ class Scale:
         """
         del namespace  # the object has its own
         if not order.open and not order.ended and not order.returning:
-            return
+            return DONE
         # A node that is not marked stays. Otherwise another one could be taken in its place.
         going = [node for node in order.returning if await _mark(client, node)]
         resource, at = scaled_object(order.pool)
-        found = await client.get(resource, *at, subresource="scale")
+        try:
+            found = await client.get(resource, *at, subresource="scale")
+        except NotFound as error:  # it brings nothing, so nothing has to be taken back
+            return Outcome({one.number: str(error) for one in order.open})
         now = int((found.get("spec") or {}).get("replicas") or 0)
         kept = len(order.present) - len(going)
-        wanted = min(order.pool.most, max(order.pool.least, kept + order.coming))
+        most = max(order.pool.most, kept)  # a smaller maximum removes no node
+        wanted = min(most, max(order.pool.least, kept + order.coming))
         if wanted > now or (wanted < now and (order.ended or going)):
             body = {"spec": {"replicas": wanted}}
             await client.patch(resource, *at, body, kind=PatchKind.MERGE, subresource="scale")
             extra = {"action": "scale", "pool": order.pool.name, "from": now, "to": wanted}
             logger.info("node pool scaled", extra=extra)
+        return DONE
 
 
 async def _mark(client: KubeClient, name: str) -> bool:

@@ -63,6 +63,14 @@ def test_all_fields_are_read() -> None:
         ({"provider": {}}, "spec.provider"),
         ({"provider": {"placeholder": {}, "scale": {}}}, "spec.provider"),
         ({"provider": {"scale": {"name": "x"}}}, "spec.provider.scale.apiVersion"),
+        (
+            {"provider": {"provisioningRequest": {"provisioningClassName": 7}}},
+            "spec.provider.provisioningRequest.provisioningClassName",
+        ),
+        (
+            {"provider": {"provisioningRequest": {"provisioningClassName": "check-capacity.a.b"}}},
+            "spec.provider.provisioningRequest.provisioningClassName",
+        ),
         ({"node": {"labels": {}, "allocatable": {"cpu": 1}}}, "spec.node.labels"),
         ({"node": {"labels": {"a": "b"}, "allocatable": {}}}, "spec.node.allocatable"),
         (
@@ -104,3 +112,17 @@ def test_the_rule_of_a_queue() -> None:
     assert (rule.earlier_s, rule.budget, rule.pools) == (600, Decimal("12.40"), ("gpu",))
     with pytest.raises(InvalidInput, match="budgetPerHour"):
         read_provision_rules({"budgetPerHour": "much"})
+
+
+def test_a_provider_takes_back_what_it_has_asked_for() -> None:
+    """Objects of most providers are found by the name of the pool, and a scaled one by its own."""
+    scale = {"apiVersion": "a.example/v1", "resource": "sets", "name": "one"}
+
+    def pool(**provider: Any) -> NodePool:
+        return read_node_pool("gpu", spec(provider=provider))
+
+    placeholder = pool(placeholder={})
+    assert placeholder.has_provider_of(pool(placeholder={"image": "other"}))
+    assert not placeholder.has_provider_of(pool(scale=scale))
+    assert pool(scale=scale).has_provider_of(pool(scale=dict(scale)))
+    assert not pool(scale=scale).has_provider_of(pool(scale={**scale, "name": "two"}))

@@ -54,6 +54,7 @@ class Resource:
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False)
 NODES = Resource("", "v1", "nodes", "Node", False)
 PODS = Resource("", "v1", "pods", "Pod", True)
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate", True)
 EVENTS = Resource("", "v1", "events", "Event", True)
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True)
 VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", False)
@@ -73,6 +74,10 @@ NEW_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True)
 CRDS = Resource(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False
 )
+PROVISIONING_REQUESTS = Resource(
+    "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True
+)
+"""Served if a test or an administrator installs their definition."""
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False

@@ -166,6 +166,7 @@ def _add_core(builder: _Builder, reviews: Reviews) -> None:
         columns.NAME_AND_AGE,
         short="pv",
     )
+    add("", "podtemplates", workloads.PodTemplateStrategy(), columns.POD_TEMPLATES)
     add("", "limitranges", LimitRangeStrategy(), columns.NAME_AND_CREATED, short="limits")
 
 

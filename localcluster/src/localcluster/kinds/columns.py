@@ -442,3 +442,21 @@ BUDGETS = (
 )
 NAME_AND_AGE = (NAME, AGE)
 NAME_AND_CREATED = (NAME, CREATED_AT)
+
+
+def _of_containers(template: Obj, field: str) -> str:
+    spec = (template.get("template") or {}).get("spec") or {}
+    return ",".join(one.get(field, "") for one in spec.get("containers") or ())
+
+
+def _pod_labels(template: Obj) -> str:
+    metadata = (template.get("template") or {}).get("metadata") or {}
+    return format_selector({"matchLabels": metadata.get("labels") or {}})
+
+
+POD_TEMPLATES = (
+    NAME,
+    Column("Containers", "string", lambda o: _of_containers(o, "name")),
+    Column("Images", "string", lambda o: _of_containers(o, "image")),
+    Column("Pod Labels", "string", _pod_labels),
+)

@@ -216,6 +216,21 @@ class DaemonSetStrategy(WorkloadStrategy):
         spec.setdefault("revisionHistoryLimit", 10)
 
 
+class PodTemplateStrategy(BaseStrategy):
+    """core/v1 PodTemplate: a template that other objects refer to."""
+
+    type_name = "PodTemplate"
+    has_generation = True
+
+    def default(self, obj: Obj) -> None:
+        """Set the defaults of the template."""
+        default_template(obj.setdefault("template", {}))
+
+    def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
+        """Check the template."""
+        return validate_template(obj["template"], "template")
+
+
 class ControllerRevisionStrategy(BaseStrategy):
     """apps/v1 ControllerRevision: immutable data."""
 

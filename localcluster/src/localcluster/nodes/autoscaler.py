@@ -2,8 +2,8 @@
 
 It behaves as cluster-autoscaler and Karpenter do, as far as a program in the cluster can see. It
 reacts to pods that the scheduler has given up on, and knows nothing of gated ones. A pool may
-follow an object with a scale subresource instead. Delays and missing deliveries are settings of the
-pool.
+follow an object with a scale subresource, or ProvisioningRequests, instead. Delays, refusals and
+missing deliveries are settings of the pool.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from localcluster.loops.context import Context
 from localcluster.loops.informers import by_node
 from localcluster.loops.objects import controller_of, is_finished, is_true, now, uid_of
 from localcluster.nodes.pool import POOL_LABEL, Room, SimulatedPool, is_unschedulable
+from localcluster.nodes.provisioning_requests import ProvisioningRequests
 from localcluster.nodes.shape import NodeShape
 from localcluster.obj import Obj
 from localcluster.scheduler.decision import NodeState, demand_of
@@ -59,7 +60,8 @@ class Autoscaler:
         self._pods_on = context.informers.index(PODS, by_node)
         self._nodes = context.informers.get(NODES)
         self._coming: dict[str, SimulatedPool] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._requests = ProvisioningRequests(context.client, self._bring, self._cancel)
         self._loop_task: asyncio.Task[None] | None = None
         self._idle_since: dict[str, datetime] = {}
         self._since: dict[str, datetime] = {}
@@ -73,7 +75,7 @@ class Autoscaler:
 
     async def stop(self) -> None:
         """Stop. Nodes under way never come."""
-        tasks = [task for task in (self._loop_task, *self._tasks) if task is not None]
+        tasks = [task for task in (self._loop_task, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -100,6 +102,9 @@ class Autoscaler:
                 count = await self._replicas(pool) - len(nodes[pool.name]) - self._under_way(pool)
             for _ in range(count):
                 self._bring(pool)
+            if pool.provisioning_class:
+                room = pool.most - len(nodes[pool.name]) - self._under_way(pool)
+                await self._requests.turn(pool, room, [*nodes[pool.name]])
             if pool.scaled is None:
                 await self._remove_idle(pool, nodes[pool.name])
             elif count < 0:
@@ -131,7 +136,7 @@ class Autoscaler:
         pools = [
             (one, one.most - len(nodes[one.name]) - self._under_way(one))
             for one in self.pools
-            if one.scaled is None
+            if one.follows_pods
         ]
         for pod in sorted(pods, key=lambda one: str(one["metadata"]["name"])):
             room.place(demand_of(pod), pools, at)
@@ -156,7 +161,8 @@ class Autoscaler:
             return 0
         return min(pool.most, int((scale.get("spec") or {}).get("replicas") or 0))
 
-    def _bring(self, pool: SimulatedPool) -> None:
+    def _bring(self, pool: SimulatedPool) -> str:
+        """Begin to add a node, and return its name."""
         self._numbers[pool.name] += 1
         number = self._numbers[pool.name]
         # A pool that delivers fewer keeps the rest as coming: it never says that they will not.
@@ -165,8 +171,16 @@ class Autoscaler:
         self._coming[shape.name] = pool
         if not is_lost:
             task = asyncio.create_task(self._bring_later(pool, shape))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[shape.name] = task
+            task.add_done_callback(lambda _: self._tasks.pop(shape.name, None))
+        return shape.name
+
+    def _cancel(self, name: str) -> None:
+        """Give up a node that has yet to come."""
+        self._coming.pop(name, None)
+        task = self._tasks.get(name)
+        if task is not None:
+            task.cancel()
 
     async def _bring_later(self, pool: SimulatedPool, shape: NodeShape) -> None:
         await asyncio.sleep(pool.delay_s)
@@ -183,6 +197,7 @@ class Autoscaler:
         for node in nodes:
             name = node["metadata"]["name"]
             is_kept = (node["metadata"].get("annotations") or {}).get(KEEP) == "true"
+            is_kept = is_kept or name in self._requests.booked
             if is_kept or not is_true(node, "Ready") or self._is_busy(name):
                 self._idle_since.pop(name, None)
                 continue

@@ -22,8 +22,9 @@ class SimulatedPool:
     ``shape`` names the pool, and its labels are those of each node. ``most``: the most nodes.
     ``delay_s``: how long a node takes. ``idle_s``: how long a node without pods stays.
     ``delivers``: the most nodes that ever come, None for all. ``scaled``: an object of this
-    resource, with the name of the pool in ``namespace``, has one replica for each node. Pods then
-    add none.
+    resource, with the name of the pool in ``namespace``, has one replica for each node.
+    ``provisioning_class``: ProvisioningRequests of this class get nodes. In both cases pods add
+    none. ``refuses``: each ProvisioningRequest fails with this message.
     """
 
     shape: NodeShape
@@ -33,6 +34,13 @@ class SimulatedPool:
     delivers: int | None = None
     scaled: Resource | None = None
     namespace: str = ""
+    provisioning_class: str = ""
+    refuses: str = ""
+
+    @property
+    def follows_pods(self) -> bool:
+        """Return whether unschedulable pods add nodes."""
+        return self.scaled is None and not self.provisioning_class
 
     @property
     def name(self) -> str:
@@ -73,10 +81,10 @@ class Room:
 
     def place(
         self, demand: PodDemand, pools: list[tuple[SimulatedPool, int]], at: datetime
-    ) -> None:
+    ) -> bool:
         """Place a pod on these nodes, or on a new node of the first pool that it fits.
 
-        ``pools`` has the number of nodes that each pool can still add.
+        ``pools`` has the number of nodes that each pool can still add. Return whether it fits.
         """
         state = next((one for one in self.states if not why_not(demand, one)), None)
         if state is None:
@@ -87,5 +95,7 @@ class Room:
                     self.states.append(template)
                     state = template
                     break
-        if state is not None:
-            state.take_pod(demand.requests)
+        if state is None:
+            return False
+        state.take_pod(demand.requests)
+        return True

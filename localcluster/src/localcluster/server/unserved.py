@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 _RESOURCES = {
-    "": "bindings componentstatuses endpoints podtemplates replicationcontrollers  resourcequotas",
+    "": "bindings componentstatuses endpoints replicationcontrollers  resourcequotas",
     "admissionregistration.k8s.io": "mutatingadmissionpolicies mutatingadmissionpolicybindings",
     "apiregistration.k8s.io": "apiservices",
     "autoscaling": "horizontalpodautoscalers",
