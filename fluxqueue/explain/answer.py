@@ -42,6 +42,7 @@ class Reason(StrEnum):
     BEHIND = "BehindInQueue"
     OVER_LIMIT = WaitReason.OVER_LIMIT.value
     STOPPED = WaitReason.STOPPED.value
+    CLAIM_IN_USE = WaitReason.CLAIM_IN_USE.value
     PROVISIONING = WaitReason.PROVISIONING.value
     NODES_UNUSABLE = WaitReason.UNUSABLE.value
     HELD = "Held"

@@ -243,10 +243,8 @@ class JobsAhead:
                 return fits_now(where.starts_at, where.nodes)
         if job.uid in decisions.barred:
             why = next(why for one, why in decisions.waiting if one.uid == job.uid)
-            is_stopped = not self.scene.rules(job.queue).is_started
-            return PlacementOutcome(
-                PlacementVerdict.LATER, Reason.STOPPED if is_stopped else Reason.OVER_LIMIT, why
-            )
+            kind = decisions.wait_reason[job.uid]
+            return PlacementOutcome(PlacementVerdict.LATER, Reason(kind.value), why)
         for plans, certainty in (
             (decisions.reserved, Certainty.PROMISED),
             (decisions.unpromised, Certainty.ESTIMATED),

@@ -26,6 +26,7 @@ from fluxqueue.explain.answer import (
 )
 from fluxqueue.explain.decide import JobsAhead, ahead_of, as_last_planned, fits_now, turn
 from fluxqueue.explain.question import Question, QueueSnapshot
+from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, describe_amount
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
 from fluxqueue.graph.tell.words import level_word
@@ -226,7 +227,7 @@ class _VariantSearch:
         (kind,), ledger = leaves[0].kinds, table.ledger
         allowed = ledger.masks.matching(leaves[0].where) & ledger.masks.present()
         for name, need in kind.needs:
-            if name == PODS or need <= 1 or name not in ledger.columns:
+            if name == PODS or need <= 1 or is_exclusive(name) or name not in ledger.columns:
                 continue
             column = ledger.columns[name]
             values = np.concatenate(
@@ -292,7 +293,15 @@ class _VariantSearch:
         )
 
 
-_OF_QUEUES = frozenset({Reason.OVER_LIMIT, Reason.STOPPED, Reason.REFUSED_BY_QUEUE, Reason.BEHIND})
+_OF_QUEUES = frozenset(
+    {
+        Reason.OVER_LIMIT,
+        Reason.STOPPED,
+        Reason.CLAIM_IN_USE,
+        Reason.REFUSED_BY_QUEUE,
+        Reason.BEHIND,
+    }
+)
 
 
 def _as_estimate(later: PlacementOutcome) -> PlacementOutcome:

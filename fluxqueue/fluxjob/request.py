@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fluxqueue.fluxjob.exclusive_use import describe_exclusive, is_exclusive, is_partial
+
 CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
@@ -40,13 +42,16 @@ def describe_amount(name: str, amount: int) -> str:
         return f"{amount / 1000:g} cpu"
     if name in {MEMORY, EPHEMERAL_STORAGE}:
         return f"{amount / 2**30:.3g}Gi {name}"
+    if is_exclusive(name):
+        return describe_exclusive(name)
     return f"{amount} {name}"
 
 
 def describe(needs: Mapping[str, int]) -> str:
     """Write the needs of a slot in words without its pod count: ``8 cpu, 16Gi memory``."""
     order = sorted(needs, key=lambda name: (name != CPU, name != MEMORY, name))
-    return ", ".join(describe_amount(n, needs[n]) for n in order if n != PODS) or "nothing"
+    said = (n for n in order if n != PODS and not is_partial(n, needs[n]))
+    return ", ".join(describe_amount(n, needs[n]) for n in said) or "nothing"
 
 
 class MatchPolicy(StrEnum):

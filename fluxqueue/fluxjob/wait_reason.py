@@ -19,5 +19,7 @@ class WaitReason(StrEnum):
     """Its queue starts nothing."""
     PROVISIONING = "Provisioning"
     """Nodes were asked for, and it starts on them."""
+    CLAIM_IN_USE = "VolumeClaimInUse"
+    """Another pod uses a volume claim that is for one pod at a time."""
     UNUSABLE = "NodesUnusable"
     """Its nodes are down or cordoned, or unmanaged pods leave too little of them."""

@@ -16,6 +16,7 @@ from decimal import Decimal
 import numpy as np
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.exclusive_use import implied_capacity
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
@@ -265,7 +266,7 @@ def _add_present(table: ShareLedger, ledger: ShareLedger, start: int) -> None:
         fact = ledger.masks.facts[row]
         assert fact is not None, "a usable row has a node"
         taken = {
-            name: fact.capacity.get(name, 0) - int(amounts[column])
+            name: fact.capacity.get(name, implied_capacity(name)) - int(amounts[column])
             for name, column in columns.items()
         }
         taken[SHARES] = SHARES_TOTAL - int(amounts[0])

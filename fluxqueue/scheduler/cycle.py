@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
+from fluxqueue.fluxjob.exclusive_use import describe_exclusive
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
@@ -420,6 +421,8 @@ class _Walk:
         self._lines: dict[str, _QueueLine] = {}
         # Free resources only shrink during a walk: a request that did not fit never fits later.
         self._hopeless: dict[Ask, str] = {}
+        # Volume claims for one pod -> the job ahead that has a reservation with them.
+        self._claims_ahead: dict[str, int] = {}
         self._unplannable: dict[Ask, tuple[str, WaitReason | None]] = {}
 
     def _line(self, name: str) -> _QueueLine:
@@ -476,6 +479,8 @@ class _Walk:
             line = self._line(job.queue)
             if job.uid in given.barred:
                 continue
+            if job.uid in plans:
+                self._keep_claims(job)
             # The preemptor has left the head of its queue: it counts, but blocks no other job.
             if job.uid in given.making_way:
                 self._count(line, job, plans[job.uid])
@@ -616,7 +621,12 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
-        # 4. Try to start it now, unless an equal request has failed in this walk.
+        # 4. The same for a volume claim that another pod uses: its end is no matter of nodes.
+        in_use = self._why_claimed(job)
+        if in_use is not None:
+            self._bar(job, in_use, WaitReason.CLAIM_IN_USE)
+            return
+        # 5. Try to start it now, unless an equal request has failed in this walk.
         ask = self.matcher.ask(job.request)
         reason = self._hopeless.get(ask)
         if reason is None:
@@ -632,17 +642,33 @@ class _Walk:
             else:
                 self._start(line, job, placement)
                 return
-        # 5. A preemptor keeps its claim and does not block its queue.
+        # 6. A preemptor keeps its claim and does not block its queue.
         if held is not None and job.uid in self._claimed:
             self._claim(line, job, self._preemptions.under_way[job.uid], held)
             return
-        # 6. The first job that cannot start blocks its queue. Only then may it preempt, in step 7.
+        # 7. The first job that cannot start blocks its queue. Only then may it preempt, in step 8.
         line.blocker = line.blocker or job
-        # 7. Reserve a start, up to the depth of the queue. A held promise is renewed beyond it.
+        # 8. Reserve a start, up to the depth of the queue. A held promise is renewed beyond it.
         if held is not None or line.promised < line.depth:
             self._reserve(line, job, reason, held)
         else:
             self._wait(job, reason)
+
+    def _why_claimed(self, job: PendingJob) -> str | None:
+        """Return which volume claim for one pod is in use, or will be by a job ahead, or None."""
+        for name in self.matcher.ask(job.request).claims:
+            said = f"{describe_exclusive(name)} is for one pod at a time (ReadWriteOncePod)"
+            if self.matcher.ledger.claims[name]:
+                return f"{said}, and another pod uses it"
+            ahead = self._claims_ahead.get(name, job.jobid)
+            if ahead != job.jobid:
+                return f"{said}, and job {ahead} has a reservation with it"
+        return None
+
+    def _keep_claims(self, job: PendingJob) -> None:
+        """Keep the volume claims of a job with a reservation from jobs behind it."""
+        for name in self.matcher.ask(job.request).claims:
+            self._claims_ahead.setdefault(name, job.jobid)
 
     def _match_now(self, job: PendingJob) -> Placement:
         """Place ``job`` now, if possible beside the nodes that refused it.
@@ -709,6 +735,7 @@ class _Walk:
             return
         # Reserve before the next job is examined, or that job is planned on the same nodes.
         self.matcher.reserve(placement, self.now)
+        self._keep_claims(job)
         self._count(line, job, placement)
         line.promised += 1
         if not line.is_backfilling:
@@ -806,6 +833,7 @@ class _Walk:
             return
         # Claims are made before later jobs are examined: those must plan around them.
         self.matcher.reserve(claim, self.now)
+        self._keep_claims(job)
         self._count(line, job, claim)
         self.decisions.reserved.append((job, claim))
         self.decisions.making_way[job.uid] = making_way

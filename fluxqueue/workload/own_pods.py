@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fluxqueue.fluxjob.exclusive_use import ANY_ADDRESS
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.jobspec.model import NODE
 from fluxqueue.objects import Object
@@ -174,8 +175,8 @@ def _shares(count: int, rules: Sequence[Rule]) -> tuple[PodShare, ...]:
     return tuple(PodShare(rule.level, n, size, _shares(size, rest)) for n, size in parts if n)
 
 
-def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, int]]:
-    """Return protocol and number of each port of the node that the pod ``spec`` uses.
+def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, int, str]]:
+    """Return protocol, number and address of each port of the node that the pod ``spec`` uses.
 
     With the network of its node, a pod uses all ports of its containers there.
     """
@@ -185,7 +186,11 @@ def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, int]]:
         one for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"
     ]
     return frozenset(
-        (str(port.get("protocol") or "TCP"), int(port.get("hostPort") or port.get(key) or 0))
+        (
+            str(port.get("protocol") or "TCP"),
+            int(port.get("hostPort") or port.get(key) or 0),
+            str(port.get("hostIP") or ANY_ADDRESS),
+        )
         for container in (*(spec.get("containers") or ()), *sidecars)
         for port in container.get("ports") or ()
         if port.get("hostPort") or port.get(key)

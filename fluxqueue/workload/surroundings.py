@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from fluxqueue.fluxjob.exclusive_use import port_use
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import has_label, read_demand
@@ -26,9 +27,11 @@ from fluxqueue.workload.device_claims import (
 from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
-from fluxqueue.workload.own_pods import Domains, concerns, divide, levels_above
+from fluxqueue.workload.own_pods import Domains, concerns, divide, host_ports, levels_above
 from fluxqueue.workload.pod_bounds import (
     KEY,
+    ONE_POD_VOLUMES,
+    PORTS,
     SHARED_VOLUMES,
     SPREAD,
     VOLUMES,
@@ -45,6 +48,7 @@ from fluxqueue.workload.volumes import (
     attached_volumes,
     claim_names,
     has_claims,
+    one_pod_claims,
     volume_constraints,
 )
 
@@ -159,16 +163,24 @@ def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels)
 
     found = divide(pod, count, levels, domains)
     where, left = volume_constraints(spec, namespace, around)
+    claims = one_pod_claims(spec, namespace, around)
+    if claims and not is_alone:
+        left.append(ONE_POD_VOLUMES)
     amounts, is_shared = attached_volumes(spec, namespace, around, is_alone=is_alone)
     if is_shared:
         left.append(SHARED_VOLUMES)
+    amounts |= dict.fromkeys(claims, 1)
     if _differ(workload, claim_names):
         where, amounts, left = [], {}, [*left, VOLUMES]
     devices = device_needs(spec, namespace, around)
     if _differ(workload, named_claims) or _differ(workload, templates_of):
         devices = DeviceNeeds(is_left=True)
     where += devices.where
-    pools = tuple(sorted({**amounts, **devices.amounts}.items()))
+    # Two pods with one port never share a node, wherever the rules among them are left.
+    ports = port_use(host_ports(spec))
+    found.left = [name for name in found.left if name != PORTS]
+    found.names = [name for name in found.names if name != PORTS]
+    pools = tuple(sorted({**amounts, **devices.amounts, **ports}.items()))
     if devices.is_left:
         left.append(CLAIMS_LEFT)
     where += [has_label(label) for label in sorted(found.labels)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from fluxqueue.fluxjob.exclusive_use import claim_use
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import read_node_selector
-from fluxqueue.workload.pod_bounds import ONE_POD_VOLUMES, VOLUMES
+from fluxqueue.workload.pod_bounds import VOLUMES
 from fluxqueue.workload.quantity import to_base_units
 
 STATIC = "kubernetes.io/no-provisioner"
@@ -102,6 +103,16 @@ def attached_volumes(
     return {name: len(keys) for name, keys in found.items()}, is_left
 
 
+def one_pod_claims(spec: Mapping[str, Any], namespace: str, storage: Storage) -> list[str]:
+    """Return the claims of a pod that one pod at a time uses, by their names as resources."""
+    found = []
+    for name in dict.fromkeys(claim_names(spec)):
+        claim = storage.claim(namespace, name) or {}
+        if _ONE_POD in ((claim.get("spec") or {}).get("accessModes") or ()):
+            found.append(claim_use(namespace, name))
+    return found
+
+
 def _driver(claim_spec: Mapping[str, Any], storage: Storage) -> str:
     """Return the CSI driver of a claim, empty if it is not known."""
     if claim_spec.get("volumeName"):
@@ -145,8 +156,6 @@ def volume_constraints(
             left[VOLUMES] = None
         else:
             found.append(constraint)
-        if claim is not None and _ONE_POD in ((claim.get("spec") or {}).get("accessModes") or ()):
-            left[ONE_POD_VOLUMES] = None
     return [one for one in found if one != _ANYWHERE], list(left)
 
 

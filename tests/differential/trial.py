@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.errors import Conflict, InsufficientResources, Invalid, NotFound
+from fluxqueue.fluxjob.exclusive_use import HOST_PORT, ONE_POD_CLAIM
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import Placement
@@ -232,8 +233,9 @@ class Trial:
 
     def _compare_sizes(self, job: Obj, request: Jobspec, pods: list[Obj]) -> None:
         (needs,) = {kind.needs for kind in slot_kinds(request)}
+        beside = (LIMIT_PREFIX, HOST_PORT, ONE_POD_CLAIM)
         for pod in pods:
-            slot = {name: n for name, n in needs if not name.startswith(LIMIT_PREFIX)}
+            slot = {name: n for name, n in needs if not name.startswith(beside)}
             if raw_request(pod["spec"]) != slot:
                 found = raw_request(pod["spec"])
                 self._fault(job["metadata"]["name"], f"slots of {slot}, pods of {found}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.kube.resources import CLAIMS, VOLUMES
+from fluxqueue.kube.resources import CLAIMS, PODS, VOLUMES
 from fluxqueue.workload.labels import HOSTNAME
 from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, job
+from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.space import Space
 from tests.support.waiting import eventually
 
@@ -121,8 +121,82 @@ async def test_a_volume_keeps_its_pods_where_it_is(space: Space) -> None:
         await space.client.delete(VOLUMES, None, volume["metadata"]["name"])
 
 
-async def _knows_the_claim(space: Space, volumes: list[Obj]) -> bool:
-    """Whether a Job that cannot run now would go to the place of the volume."""
+async def test_a_host_port_has_one_pod_on_each_node(space: Space, unmanaged: Space) -> None:
+    """Of whatever job it is, or of none. Who comes too late waits for a node with this port."""
+    ports = [{"containerPort": 8080, "hostPort": 18_085}]
+    theirs = bare_pod("web", run=FOR_EVER, nodeSelector={HOSTNAME: "node-1"})
+    theirs["spec"]["containers"][0]["ports"] = ports
+    await unmanaged.create(theirs)
+    await eventually(lambda: _uses_its_port(space), "the port of the other pod is known")
+    for name in ("one", "two", "three", "four"):
+        body = marked(name, 1)
+        body["spec"]["template"]["spec"]["containers"][0]["ports"] = ports
+        await space.create(body)
+    taken = [await places(space, name, 1) for name in ("one", "two", "three")]
+    assert sorted(node for (node,) in taken) == ["node-2", "node-3", "node-4"]
+
+    async def says_it() -> bool:
+        status = (await space.fluxjob("four") or {}).get("status") or {}
+        return "host port 18085/TCP" in status.get("reason", "")
+
+    await eventually(says_it, "the fourth says what it waits for")
+    await unmanaged.delete("web", PODS)
+    assert await places(space, "four", 1) == ["node-1"]
+    await assert_invariants(space.world)
+
+
+async def _uses_its_port(space: Space) -> bool:
+    rows = await space.world.rows(
+        "SELECT FROM foreign_usage WHERE resources ? 'host-port:TCP:18085'"
+    )
+    return bool(rows)
+
+
+async def test_a_claim_for_one_pod_keeps_the_next_job_waiting(space: Space) -> None:
+    """It is queued with that reason, and starts when the other pod has ended."""
+    spec = {"accessModes": ["ReadWriteOncePod"], "storageClassName": ""}
+    volume = {
+        "metadata": {"name": f"one-{space.name}"},
+        "spec": {
+            **spec,
+            "capacity": {"storage": "1Gi"},
+            "csi": {"driver": "csi.example.org", "volumeHandle": space.name},
+            "claimRef": {"namespace": space.name, "name": "data"},
+        },
+    }
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            **spec,
+            "volumeName": volume["metadata"]["name"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        },
+    }
+    await space.client.create(VOLUMES, None, volume)
+    try:
+        await space.client.create(CLAIMS, space.name, claim)
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        await eventually(
+            lambda: _knows_the_claim(space, volumes, "one-pod-claim"), "the claim is known"
+        )
+        await space.create_all(marked(name, 1, volumes=volumes) for name in ("one", "two"))
+        await places(space, "one", 1)
+
+        async def waits() -> bool:
+            status = (await space.fluxjob("two") or {}).get("status") or {}
+            words = {one["reason"] for one in status.get("conditions") or ()}
+            return "VolumeClaimInUse" in words and "volume claim data" in status["reason"]
+
+        await eventually(waits, "the second waits for the claim")
+        await space.finish("one")
+        await places(space, "two", 1)
+        await assert_invariants(space.world)
+    finally:
+        await space.client.delete(VOLUMES, None, volume["metadata"]["name"])
+
+
+async def _knows_the_claim(space: Space, volumes: list[Obj], words: str = "node-3") -> bool:
+    """Whether the request of a Job has what it gets from its volume."""
     body = job("try", pool="main", wishes={"hold": "true"}, pod={"volumes": volumes})
     await space.create(body)
     await space.until_state("try", "Held")
@@ -134,4 +208,4 @@ async def _knows_the_claim(space: Space, volumes: list[Obj]) -> bool:
         return await space.fluxjob("try") is None
 
     await eventually(is_gone, "the trial is gone")
-    return "node-3" in str(fluxjob["spec"]["jobspec"])
+    return words in str(fluxjob["spec"]["jobspec"])

@@ -105,7 +105,11 @@ def _uses(spec: Object, told: Object) -> tuple[tuple[str, int], ...]:
 
 def _trim_container(container: Object) -> dict[str, Any]:
     kept = ("name", "resources", "restartPolicy")
-    return {key: container[key] for key in kept if container.get(key)}
+    found = {key: container[key] for key in kept if container.get(key)}
+    # The ports of a pod on the network of its node are host ports as the API server stores it.
+    if ports := [port for port in container.get("ports") or () if port.get("hostPort")]:
+        found["ports"] = ports
+    return found
 
 
 def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[dict[str, Any]]:

@@ -40,6 +40,7 @@ from fluxqueue.workload.volumes import (
     attached_volumes,
     claim_names,
     has_claims,
+    one_pod_claims,
     volume_limits,
     with_limits,
 )
@@ -194,9 +195,15 @@ class SurroundingsWatch:
         return with_limits(self._limits_on.get(node, {}), self._drivers)
 
     def volumes_of(self, pod: Object) -> dict[str, int]:
-        """Return the volumes of an unmanaged pod, as resources of its node."""
+        """Return the volumes and the claims for one pod of an unmanaged pod, as resources."""
         spec, namespace = pod["spec"], str(pod["metadata"]["namespace"])
-        return attached_volumes(spec, namespace, self, is_alone=True)[0]
+        if not has_claims(spec):
+            return {}
+        claims = one_pod_claims(spec, namespace, self)
+        return {
+            **attached_volumes(spec, namespace, self, is_alone=True)[0],
+            **dict.fromkeys(claims, 1),
+        }
 
     def are_pods_changed(self) -> bool:
         """Return whether webhooks of others may change new pods, or it is not known."""

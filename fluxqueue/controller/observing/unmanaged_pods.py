@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from fluxqueue.fluxjob.exclusive_use import port_use
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.objects import Object
 from fluxqueue.pacing import UNMANAGED_S
 from fluxqueue.workload.labels import NODE_POOL
 from fluxqueue.workload.node_object import foreign_pod
+from fluxqueue.workload.own_pods import host_ports
 
 Change = tuple[list[ForeignPod], list[str]]
 """Pods that use something of a node, and the UIDs of those that no longer do."""
@@ -78,8 +80,9 @@ class ForeignPods:
             try:
                 is_counted = pod is not None and not is_placeholder(pod, self.own_namespace)
                 used = foreign_pod(pod) if pod is not None and is_counted else None
-                if used is not None and pod is not None and (more := self.volumes_of(pod)):
-                    used = replace(used, resources={**used.resources, **more})
+                if used is not None and pod is not None:
+                    more = {**self.volumes_of(pod), **port_use(host_ports(pod["spec"]))}
+                    used = replace(used, resources={**used.resources, **more}) if more else used
             except Exception as error:  # noqa: BLE001  one pod must not hide the others
                 self._on_trouble(uid, pod, error)
                 continue

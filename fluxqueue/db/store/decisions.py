@@ -19,6 +19,7 @@ from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.node_pools import POOL_CHANGED
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
 from fluxqueue.db.task_statements import TAKE_CYCLES
+from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.node import NodeFact
@@ -282,7 +283,11 @@ def _set_node(
         policy = PolicyOnNode(grant.policy, grant.why, fact.capacity)
         there = Others(namespaces, grant.permanent, policy)
         fact_at_best = replace(fact, capacity=grant.at_best)
-        ledger.set_node(fact_at_best, _plus(grant.withheld, fact.unusable), there)
+        used = _plus(grant.withheld, fact.unusable)
+        # Ports and claims are no part of a capacity that a policy could give.
+        shared = {} if others is None else others["used"]
+        apart = {name: amount for name, amount in shared.items() if is_exclusive(name)}
+        ledger.set_node(fact_at_best, {**used, **apart}, there)
     elif others is None:
         ledger.set_node(fact, fact.unusable)
     else:

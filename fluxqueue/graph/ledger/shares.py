@@ -12,12 +12,14 @@ of removed nodes are reused. The matcher's verbs and the loading of the rows cha
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM, implied_capacity, is_exclusive
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.node_masks import NodeMasks
@@ -33,6 +35,11 @@ SHARES = "node-shares"
 SHARES_TOTAL = 1 << 30
 ROWS_STEP = 64
 VECTORS_MAX = 4096
+PORTS_MAX = 256
+"""Host ports that are counted. Each is a column, and a user may ask for any number of them.
+
+kube-scheduler alone decides on further ones.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,10 @@ class ShareLedger:
         self._standing: list[tuple[Path, int]] = []
         self._keys_on: list[dict[str, int]] = []
         self._vacant: list[int] = []
+        self.claims: Counter[str] = Counter()
+        """How often claims for one pod are in use, by jobs and by unmanaged pods."""
+        self._ports: list[str] = []
+        self._exclusive_on: dict[int, dict[str, int]] = {}
         self._vectors: dict[Bundle, Vector] = {}
         self._time = 0
         self._after: tuple[tuple[int, int], Matrix] | None = None
@@ -107,9 +118,11 @@ class ShareLedger:
         others
             The namespaces of these pods and what the permanent ones use.
         """
-        for name in (*fact.capacity, *foreign):
+        apart = {name: amount for name, amount in foreign.items() if is_exclusive(name)}
+        for name in (*fact.capacity, *(foreign.keys() - apart.keys())):
             self.column(name)
         row = self._row(fact.name)
+        self._note_exclusive(row, apart)
         self.others[fact.name] = others or Others()
         self.masks.set(row, fact)
         self.topology.set(row, fact)
@@ -119,9 +132,29 @@ class ShareLedger:
         capacity[0] = SHARES_TOTAL
         for name, amount in fact.capacity.items():
             capacity[self.columns[name]] = amount
+        for name in self._ports:
+            capacity[self.columns[name]] = implied_capacity(name)
         for name, amount in foreign.items():
-            used[self.columns[name]] = amount
+            if name in self.columns:
+                used[self.columns[name]] = amount
         self._set_row(row, capacity, used)
+
+    def _note_exclusive(self, row: int, used: dict[str, int]) -> None:
+        """Note which ports and claims unmanaged pods use on a row.
+
+        A port gets a column only if a job asks for it, so other jobs pay nothing for it.
+        """
+        before = self._exclusive_on.pop(row, {})
+        if used:
+            self._exclusive_on[row] = used
+        self._count_claims((name for name in before if name.startswith(ONE_POD_CLAIM)), -1)
+        self._count_claims((name for name in used if name.startswith(ONE_POD_CLAIM)), 1)
+
+    def _count_claims(self, names: Iterable[str], sign: int) -> None:
+        for name in names:
+            self.claims[name] += sign
+            if not self.claims[name]:
+                del self.claims[name]
 
     def remove_node(self, name: str) -> None:
         """Remove a node. Bookings on it stay known until their allocations end."""
@@ -129,6 +162,7 @@ class ShareLedger:
         if row is None:
             return
         self.others.pop(name, None)
+        self._note_exclusive(row, {})
         self.masks.clear(row)
         self.topology.set(row, None)
         nothing = np.zeros(len(self.columns), dtype=np.int64)
@@ -193,7 +227,33 @@ class ShareLedger:
             self.ends.widen(len(self.columns))
             self.plan.widen(len(self.columns))
             self._resize()
+            if implied := implied_capacity(name):
+                self._open_port(name, column, implied)
         return column
+
+    def counts(self, name: str) -> bool:
+        """Return whether the amounts of a slot with this name are compared with those of nodes.
+
+        A port gets its column here. Claims are counted for the cluster, and not by node.
+        """
+        if not is_exclusive(name):
+            return True
+        if name in self.columns:
+            return True
+        if not implied_capacity(name) or len(self._ports) >= PORTS_MAX:
+            return False
+        self.column(name)
+        return True
+
+    def _open_port(self, name: str, column: int, implied: int) -> None:
+        """Give each node a port for which a job asks for the first time."""
+        self._ports.append(name)
+        self.capacity[self.masks.present(), column] = implied
+        for row, used in self._exclusive_on.items():
+            self.foreign[row, column] = used.get(name, 0)
+        self.now.free[:, column] = self.capacity[:, column] - self.foreign[:, column]
+        if len(self.plan.rows):
+            self._plan_again()
 
     def _resize(self) -> None:
         shape = (len(self.names), len(self.columns))
@@ -231,6 +291,7 @@ class ShareLedger:
             self._live[key] = Live([(self.ends.add(hold), hold)], placement.until)
             for row in hold.rows.tolist():
                 self._keys_on[row][key] = 1
+            self._count_claims(hold.claims, 1)
             rows.append(hold.rows)
             takes.append(hold.takes)
         if not rows:
@@ -355,6 +416,7 @@ class ShareLedger:
     def _take(self, hold: Hold, sign: int) -> None:
         rows, takes = hold.rows, hold.takes
         width = takes.shape[1]
+        self._count_claims(hold.claims, sign)
         if len(rows) == 1:
             row = int(rows[0])
             self.now.free[row, :width] -= takes[0] if sign > 0 else -takes[0]
@@ -525,7 +587,9 @@ class ShareLedger:
         if known is not None:
             return known
         # New resources add columns, so this must come before the vector gets its size.
-        wanted = {self.column(name): amount for name, amount in needs if amount}
+        wanted = {
+            self.column(name): amount for name, amount in needs if amount and self.counts(name)
+        }
         found = np.zeros(len(self.columns), dtype=np.int64)
         found[0] = 1
         found[list(wanted)] = list(wanted.values())
@@ -541,6 +605,18 @@ class ShareLedger:
         for needs in kinds.values():
             # New resources add columns, which must exist before anything is counted.
             self.vector(needs)
+        claims = tuple(
+            dict.fromkeys(
+                name
+                for needs in kinds.values()
+                for name, _ in needs
+                if name.startswith(ONE_POD_CLAIM)
+            )
+        )
+        hold = self._compile(placement, is_one_kind=len(kinds) == 1)
+        return replace(hold, claims=claims) if claims else hold
+
+    def _compile(self, placement: Placement, *, is_one_kind: bool) -> Hold:
         if len(placement.slots) == 1 and not placement.held:
             (one,) = placement.slots
             row = self._row(one.node)
@@ -549,7 +625,7 @@ class ShareLedger:
                 takes = takes.copy()
                 takes[0, 0] = SHARES_TOTAL
             return Hold(np.array((row,)), takes, placement.starts_at, placement.until)
-        if len(kinds) == 1 and not placement.held:
+        if is_one_kind and not placement.held:
             return self._compile_equal(placement)
         return self._compile_many(placement)
 

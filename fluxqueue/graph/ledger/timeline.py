@@ -28,13 +28,15 @@ LAST_TIME = (1 << TIME_BITS) - 1
 class Hold:
     """A compiled placement: distinct rows, and what it takes on each of them.
 
-    ``takes`` is rows x columns, with as many columns as were known when it was compiled.
+    ``takes`` is rows x columns, with as many columns as were known when it was compiled. ``claims``
+    are the volume claims for one pod that it uses.
     """
 
     rows: Vector
     takes: Matrix
     starts_at: int
     until: int
+    claims: tuple[str, ...] = ()
 
 
 def widen(matrix: Matrix, columns: int) -> Matrix:

@@ -31,6 +31,7 @@ from fluxqueue.graph.match.shares.ask import (
     UnitSlots,
     compile_ask,
     groups,
+    set_apart,
 )
 from fluxqueue.graph.match.shares.choose import Choice, Chosen
 from fluxqueue.graph.match.shares.filling import fill
@@ -208,7 +209,7 @@ class ByShares:
         kind = leaf.kinds[-1]
         one = Leaf(
             1,
-            (UnitSlots(kind.label, 1, kind.needs),),
+            (UnitSlots(kind.label, 1, kind.needs, apart=kind.apart),),
             leaf.where,
             is_whole=leaf.is_whole,
             whole_pools=leaf.whole_pools,
@@ -312,7 +313,7 @@ class ByShares:
         known = self._asks.get(id(request))
         if known is not None:
             return known[1]
-        ask = compile_ask(request, self._level_names())
+        ask = set_apart(compile_ask(request, self._level_names()), self.ledger.counts)
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
         # The request is stored too: while it exists, no other object can get its id.
@@ -457,8 +458,8 @@ class ByShares:
     def _needs_on(self, row: int, kind: UnitSlots, leaf: Leaf) -> Bundle:
         """Return what a slot takes on one node: of pools taken whole, all that the node has."""
         if not leaf.whole_pools:
-            return kind.needs
-        found = dict(kind.needs)
+            return kind.takes
+        found = dict(kind.takes)
         for name in leaf.whole_pools:
             found[name] = int(self.ledger.capacity[row, self.ledger.columns[name]])
         return tuple(sorted(found.items()))
@@ -503,7 +504,7 @@ def placement_on(
     """Return a stored placement. ``nodes`` are those of all slots, in slot order."""
     ask = table.ask(request)
     needs = [
-        kind.needs
+        kind.takes
         for times, leaf in ask.leaves()
         for _ in range(times * leaf.count)
         for kind in leaf.kinds

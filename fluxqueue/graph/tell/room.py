@@ -74,5 +74,7 @@ def permanent_use(ledger: ShareLedger) -> Matrix:
     used = np.zeros_like(ledger.foreign)
     for node, others in ledger.others.items():
         for name, amount in others.permanent.items():
-            used[ledger.rows[node], ledger.columns[name]] = amount
+            # A port that no job asks for has no column, and a claim has none at all.
+            if name in ledger.columns:
+                used[ledger.rows[node], ledger.columns[name]] = amount
     return used

@@ -86,6 +86,21 @@ def test_a_resize_is_told() -> None:
     assert world.write()[0][0].resources["cpu"] == 50
 
 
+def test_ports_and_claims_of_a_pod_are_told() -> None:
+    """Its port of the node and its claim for one pod, though its containers are trimmed."""
+    world = World()
+    world.foreign.volumes_of = lambda _: {"one-pod-claim:ns:data": 1}
+    raw = pod("n1", "Running")
+    raw["spec"]["containers"][0]["ports"] = [
+        {"containerPort": 80, "hostPort": 8080, "protocol": "TCP"},
+        {"containerPort": 81, "protocol": "TCP"},
+    ]
+    assert world.see(raw)
+    (found,) = world.write()[0]
+    beside = {"host-port:TCP:8080": 1 << 20, "one-pod-claim:ns:data": 1}
+    assert found.resources == {"cpu": 100, "pods": 1, **beside}
+
+
 def test_gone_without_an_end() -> None:
     """Its node was removed, say."""
     world = World()

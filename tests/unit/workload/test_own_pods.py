@@ -292,4 +292,4 @@ def test_ports_of_containers_that_stay() -> None:
     init = {"initContainers": [{"name": "i", "ports": port}]}
     assert host_ports(init) == frozenset()
     sidecar = {"initContainers": [{"name": "i", "ports": port, "restartPolicy": "Always"}]}
-    assert host_ports(sidecar) == {("UDP", 9)}
+    assert host_ports(sidecar) == {("UDP", 9, "0.0.0.0")}

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.objects import Object
+from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
@@ -157,3 +159,26 @@ def test_every_template_of_an_owner_is_completed() -> None:
     specs = SUSPENDED_OWNER.pod_specs(done)
     assert [raw_request(spec)["cpu"] for spec in specs] == [1000, 3000]
     assert SUSPENDED_OWNER.size(done) == 5
+
+
+@pytest.mark.parametrize(("pods", "left"), [(1, []), (2, ["volumes for one pod at a time"])])
+def test_ports_and_claims_for_one_pod_are_taken_by_slots(pods: int, left: list[str]) -> None:
+    """That several pods of one job use one claim in turn is left to kube-scheduler."""
+    spec = {"accessModes": ["ReadWriteOncePod"], "volumeName": "disk"}
+    around = KnownSurroundings(
+        claims={"data": {"metadata": {"name": "data"}, "spec": spec}},
+        volumes={"disk": {"metadata": {"name": "disk"}, "spec": {}}},
+    )
+    ports = [{"containerPort": 1, "hostPort": 9, "hostIP": "10.0.0.1"}]
+    volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": "data"}}]
+    job = a_job(containers=[container(ports=ports)], volumes=volumes)
+    job["spec"] |= {"parallelism": pods, "completions": pods}
+    done = complete(job, around)
+    (kind,) = slot_kinds(BATCH_JOB.to_request(done, site=DEFAULT_SITE))
+    needs = {name: amount for name, amount in kind.needs if ":" in name}
+    assert needs == {
+        "host-port:TCP:9": 1,
+        "host-port:TCP:9:10.0.0.1": 1,
+        "one-pod-claim:ns:data": 1,
+    }
+    assert ignored(BATCH_JOB.pod_spec(done)) == left

@@ -9,6 +9,7 @@ import pytest
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.workload.volumes import (
     attached_volumes,
+    one_pod_claims,
     volume_constraints,
     volume_limits,
     with_limits,
@@ -171,11 +172,16 @@ def test_what_is_not_known_by_now_is_left(around: KnownSurroundings) -> None:
     assert places(around, "data") == (["a", "b", "c"], [VOLUMES])
 
 
-def test_a_volume_for_one_pod_is_named() -> None:
-    """Whether another pod uses it decides kube-scheduler."""
+def test_claims_for_one_pod_are_named_once() -> None:
+    """By the namespace, too. Their volume binds the pod to its place as any other."""
     one = claim(volumeName="disk", accessModes=["ReadWriteOncePod"])
-    around = KnownSurroundings(claims={"data": one}, volumes={"disk": LOCAL})
-    assert places(around, "data") == (["b"], ["volumes for one pod at a time"])
+    around = KnownSurroundings(
+        claims={"data": one, "many": claim("many", volumeName="disk")}, volumes={"disk": LOCAL}
+    )
+    assert places(around, "data") == (["b"], [])
+    volumes = [{"persistentVolumeClaim": {"claimName": name}} for name in ("data", "many", "data")]
+    spec = {"volumes": [*volumes, {"persistentVolumeClaim": {"claimName": "missing"}}]}
+    assert one_pod_claims(spec, "ns", around) == ["one-pod-claim:ns:data"]
 
 
 LIMITED = KnownSurroundings(

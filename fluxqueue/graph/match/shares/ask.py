@@ -8,11 +8,12 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.jobspec.bounds import SLOTS_MAX
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
@@ -26,13 +27,20 @@ CLUSTER = "cluster"
 class UnitSlots:
     """``count`` equal slots on one unit of a leaf.
 
-    With ``up_to``, each node gets as many slots as fit, out of this series.
+    With ``up_to``, each node gets as many slots as fit, out of this series. ``apart`` is what a
+    slot takes beside its needs, and what is not compared with the node: claims for one pod.
     """
 
     label: str
     count: int
     needs: Bundle
     up_to: Count | None = None
+    apart: Bundle = ()
+
+    @property
+    def takes(self) -> Bundle:
+        """Return all that is booked for one slot."""
+        return tuple(sorted((*self.needs, *self.apart))) if self.apart else self.needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,7 @@ class Ask:
     ``duration_s`` None means no limit. ``policy`` None means the matcher's policy. ``preferred``
     are narrower forms to try first: all slots below one vertex of a level. ``grown`` is the request
     with at least one slot, from which a job of no slots can grow. ``problem`` says in words why the
-    table cannot answer it.
+    table cannot answer it. ``claims`` are the volume claims for one pod that its pods use.
     """
 
     parts: tuple[Part, ...]
@@ -113,6 +121,7 @@ class Ask:
     preferred: tuple[tuple[Part, ...], ...] = ()
     grown: tuple[Part, ...] = ()
     problem: str = ""
+    claims: tuple[str, ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -278,6 +287,45 @@ def _pools(resources: Sequence[Resource]) -> Bundle:
             raise _Unanswerable(f"{one.type} in a slot that holds something")
         total[one.type] = total.get(one.type, 0) + _fixed(one)
     return tuple(sorted(total.items()))
+
+
+def set_apart(ask: Ask, counts: Callable[[str], bool]) -> Ask:
+    """Return the request with ``apart`` what ``counts`` does not compare with nodes."""
+    names = {name for kind in _all_kinds(ask) for name, _ in kind.needs}
+    left = {name for name in names if not counts(name)}
+    if not left:
+        return ask
+
+    def changed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        return tuple(_set_apart(part, left) for part in parts)
+
+    return replace(
+        ask,
+        parts=changed(ask.parts),
+        preferred=tuple(map(changed, ask.preferred)),
+        grown=changed(ask.grown),
+        claims=tuple(sorted(name for name in left if name.startswith(ONE_POD_CLAIM))),
+    )
+
+
+def _all_kinds(ask: Ask) -> Iterator[UnitSlots]:
+    for parts in (ask.parts, ask.grown):
+        for _, leaf in _leaves(parts, 1):
+            yield from leaf.kinds
+
+
+def _set_apart(part: Part, left: Set[str]) -> Part:
+    if isinstance(part, Group):
+        return replace(part, below=tuple(_set_apart(one, left) for one in part.below))
+    kinds = tuple(
+        replace(
+            kind,
+            needs=tuple(pair for pair in kind.needs if pair[0] not in left),
+            apart=tuple(pair for pair in kind.needs if pair[0] in left),
+        )
+        for kind in part.kinds
+    )
+    return replace(part, kinds=kinds)
 
 
 def at_least(part: Part) -> Part:
