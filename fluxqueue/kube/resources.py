@@ -103,6 +103,11 @@ PROVISIONING_REQUESTS = ApiResource(
 )
 """By which cluster-autoscaler adds nodes. Few clusters serve them."""
 DEVICE_CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+DEVICE_TAINT_RULES = tuple(
+    ApiResource("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False)
+    for version in ("v1", "v1beta2", "v1alpha3")
+)
+"""Taints of devices by an administrator, the best version first. Few clusters serve any."""
 RESOURCE_SLICES = ApiResource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
 RESOURCE_CLAIM_TEMPLATES = ApiResource(
     "resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True

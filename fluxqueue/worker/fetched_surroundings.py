@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CLAIMS,
@@ -90,6 +91,11 @@ class FetchedSurroundings:
         """Return None, as for a template."""
         del device_class
         return None
+
+    def device_taints(self, device_class: str) -> tuple[Taint, ...]:
+        """Return none, as for a template."""
+        del device_class
+        return ()
 
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""

@@ -7,13 +7,15 @@ What cannot be judged is left to kube-scheduler. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import read_node_selector
+from fluxqueue.workload.devices import read_tolerations
 from fluxqueue.workload.pods import controller_owner
 
 LEFT = "resource claims"
@@ -36,6 +38,10 @@ class DeviceObjects(Protocol):
 
     def device_resource(self, device_class: str) -> str | None:
         """Return the resource name under which devices of a class are counted."""
+        ...
+
+    def device_taints(self, device_class: str) -> Collection[Taint]:
+        """Return the taints that some devices of a class have."""
         ...
 
 
@@ -71,17 +77,41 @@ def device_needs(spec: Mapping[str, Any], namespace: str, around: DeviceObjects)
 def _add_requests(found: DeviceNeeds, requests: Sequence[Object], around: DeviceObjects) -> None:
     for request in requests:
         exactly = request.get("exactly") or {}
-        resource = around.device_resource(str(exactly.get("deviceClassName")))
-        mode = exactly.get("allocationMode") or "ExactCount"
         if exactly.get("adminAccess"):
             continue  # it takes nothing from others
-        if resource is None or mode != "ExactCount":
+        resource = counted_as(request, around)
+        if resource is None:
             found.is_left = True
             continue
         count = int(exactly.get("count") or 1)
         found.amounts[resource] = found.amounts.get(resource, 0) + count
         # Fewer devices than those of the class may be good enough for it.
         found.is_left |= bool(exactly.get("selectors") or exactly.get("capacity"))
+
+
+def counted_as(request: Object, around: DeviceObjects) -> str | None:
+    """Return the resource by which a request is counted, None if it is left.
+
+    One that tolerates a taint of a device may get more devices than others. So it is left while
+    there is such a device: it could otherwise wait for ever.
+    """
+    exactly = request.get("exactly") or {}
+    device_class = str(exactly.get("deviceClassName"))
+    if (exactly.get("allocationMode") or "ExactCount") != "ExactCount":
+        return None
+    tolerations = read_tolerations(request)
+    if tolerations and any(
+        one.tolerates(taint) for taint in around.device_taints(device_class) for one in tolerations
+    ):
+        return None
+    return around.device_resource(device_class)
+
+
+def is_always_counted(request: Object) -> bool:
+    """Return whether a request is counted whatever taints there are, if its class is known."""
+    exactly = request.get("exactly") or {}
+    is_exact = (exactly.get("allocationMode") or "ExactCount") == "ExactCount"
+    return bool(exactly) and is_exact and not exactly.get("tolerations")
 
 
 def _add_claim(found: DeviceNeeds, claim: Object | None) -> None:

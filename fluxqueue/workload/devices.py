@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from fluxqueue.fluxjob.request import Taint, Toleration
 from fluxqueue.workload.device_selectors import (
     DeviceSelector,
     as_amount,
@@ -40,15 +41,33 @@ DeviceId = tuple[str, str, str]
 class PublishedDevice:
     """One device. ``facts`` is what selectors know as ``device``, as JSON.
 
-    ``is_tainted``: no new pod gets it. ``is_whole``: one claim takes all of it, and no other device
+    ``taints`` keep new pods away. ``is_whole``: one claim takes all of it, and no other device
     shares its parts.
     """
 
     id: DeviceId
     facts: bytes = b"{}"
-    is_tainted: bool = False
+    taints: tuple[Taint, ...] = ()
     is_whole: bool = True
     times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTaintRule:
+    """A DeviceTaintRule: the devices of a driver, a pool or a name get a taint. None: of any."""
+
+    driver: str | None
+    pool: str | None
+    device: str | None
+    taint: Taint
+
+    def reaches(self, pool: tuple[str, str]) -> bool:
+        """Return whether devices of a pool (driver and name) may be meant."""
+        return self.driver in {None, pool[0]} and self.pool in {None, pool[1]}
+
+    def meets(self, device: DeviceId) -> bool:
+        """Return whether a device gets the taint."""
+        return self.reaches(device[:2]) and self.device in {None, device[2]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +132,38 @@ def read_class(found: Mapping[str, Any]) -> DeviceClassFact:
     return DeviceClassFact(name, resources, tuple(map(read_selector, expressions)))
 
 
+def read_taint_rule(found: Mapping[str, Any]) -> DeviceTaintRule | None:
+    """Read a DeviceTaintRule. None if it keeps no pod away, or selects by what is not read here."""
+    spec = found.get("spec") or {}
+    selector, taint = spec.get("deviceSelector"), _taint(spec.get("taint") or {})
+    # Without a selector it selects none. Older versions could select by class and expression.
+    if selector is None or not taint.repels or selector.keys() & {"deviceClassName", "selectors"}:
+        return None
+    return DeviceTaintRule(
+        selector.get("driver"), selector.get("pool"), selector.get("device"), taint
+    )
+
+
+def _taint(found: Mapping[str, Any]) -> Taint:
+    return Taint(
+        str(found.get("key") or ""), str(found.get("value") or ""), str(found.get("effect") or "")
+    )
+
+
+def read_tolerations(request: Mapping[str, Any]) -> tuple[Toleration, ...]:
+    """Return the taints of devices that a request of a claim tolerates."""
+    exactly = request.get("exactly") or {}
+    return tuple(
+        Toleration(
+            key=one.get("key") or "",
+            operator=one.get("operator") or "Equal",
+            value=one.get("value") or "",
+            effect=one.get("effect") or "",
+        )
+        for one in exactly.get("tolerations") or ()
+    )
+
+
 def read_slice(found: Mapping[str, Any]) -> DeviceSlice:
     """Read a ResourceSlice."""
     spec = found["spec"]
@@ -140,11 +191,11 @@ def _device(driver: str, pool: str, found: Mapping[str, Any]) -> PublishedDevice
             }
         ),
     }
-    effects = {taint.get("effect") for taint in found.get("taints") or ()}
+    taints = map(_taint, found.get("taints") or ())
     return PublishedDevice(
         (driver, pool, found["name"]),
         orjson.dumps(facts, option=orjson.OPT_SORT_KEYS),
-        is_tainted=bool(effects & {"NoSchedule", "NoExecute"}),
+        taints=tuple(taint for taint in taints if taint.repels),
         is_whole=not is_shared and not found.get("consumesCounters"),
         times=SHARED_MAX if is_shared else 1,
     )
@@ -183,6 +234,7 @@ def count_devices(
     classes: Sequence[DeviceClassFact],
     devices: Sequence[PublishedDevice],
     taken: Set[DeviceId],
+    tainted: Set[DeviceId] = frozenset(),
 ) -> DeviceAmounts:
     """Count the devices that a node can reach.
 
@@ -192,6 +244,8 @@ def count_devices(
         The devices that pods on the node can have.
     taken
         The devices that claims hold. What pods with slots hold is left out: their slots count it.
+    tainted
+        The devices that have a taint by a rule, beside their own taints.
     """
     serving: dict[str, list[DeviceClassFact]] = {}
     for one in classes:
@@ -206,12 +260,17 @@ def count_devices(
             continue
         capacity[name] = sum(device.times for device in served)
         if len(of_name) == 1 and all(of_name[0].has(device) for device in served):
-            gone = sum(_is_gone(device, taken) for device in served)
+            gone = sum(_gone(device, taken, tainted) for device in served)
             if gone:
                 unusable[name] = gone
     return DeviceAmounts(capacity, unusable)
 
 
-def _is_gone(device: PublishedDevice, taken: Set[DeviceId]) -> bool:
-    """Return whether no new pod can have a device. One that is shared is free for others still."""
-    return device.is_whole and (device.is_tainted or device.id in taken)
+def _gone(device: PublishedDevice, taken: Set[DeviceId], tainted: Set[DeviceId]) -> int:
+    """Return how often no new pod can have a device. One that is shared is free for others still.
+
+    A request that tolerates a taint is not counted at all (``device_claims``).
+    """
+    if device.taints or device.id in tainted:
+        return device.times
+    return int(device.is_whole and device.id in taken)

@@ -108,7 +108,7 @@ CONTROLLER: set[Rule] = {
         ("resource.k8s.io", one, (), SEES)
         for one in (
             *("deviceclasses", "resourceslices"),
-            *("resourceclaims", "resourceclaimtemplates"),
+            *("resourceclaims", "resourceclaimtemplates", "devicetaintrules"),
         )
     ),
     ("scheduling.x-k8s.io", "podgroups", (), SEES),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.objects import Object
 from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.own_pods import Domains
@@ -25,6 +26,7 @@ class KnownSurroundings:
     resource_claims: Mapping[str, Object] = field(default_factory=dict)
     device_classes: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[NodeFact] = ()
+    taints: Mapping[str, Sequence[Taint]] = field(default_factory=dict)
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
         """Return the LimitRanges of a namespace."""
@@ -69,6 +71,10 @@ class KnownSurroundings:
     def device_resource(self, device_class: str) -> str | None:
         """Return the resource name of a DeviceClass."""
         return self.device_classes.get(device_class)
+
+    def device_taints(self, device_class: str) -> Sequence[Taint]:
+        """Return the taints of devices of a class."""
+        return self.taints.get(device_class, ())
 
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""

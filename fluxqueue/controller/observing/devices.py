@@ -1,41 +1,54 @@
 """DeviceClasses, ResourceSlices and claims: devices of nodes and pods, if the cluster has DRA.
 
 Part of ``watches``. Discovery finds the API group ``resource.k8s.io`` when a term begins and at
-each resync. Without it nothing is watched. What cannot be counted is reported on its DeviceClass.
+each resync. Without it nothing is watched. DeviceTaintRules are an option of that group. What
+cannot be counted is reported on its DeviceClass.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.zones import SYNC_S
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.fluxjob.node import CAPACITY_MAX, NodeFact
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import (
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    ApiResource,
 )
 from fluxqueue.objects import Object
-from fluxqueue.workload.device_claims import claim_owner, named_claims, templates_of
+from fluxqueue.workload.device_claims import (
+    claim_owner,
+    counted_as,
+    is_always_counted,
+    named_claims,
+    templates_of,
+)
 from fluxqueue.workload.devices import (
     DeviceAmounts,
     DeviceClassFact,
     DeviceId,
     DeviceSlice,
+    DeviceTaintRule,
     allocated_devices,
     count_devices,
     newest,
     read_class,
     read_slice,
+    read_taint_rule,
 )
 from fluxqueue.workload.kinds import kind_of
 
@@ -68,6 +81,10 @@ class DeviceWatch:
     _claims: dict[str, list[DeviceId]] = field(default_factory=dict)
     _taken: dict[DeviceId, dict[str, str | None]] = field(default_factory=dict)
     _told: dict[str, str] = field(default_factory=dict)
+    _rule_informer: Informer | None = None
+    _rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
+    _taints: Counter[Taint] = field(default_factory=Counter)
+    _rare: dict[str, Sequence[Object]] = field(default_factory=dict)
 
     async def look(self) -> None:
         """Start to follow the objects if they are served now, stop if they no longer are."""
@@ -80,6 +97,8 @@ class DeviceWatch:
             await self.stop()
         elif not self._informers:
             await self._start()
+        if is_served:
+            await self._look_for_rules()
         await self._tell_doubts()
 
     async def _is_served(self) -> bool:
@@ -89,6 +108,47 @@ class DeviceWatch:
             return False
         versions = {one["version"] for one in group.get("versions") or ()}
         return RESOURCE_SLICES.version in versions
+
+    async def _look_for_rules(self) -> None:
+        """Start to follow DeviceTaintRules if they are served now, stop if they no longer are."""
+        try:
+            served = await self._rules_served()
+        except (ApiError, ApiUnavailable) as error:
+            logger.warning("discovery failed", extra={"action": "devices", "error": str(error)})
+            return
+        if self._rule_informer is not None and self._rule_informer.resource != served:
+            await self._stop_rules()
+        if served is None or self._rule_informer is not None:
+            return
+        informer = self._rule_informer = Informer(
+            self.client, served, on_change=self._on_rule, on_trouble=self.on_trouble
+        )
+        informer.start()
+        try:
+            await asyncio.wait_for(informer.synced.wait(), SYNC_S)
+        except TimeoutError:
+            logger.warning("no rules of devices yet", extra={"action": "devices"})
+
+    async def _rules_served(self) -> ApiResource | None:
+        """Return the best version of DeviceTaintRules that is served.
+
+        A version of the group may be served without them.
+        """
+        for one in DEVICE_TAINT_RULES:
+            try:
+                answer = await self.client.request("GET", f"/apis/{one.group}/{one.version}")
+            except NotFound:
+                continue
+            if any(found["name"] == one.plural for found in answer.get("resources") or ()):
+                return one
+        return None
+
+    async def _stop_rules(self) -> None:
+        informer, self._rule_informer = self._rule_informer, None
+        if informer is not None:
+            await informer.stop()
+        for name in list(self._rules):
+            self._change_rule(name, None)
 
     async def _start(self) -> None:
         handlers = (
@@ -113,14 +173,15 @@ class DeviceWatch:
 
     async def stop(self) -> None:
         """Stop, and mark the nodes that had devices."""
+        await self._stop_rules()
         informers, self._informers = self._informers, ()
         for informer in informers:
             await informer.stop()
         had = {node for one in self._slices.values() for node in self._reached(one)}
         for kept in (self._classes, self._slices, self._on_node, self._claims, self._taken):
             kept.clear()
-        for pools in (self._in_pool, self._generations):
-            pools.clear()
+        for kept_too in (self._in_pool, self._generations, self._taints, self._rare):
+            kept_too.clear()
         for node in had:
             self.mark(node)
 
@@ -146,12 +207,23 @@ class DeviceWatch:
         reached = (*self._of(node).values(), *self._of(None).values())
         devices = list(newest(reached, self._generations))
         taken = {one.id for one in devices if self._is_taken(one.id)}
-        return count_devices(list(self._classes.values()), devices, taken)
+        tainted = {one.id for one in devices if self._rules and self._rule_taints(one.id)}
+        return count_devices(list(self._classes.values()), devices, taken, tainted)
+
+    def _rule_taints(self, device: DeviceId) -> list[Taint]:
+        """Return the taints of a device by rules."""
+        return [rule.taint for rule in self._rules.values() if rule.meets(device)]
 
     def _is_taken(self, device: DeviceId) -> bool:
         """Return whether a claim holds a device that no slot counts."""
-        owners = self._taken.get(device, {}).values()
-        return any(owner is None or not self.is_ours(owner) for owner in owners)
+        return any(
+            owner is None or not self.is_ours(owner) or not self._is_counted(uid)
+            for uid, owner in self._taken.get(device, {}).items()
+        )
+
+    def _is_counted(self, claim: str) -> bool:
+        """Return whether the slot of a pod counts the devices of its claim."""
+        return all(counted_as(one, self) is not None for one in self._rare.get(claim, ()))
 
     def _of(self, node: str | None) -> Mapping[str, DeviceSlice]:
         return self._on_node.get(node, {})
@@ -171,6 +243,20 @@ class DeviceWatch:
         found = self._classes.get(device_class)
         return None if found is None else found.resource
 
+    def device_taints(self, device_class: str) -> set[Taint]:
+        """Return the taints that some devices of a class have."""
+        found = self._classes.get(device_class)
+        # Most clusters have none, and then no device is looked at.
+        if found is None or not (self._taints or self._rules):
+            return set()
+        return {
+            taint
+            for one in self._slices.values()
+            for device in one.devices
+            if found.may_have(device)
+            for taint in (*device.taints, *self._rule_taints(device.id))
+        }
+
     # --- changes ---------------------------------------------------------------------------------
 
     def _on_class(self, old: Object | None, new: Object | None) -> None:
@@ -184,7 +270,34 @@ class DeviceWatch:
         if self._classes.get(name) != before:
             for node in {node for one in self._slices.values() for node in self._reached(one)}:
                 self.mark(node)
-            self.touch(lambda workload: _asks(workload, lambda spec: "resourceClaims" in spec))
+            self._touch_claiming()
+
+    def _touch_claiming(self) -> None:
+        """Have all workloads read again that ask for devices by claims.
+
+        Whether claims with tolerations are counted may have changed as well.
+        """
+        self._mark_nodes_of(device for uid in self._rare for device in self._claims.get(uid, ()))
+        self.touch(lambda workload: _asks(workload, lambda spec: "resourceClaims" in spec))
+
+    def _on_rule(self, old: Object | None, new: Object | None) -> None:
+        one = new or old
+        assert one is not None, "an informer tells of an object, old or new"
+        self._change_rule(one["metadata"]["name"], None if new is None else read_taint_rule(new))
+
+    def _change_rule(self, name: str, now: DeviceTaintRule | None) -> None:
+        before = self._rules.pop(name, None)
+        if now is not None:
+            self._rules[name] = now
+        if before == now:
+            return
+        rules = [one for one in (before, now) if one is not None]
+        meant = [
+            one for one in self._slices.values() if any(rule.reaches(one.pool) for rule in rules)
+        ]
+        for node in {node for one in meant for node in self._reached(one)}:
+            self.mark(node)
+        self._touch_claiming()
 
     def _on_template(self, old: Object | None, new: Object | None) -> None:
         meta = (new or old or {})["metadata"]
@@ -212,6 +325,12 @@ class DeviceWatch:
         if before == now:
             return
         changed = [one for one in (before, now) if one is not None]
+        known = frozenset(self._taints)
+        self._taints.subtract(_taints_of(before))
+        self._taints.update(_taints_of(now))
+        self._taints = +self._taints
+        if known != frozenset(self._taints):
+            self._touch_claiming()
         for pool in {one.pool for one in changed}:
             generations = [self._slices[one].generation for one in self._in_pool[pool]]
             self._generations[pool] = max(generations, default=0)
@@ -226,6 +345,10 @@ class DeviceWatch:
         now = [] if new is None else allocated_devices(new)
         if now:
             self._claims[uid] = now
+        self._rare.pop(uid, None)
+        rare = [request for request in _requests(one) if not is_always_counted(request)]
+        if now and rare:
+            self._rare[uid] = rare
         if before == now:
             return
         owner, meta = claim_owner(one), one["metadata"]
@@ -242,7 +365,10 @@ class DeviceWatch:
                     and _asks(workload, lambda spec: meta["name"] in named_claims(spec))
                 )
             )
-        for pool in {device[:2] for device in (*before, *now)}:
+        self._mark_nodes_of((*before, *now))
+
+    def _mark_nodes_of(self, devices: Iterable[DeviceId]) -> None:
+        for pool in {device[:2] for device in devices}:
             for slice_name in self._in_pool.get(pool, ()):
                 for node in self._reached(self._slices[slice_name]):
                     self.mark(node)
@@ -293,6 +419,16 @@ class DeviceWatch:
             is_warning=True,
         )
         await tell_event(self.client, event)
+
+
+def _taints_of(found: DeviceSlice | None) -> list[Taint]:
+    devices = () if found is None else found.devices
+    return [taint for device in devices for taint in device.taints]
+
+
+def _requests(claim: Object) -> Sequence[Object]:
+    devices = (claim.get("spec") or {}).get("devices") or {}
+    return [one for one in devices.get("requests") or () if isinstance(one, dict)]
 
 
 def _asks(workload: Object, test: Callable[[Object], bool]) -> bool:

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import ChangeHandler, Informer, Transform, TroubleHandler
 from fluxqueue.kube.resources import (
@@ -189,6 +190,10 @@ class SurroundingsWatch:
     def device_resource(self, device_class: str) -> str | None:
         """Return the resource name under which devices of a class are counted."""
         return None if self.devices is None else self.devices.device_resource(device_class)
+
+    def device_taints(self, device_class: str) -> Collection[Taint]:
+        """Return the taints that some devices of a class have."""
+        return () if self.devices is None else self.devices.device_taints(device_class)
 
     def volumes_on(self, node: str) -> dict[str, int]:
         """Return the volumes that a node takes, as resources."""

@@ -19,6 +19,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CRDS,
     DEVICE_CLASSES,
+    DEVICE_TAINT_RULES,
     EVENTS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -43,11 +44,14 @@ async def admin() -> AsyncIterator[KubeClient]:
             yield client
 
 
-async def serve(admin: KubeClient) -> None:
+KINDS = (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
+(_, RULES, _) = DEVICE_TAINT_RULES
+
+
+async def serve(admin: KubeClient, *kinds: ApiResource) -> None:
     """Serve the kinds, without a schema."""
     free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    kinds = (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, RESOURCE_CLAIM_TEMPLATES)
-    for one in kinds:
+    for one in kinds or KINDS:
         version = {"name": one.version, "served": True, "storage": True}
         spec = {
             "group": one.group,
@@ -221,6 +225,51 @@ async def test_claims_of_pods_with_slots_are_counted_by_their_slots(admin: KubeC
         found = watched.watch.claim_template("default", "t")
         assert found is not None
         assert found["metadata"]["name"] == "t"
+    finally:
+        await watched.watch.stop()
+
+
+async def test_rules_of_taints_are_followed_once_they_are_served(admin: KubeClient) -> None:
+    """They mark the nodes that they may concern, and touch workloads with claims."""
+    await serve(admin)
+    await admin.create(DEVICE_CLASSES, None, gpu_class("gpu", f"device.driver == '{DRIVER}'"))
+    await admin.create(RESOURCE_SLICES, None, gpu_slice("s0", 2, nodeName="n0"))
+    watched = Watched(admin)
+    try:
+        await watched.watch.look()
+        await watched.until_marked("n0")
+        assert not watched.watch.device_taints("gpu")
+        await serve(admin, RULES)
+        taint = {"key": "example.com/broken", "effect": "NoSchedule"}
+        selector = {"pool": "p", "device": "s0-1"}
+        rule = body(RULES, "broken", spec={"deviceSelector": selector, "taint": taint})
+        await admin.create(RULES, None, rule)
+        await watched.watch.look()
+        await watched.until_marked("n0")
+        assert watched.has() == (2, 1)
+        assert {one.key for one in watched.watch.device_taints("gpu")} == {"example.com/broken"}
+        assert not watched.watch.device_taints("other")
+        pods = {"containers": [], "resourceClaims": [{"resourceClaimTemplateName": "t"}]}
+        job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": pods}}}
+        assert watched.touched[-1](job)
+        # The pod of a job with such a toleration may hold any device, and its slot counts none.
+        results = [{"driver": DRIVER, "pool": "p", "device": "s0-0"}]
+        exactly = {"deviceClassName": "gpu", "tolerations": [{"operator": "Exists"}]}
+        claim = body(
+            RESOURCE_CLAIMS,
+            "c",
+            spec={"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
+            status={"allocation": {"devices": {"results": results}}},
+        )
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "pod-1", "controller": True}
+        claim["metadata"]["ownerReferences"] = [owner]
+        watched.ours.add("pod-1")
+        await admin.create(RESOURCE_CLAIMS, "default", claim)
+        await watched.until_marked("n0")
+        assert watched.has() == (2, 2)
+        await admin.delete(RULES, None, "broken")
+        await watched.until_marked("n0")
+        assert watched.has() == (2, None)
     finally:
         await watched.watch.stop()
 

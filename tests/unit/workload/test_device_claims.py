@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.request import Taint
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.device_claims import device_needs, named_claims, templates_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -54,6 +55,32 @@ def test_requests_of_a_template(found: Any, amounts: dict[str, int], is_left: bo
     around = KnownSurroundings(templates={"t": found}, device_classes={"gpu": GPU})
     needs = device_needs(pod("t"), "ns", around)
     assert (needs.amounts, needs.where, needs.is_left) == (amounts, [], is_left)
+
+
+BROKEN = Taint("example.com/broken", "yes", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "taints", "is_left"),
+    [
+        ({"operator": "Exists"}, (), False),
+        ({"operator": "Exists"}, (BROKEN,), True),
+        ({"key": "example.com/broken", "value": "yes"}, (BROKEN,), True),
+        ({"key": "example.com/broken", "value": "no"}, (BROKEN,), False),
+        ({"key": "example.com/broken", "operator": "Exists", "effect": "NoExecute"}, (BROKEN,), 0),
+        ({"key": "other", "operator": "Exists"}, (BROKEN,), False),
+    ],
+)
+def test_a_request_that_tolerates_a_taint_is_left_while_there_is_one(
+    toleration: dict[str, Any], taints: tuple[Taint, ...], is_left: int
+) -> None:
+    """It may have tainted devices, which are not free for the others that are counted."""
+    found = template(exactly(count=2, tolerations=[toleration]))
+    around = KnownSurroundings(
+        templates={"t": found}, device_classes={"gpu": GPU}, taints={"gpu": taints}
+    )
+    needs = device_needs(pod("t"), "ns", around)
+    assert (needs.amounts, needs.is_left) == ({} if is_left else {GPU: 2}, bool(is_left))
 
 
 def test_what_is_unknown_is_left() -> None:

@@ -14,6 +14,7 @@ from fluxqueue.workload.devices import (
     newest,
     read_class,
     read_slice,
+    read_taint_rule,
 )
 
 DRIVER = "gpu.example.com"
@@ -229,3 +230,46 @@ def test_claims_hold_devices() -> None:
     notes = {"resource.kubernetes.io/extended-resource-claim": "true"}
     assert allocated_devices({**claim, "metadata": {"annotations": notes}}) == []
     assert allocated_devices({"metadata": {}, "status": {}}) == []
+
+
+def taint_rule(effect: str = "NoSchedule", **selector: str) -> dict[str, Any]:
+    taint = {"key": "example.com/broken", "effect": effect}
+    return {"metadata": {"name": "r"}, "spec": {"deviceSelector": selector, "taint": taint}}
+
+
+@pytest.mark.parametrize(
+    ("rule", "names"),
+    [
+        (taint_rule(), "abc"),
+        (taint_rule(driver=DRIVER), "abc"),
+        (taint_rule(driver="other.example.com"), ""),
+        (taint_rule(pool="n0", device="b"), "b"),
+        (taint_rule(pool="n1", device="b"), ""),
+        (taint_rule("NoExecute", device="c"), "c"),
+        (taint_rule("None", device="c"), ""),
+        (taint_rule(device="a", deviceClassName="gpu"), ""),
+        ({"spec": {"taint": {"key": "k", "effect": "NoSchedule"}}}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_rule_taints_the_devices_that_it_selects(rule: dict[str, Any], names: str) -> None:
+    """They are part of the node still, so nothing is called impossible because of them."""
+    found = read_taint_rule(rule)
+    tainted = {one.id for one in DEVICES if found is not None and found.meets(one.id)}
+    assert "".join(sorted(device[2] for device in tainted)) == names
+    one = read_class(device_class("true"))
+    amounts = count_devices([one], DEVICES, set(), tainted)
+    assert amounts.capacity["example.com/gpu"] == 3
+    assert amounts.unusable.get("example.com/gpu", 0) == len(names)
+
+
+def test_a_tainted_device_that_claims_share_is_gone_for_all_of_them() -> None:
+    """A claim that holds it leaves it to others, a taint does not."""
+    taints = [{"key": "k", "effect": "NoExecute"}]
+    for taint in ([], taints):
+        shared = read_slice(
+            device_slice(device("a", allowMultipleAllocations=True, taints=taint))
+        ).devices
+        amounts = count_devices([read_class(device_class("true"))], shared, {shared[0].id})
+        gone = amounts.unusable.get("example.com/gpu", 0)
+        assert gone == (SHARED_MAX if taint else 0)
