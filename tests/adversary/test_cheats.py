@@ -93,6 +93,7 @@ UPDATES: dict[str, Any] = {
 }
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("update", UPDATES)
 async def test_bounds_hold_after_an_update(bounded: Tenant, update: str) -> None:
     """A Job within the limits is created held, changed, and let go: the limits count as before."""

@@ -64,6 +64,7 @@ def _values_of(name: str) -> list[Any]:
     return sorted(type(one.default)(number) for number in numbers)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("name", _settable())
 def test_every_setting_can_be_set_and_arrives_as_it_was_meant(name: str) -> None:
     """Also large numbers, which templates like to write as 2.6e+06."""

@@ -132,6 +132,7 @@ async def _matcher(world: World) -> tuple[str, int]:
     return str(row["holder"]), int(str(row["term"]))
 
 
+@pytest.mark.long("the lease of a frozen process has to end")
 async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
     """SIGSTOP in the middle of a burst: another matches on; SIGCONT has no second effect."""
     world = space.world

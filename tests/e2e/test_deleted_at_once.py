@@ -57,6 +57,7 @@ WAYS: dict[str, Callable[[Space, str], Awaitable[None]]] = {
 }
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_job_that_succeeded_is_completed(space: Space, way: str) -> None:
     """In rows and in accounting; its successor runs."""

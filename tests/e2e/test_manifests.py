@@ -47,6 +47,7 @@ def _documents() -> list[Any]:
     ]
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
 @pytest.mark.parametrize("document", _documents())
 async def test_a_manifest_runs(space: Space, document: Obj) -> None:
@@ -68,6 +69,7 @@ async def test_a_manifest_runs(space: Space, document: Obj) -> None:
         await _assert_unknown(space, document)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
 @pytest.mark.parametrize("document", [one for one in _documents() if one.values[0]["kind"] in SETS])
 async def test_a_set_runs_queued_where_its_namespace_says_so(space: Space, document: Obj) -> None:

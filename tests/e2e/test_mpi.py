@@ -51,6 +51,7 @@ async def fill(space: Space) -> None:
     await all_are(space, "Running", len(NODES))
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize(
     ("name", "workers", "launcher", "worker", "policy"),
     [

@@ -147,6 +147,7 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
     await space.delete("solo", PODS)
 
 
+@pytest.mark.long("an empty database is filled in `make test`")
 async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
     """Many start at once, which their FluxJobs are told a while later: all is lost before. They
     run on where they are, under their numbers."""
@@ -171,6 +172,7 @@ async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
         await space.delete(name)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize(
     ("wishes", "nodes"), [({"match-policy": "pack"}, 1), ({"spread": "node"}, 3)]
 )
@@ -199,6 +201,7 @@ async def test_a_workload_whose_fluxjob_and_row_are_both_lost(
     await space.delete("runs")
 
 
+@pytest.mark.long("an empty database is filled in `make test`")
 async def test_a_fluxjob_that_was_deleted_while_nobody_watched_is_made_again(space: Space) -> None:
     """With its state, number and nodes: whether its workload was to be cancelled nobody knows."""
     world = space.world
@@ -217,6 +220,7 @@ async def test_a_fluxjob_that_was_deleted_while_nobody_watched_is_made_again(spa
     await space.delete("runs")
 
 
+@pytest.mark.long("an empty database is filled in `make test`")
 async def test_rows_that_somebody_deleted_are_made_again(space: Space) -> None:
     """A few rows are gone, the rest stands: numbers and slots as before, the next waits on."""
     world = space.world

@@ -82,6 +82,7 @@ async def scale(space: Space, resource: ApiResource, name: str, replicas: int) -
     await space.client.patch(resource, space.name, name, body, kind=PatchKind.MERGE)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_a_set_is_one_fluxjob_that_grows_and_shrinks(
     space: Space, resource: ApiResource
@@ -185,6 +186,7 @@ async def test_a_surge_pod_on_a_full_cluster_waits_and_says_for_what(space: Spac
     await until_held(space, 0)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, STATEFULSETS])
 async def test_what_stands_of_a_set_is_matched_together(
     space: Space, resource: ApiResource
@@ -220,6 +222,7 @@ async def _running(space: Space) -> list[Obj]:
     return [pod for pod in pods if pod["status"].get("phase") == "Running"]
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_a_label_on_the_set_itself_is_enough(space: Space, resource: ApiResource) -> None:
     made = a_set(resource, "web", replicas=2)

@@ -140,6 +140,7 @@ def a_queued_set(tenants: Tenants, resource: ApiResource, name: str, **more: Any
     return made
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("where", ["template", "object"])
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_each_user_has_a_limit_of_their_own_for_sets(

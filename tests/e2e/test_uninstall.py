@@ -156,6 +156,7 @@ async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     assert " resourcesharingpolicies.jobs.converged-computing.org)" in told
 
 
+@pytest.mark.long("what is let go and what a repeat finds are in `make test`")
 async def test_left_suspended_on_request(space: Space) -> None:
     await _fill(space)
     await _uninstall(space.world, "--leave-suspended")
@@ -164,6 +165,7 @@ async def test_left_suspended_on_request(space: Space) -> None:
     assert not _is_gated(waits)
 
 
+@pytest.mark.long("what is let go and what a repeat finds are in `make test`")
 async def test_what_is_held_stays_suspended(space: Space) -> None:
     """Nobody's "do not run this" is overruled, also not that of a Job that has run before."""
     await space.create(job("stopped", cpu="1", run=FOR_EVER))
@@ -203,6 +205,7 @@ async def test_killed_half_way_and_repeated(space: Space) -> None:
     assert not any(_is_gated(pod) for pod in (await space.client.list(PODS, space.name)).items)
 
 
+@pytest.mark.long("what is let go and what a repeat finds are in `make test`")
 async def test_staying_lets_go_the_later_pods_of_what_runs(space: Space) -> None:
     """A Job that makes one pod after the other ends although its template keeps the gate."""
     await space.create(

@@ -344,6 +344,7 @@ class Story:
         assert lost == [], "an allocation that is in no book"
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_any_story_stays_sound_and_comes_to_its_end(database_url: str, seed: int) -> None:
@@ -356,6 +357,7 @@ async def test_any_story_stays_sound_and_comes_to_its_end(database_url: str, see
         await story.heal()
 
 
+@pytest.mark.long("the story without preemption is in `make test`")
 @pytest.mark.timeout(300)
 async def test_so_do_stories_of_work_that_makes_way(postgres: PostgresServer) -> None:
     """The same where lower work makes way for higher, and somewhere it really did."""

@@ -122,6 +122,7 @@ async def told(database: Database, client: KubeClient) -> set[str]:
     return {str(row["name"]).rpartition("/")[2] for row in rows} | warned
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("step", STEPS)
 async def test_all_others_go_on(
     database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch, step: str

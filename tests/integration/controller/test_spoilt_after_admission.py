@@ -141,6 +141,7 @@ async def test_the_condition_and_the_event(
         assert len(await events()) == 1
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("where", ["a restart", "an empty database", "both while nothing watched"])
 async def test_the_last_good_value_outlives_the_process(
     database: Database,

@@ -45,6 +45,7 @@ def _pod(name: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {MANAGED: "true"}}, "spec": spec}
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("state", ["Cancelled", "Completed", "Failed"])
 @pytest.mark.parametrize("is_gone", [True, False])
 async def test_a_row_that_has_ended_is_made_again(

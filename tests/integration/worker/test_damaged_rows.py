@@ -69,6 +69,7 @@ async def _told(rows: Rows) -> list[str]:
     return [row["reason"] for row in found]
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("damage", [*SLOTS, *TERMS])
 async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
     database_url: str, cluster: LocalCluster, admin: KubeClient, damage: str
@@ -154,6 +155,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("damage", OTHERS)
 async def test_a_damaged_value_stops_no_cycle(
     database_url: str, cluster: LocalCluster, admin: KubeClient, damage: str

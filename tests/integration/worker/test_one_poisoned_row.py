@@ -77,6 +77,7 @@ def _uid(one: Any) -> str:
     return str(getattr(one, "workload_uid", None) or getattr(one, "uid", None))
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("step", STEPS)
 async def test_all_others_go_on(
     database_url: str,
@@ -132,6 +133,7 @@ async def _starts(rows: Rows, admin: KubeClient, cluster: LocalCluster, url: str
         await eventually(lambda: is_released(admin, "good"), "it starts")
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize(
     "fact",
     [

@@ -63,6 +63,7 @@ async def _store(rows: Rows, uid: str, request: Any) -> None:
     )
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("name", POISON)
 async def test_one_row_holds_up_itself_alone(
     database_url: str, cluster: LocalCluster, admin: KubeClient, name: str

@@ -66,6 +66,7 @@ def imported_by(words: list[str], kubeconfig: Path) -> set[str]:
     return modules
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("words", [["jobs"], ["jobs", "--help"], ["version"], ["wait", "some-job"]])
 def test_a_users_command_imports_kube_and_what_it_prints(words: list[str], tmp_path: Path) -> None:
     """Also where it got as far as the connection, which is refused here."""
@@ -125,6 +126,7 @@ def test_the_help_names_all_commands_without_the_servers_packages() -> None:
     assert all(f" {name} " in said.stdout for name in VERBS)
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("name", [name for name, verb in VERBS.items() if verb.panel == USERS])
 def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Path) -> None:
     """It gets as far as the API server, which refuses the connection here."""
@@ -149,6 +151,7 @@ def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Pat
     assert "Traceback" not in said.stderr
 
 
+@pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize(
     "words",
     [
