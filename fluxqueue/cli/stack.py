@@ -11,6 +11,7 @@ import importlib.util
 import os
 import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,10 +58,17 @@ ANSWER_TIMEOUT_S = 2.0
 
 
 class Stack:
-    """The running system. ``async with`` starts it in order and stops it in reverse."""
+    """The running system. ``async with`` starts it in order and stops it in reverse.
 
-    def __init__(self, options: StackOptions) -> None:
-        self.options = options
+    Parameters
+    ----------
+    on_step : Receives the name of each step of the start.
+    """
+
+    def __init__(
+        self, options: StackOptions, on_step: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self.options, self._on_step = options, on_step
         self.parts: dict[str, StackPart] = {}
         self.postgres: LocalPostgres | None = None
         self.view_url = ""
@@ -111,6 +119,7 @@ class Stack:
     async def _start(self) -> None:
         if self.options.kubeconfig is not None:
             load_kubeconfig(str(self.options.kubeconfig))  # refuse an unusable kubeconfig at once
+        self._on_step("database and cluster")
         cluster = asyncio.create_task(self._start_cluster())
         try:
             await self._start_database()
@@ -119,9 +128,12 @@ class Stack:
             await asyncio.wait([cluster])
             raise
         await cluster
+        self._on_step("definitions and policies")
         async with self._client() as client:
             await install_definitions(client, OWN_NAMESPACE)
+        self._on_step("webhook")
         await self._start_webhook()
+        self._on_step("controller, workers and view server")
         await self._start_queue()
 
     async def _start_database(self) -> None:

@@ -6,9 +6,9 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 
@@ -90,9 +90,13 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
     from fluxqueue.cli.stack import Stack
 
     typer.echo(f"starting in {options.data_dir}")
-    async with Stack(options) as stack:
-        if options.kubeconfig is None:
-            await _prepare(stack)
+    steps = StartSteps()
+    async with AsyncExitStack() as closing:
+        with steps:
+            stack = await closing.enter_async_context(Stack(options, steps.begin))
+            if options.kubeconfig is None:
+                steps.begin("nodes and namespaces of the pages")
+                await _prepare(stack)
         ready.set()
         async with open_window(stack) as address:
             for line in _report(stack, address):
@@ -100,6 +104,33 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
             typer.echo("ready (Ctrl-C stops it)")
             await stop.wait()
         typer.echo("stopping")
+
+
+class StartSteps:
+    """The step of a start that is under way, in the last line of a terminal. ``with`` removes it.
+
+    Where the output is no terminal, it shows nothing.
+    """
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        console = Console(stderr=True)
+        self._status = console.status("") if console.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._status is not None:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status is not None:
+            self._status.stop()
+
+    def begin(self, step: str) -> None:
+        """Show that a step begins."""
+        if self._status is not None:
+            self._status.update(f"starting: {step}")
 
 
 @asynccontextmanager
