@@ -14,8 +14,9 @@ The rules:
 - If a pod cannot be replaced, if no other node has room, or if the other node refuses it as well,
   the whole workload returns to the queue. This happens only while nothing is lost by it: before all
   of its pods have run once, or while none of them is bound.
-- A pod that is not created is reported in the words of the Job controller. After the start timeout
-  the whole workload returns to the queue.
+- A pod that is not created is reported in the words of the Job controller, or after
+  ``NOT_CREATED_S`` seconds without words. After the start timeout the whole workload returns to the
+  queue.
 - A pod that is bound and does not run, or that waits for gates of others, counts only if its author
   or its queue has set a start timeout. Images may be large, and gates may be meant.
 - A workload that has returned ``tries_max`` times is held, with the reason.
@@ -41,6 +42,9 @@ DELAY_MIN_S, DELAY_MAX_S = 10, 600
 
 NOT_RUNNING_S = 30.0
 """Seconds after which a pod is reported that is bound and does not run."""
+
+NOT_CREATED_S = 120.0
+"""Seconds after which a pod is reported that is not created, if its controller does not say why."""
 
 ASK_AGAIN_S = 15.0
 """Seconds between two questions to the API server why pods are missing."""
@@ -282,14 +286,22 @@ def _without_node(facts: StartFacts, rules: StartRules, now_s: float) -> StartDe
 def _missing(
     facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float
 ) -> StartDecision:
-    """Decide about pods that their controller has not created."""
+    """Decide about pods that their controller has not created.
+
+    In a burst the Job controller is behind, and nothing is wrong. So for a while the words of a
+    failure are asked for, and without them nothing is reported. A report for each job of a burst
+    would cost more than its start.
+    """
+    is_over = _is_over(facts, rules, is_bound=False)
+    if facts.past is None and facts.waited_s < NOT_CREATED_S and not is_over:
+        return StartDecision(must_ask=True, look_in_s=_pause(facts, rules))
     starting = _remember(facts.past, StartFault.FAILED_CREATE, now_s)
     said = f"{_count(found.missing, facts)} {_is(found.missing)} not created"
     said += f": {cut(starting.words)}" if starting.words else " yet"
     # Ask once before the end, because the next try shows these words.
     is_explained = starting.asked_s is not None
     is_late = facts.waited_s >= rules.timeout_s + 2 * ASK_AGAIN_S
-    if _is_over(facts, rules, is_bound=False) and (is_explained or is_late):
+    if is_over and (is_explained or is_late):
         return StartDecision(starting, said, must_requeue=True)
     must_ask = starting.asked_s is None or now_s - starting.asked_s >= ASK_AGAIN_S
     return StartDecision(starting, said, must_ask=must_ask, look_in_s=_pause(facts, rules))
@@ -329,8 +341,12 @@ def _remember(past: Starting | None, fault: StartFault, now_s: float) -> Startin
 
 
 def _pause(facts: StartFacts, rules: StartRules) -> float:
-    """Return the seconds until the next look: rarer with time, but at the timeout."""
-    pause_s = min(_LOOK_MAX_S, max(_LOOK_MIN_S, facts.waited_s / 2))
+    """Return the seconds until the next look: rarer with time, but at the timeout.
+
+    Whole steps: jobs that were released one after the other get their next look as one task.
+    """
+    steps = max(1, facts.waited_s / 2 // _LOOK_MIN_S)
+    pause_s = min(_LOOK_MAX_S, steps * _LOOK_MIN_S)
     left_s = rules.timeout_s - facts.waited_s
     return min(pause_s, left_s + 0.1) if left_s > 0 else pause_s
 

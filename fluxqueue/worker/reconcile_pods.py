@@ -50,7 +50,7 @@ async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> No
         metrics.START_FAILURES.labels(reason).inc()
     ungated, not_ungated = await all_at_once(reconciled.ungates, lambda one: _ungate(context, one))
     _, not_evicted = await all_at_once(reconciled.evictions, lambda one: _evict(context, one))
-    _, not_asked = await all_at_once(reconciled.missing, lambda one: _explain(context, one))
+    asked, not_asked = await all_at_once(reconciled.missing, lambda one: _explain(context, one))
     for error in not_asked.values():
         # The words are a help for users. Without them the workload is followed as well.
         logger.warning("not asked why pods are missing", extra={"error": error.error})
@@ -63,13 +63,16 @@ async def reconcile_workloads(context: WorkerContext, uids: Sequence[str]) -> No
     let_go = [uid for uid in ungated if uid is not None]
     # Before conclude, which may raise: otherwise released pods would be patched once more.
     await finish(context.database, reconciled, let_go=let_go, failed=failed)
+    # Without words, there is nothing to keep of a pod that was only asked about.
+    await keep_words(
+        context.database, {one.workload_uid: words for one, words in asked if words or one.is_told}
+    )
     await conclude(context, TaskName.RECONCILE, len(uids) - len(failed), failed)
 
 
-async def _explain(context: WorkerContext, one: MissingPods) -> None:
-    """Read why the pods of one workload are not created, and keep it in the row."""
-    words = await context.failures.words(one.namespace, one.workload_uid, one.since_s)
-    await keep_words(context.database, one.workload_uid, words)
+async def _explain(context: WorkerContext, one: MissingPods) -> tuple[MissingPods, str]:
+    """Read why the pods of one workload are not created. Return it with the words."""
+    return one, await context.failures.words(one.namespace, one.workload_uid, one.since_s)
 
 
 def _of(

@@ -404,7 +404,9 @@ def _note_effects(
         ]
     if start.must_ask:
         since_s = float(row["now_s"]) - float(row["released_s"] or 0)
-        reconciled.missing.append(starts_in_rows.MissingPods(uid, row["namespace"], since_s))
+        reconciled.missing.append(
+            MissingPods(uid, row["namespace"], since_s, is_told=start.starting is not None)
+        )
     if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
         slots = [slot.fact() for slot in row["slots"]]
         reconciled.ungates += _ungates(row, pods, namespaces, slots, decision)

@@ -39,11 +39,15 @@ NOT_JUDGED = StartDecision()
 
 @dataclass(frozen=True, slots=True)
 class MissingPods:
-    """A workload with pods that were not created since ``since_s`` (epoch seconds)."""
+    """A workload with pods that were not created since ``since_s`` (epoch seconds).
+
+    ``is_told``: its status says so already.
+    """
 
     workload_uid: str
     namespace: str
     since_s: float
+    is_told: bool = False
 
 
 def judge(
@@ -187,18 +191,30 @@ def failed_try(row: Mapping[str, Any], rules: StartRules) -> FailedTry:
     return FailedTry(row["start_tries"] + 1, rules.tries_max, words)
 
 
+# One statement for all, so that their next look is one task. A workload whose pods have come
+# meanwhile is left alone, and without words nothing is known to be wrong.
 _KEEP_WORDS = """
-UPDATE fluxjobs SET
-    starting = starting || jsonb_build_object(
-        'words', CAST(:words AS text), 'asked_s', extract(epoch FROM now())),
+UPDATE fluxjobs f SET
+    starting = coalesce(f.starting, jsonb_build_object(
+        'fault', 'FailedCreate', 'since_s', extract(epoch FROM now())))
+        || jsonb_build_object('words', w.words, 'asked_s', extract(epoch FROM now())),
     reconcile_at = now()
-WHERE uid = :uid AND starting ->> 'fault' = 'FailedCreate'
+FROM unnest(CAST(:uids AS text[]), CAST(:words AS text[])) AS w (uid, words)
+WHERE f.uid = w.uid AND f.uid IN (
+    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE)
+  AND (f.starting ->> 'fault' = 'FailedCreate'
+       OR (f.starting IS NULL AND w.words <> '' AND f.state IN ('Allocated', 'Running')
+           AND NOT f.is_started AND f.vacate_by IS NULL))
 """
 
 
-async def keep_words(database: Database, uid: str, words: str) -> None:
-    """Keep what the controller of its pods says, and look at the workload again.
+async def keep_words(database: Database, words: Mapping[str, str]) -> None:
+    """Keep what the controllers of pods say, by the UID of the workload, and look at them again.
 
-    Empty words are kept too: the question is not asked again at once.
+    Empty words are kept where a missing pod is reported already: the question is not asked again at
+    once.
     """
-    await database.execute(_KEEP_WORDS, uid=uid, words=cut(words))
+    if words:
+        await database.execute(
+            _KEEP_WORDS, uids=list(words), words=[cut(one) for one in words.values()]
+        )

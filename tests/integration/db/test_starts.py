@@ -235,14 +235,46 @@ async def test_missing_pods_are_found_by_the_sweep_and_asked_about(rows: Rows) -
         assert (await sweep(tx, grace_s=3))["reconcile"] == 1
     found = await look(rows, "a")
     assert [one.workload_uid for one in found.missing] == ["a"]
-    assert (await row(rows))["reason"] == "2 of its 3 pods are not created yet"
-    await keep_words(rows.database, "a", "Error creating: exceeded quota: compute")
+    assert (await row(rows))["reason"] == "", "its controller may only be busy"
+    await keep_words(rows.database, {"a": "Error creating: exceeded quota: compute"})
     assert (await look(rows, "a")).missing == []
     told = await row(rows)
     assert told["reason"].endswith("are not created: Error creating: exceeded quota: compute")
     await pass_time(rows, 300)
     assert (await look(rows, "a")).start_failures == ["FailedCreate"]
     assert (await row(rows))["vacate_by"] == "not-started"
+
+
+async def test_a_burst_that_waits_for_the_job_controller_costs_one_look_and_no_status(
+    rows: Rows,
+) -> None:
+    """Nothing is wrong with these jobs, so their rows stay as they are."""
+    await rows.add_nodes(cpu_node("n0", cpu=64))
+    uids = [f"j{number}" for number in range(20)]
+    for uid in uids:
+        await start(rows, uid, 1)
+        await rows.see(released(uid, 1))
+    await pass_time(rows, 9)
+    before = await _shown(rows)
+    await rows.forget_tasks()
+    async with rows.database.begin() as tx:
+        found = await reconcile(tx, uids, rules=RULES)
+    assert {one.workload_uid for one in found.missing} == set(uids)
+    await keep_words(rows.database, dict.fromkeys(uids, ""))
+    assert await _shown(rows) == before
+    assert await rows.value(LOOKS) == 1
+    words = {"j3": "exceeded quota", "j7": "", "j5": "forbidden"}
+    await keep_words(rows.database, words)
+    told = await rows.fetch("SELECT uid FROM fluxjobs WHERE starting IS NOT NULL ORDER BY uid")
+    assert [one["uid"] for one in told] == ["j3", "j5"]
+    assert await rows.value(LOOKS) == 2
+
+
+LOOKS = "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE task_name = 'reconcile'"
+
+
+async def _shown(rows: Rows) -> list[Any]:
+    return await rows.fetch("SELECT uid, version, reason, starting FROM fluxjobs ORDER BY uid")
 
 
 async def test_the_timeout_of_the_author_wins_over_that_of_the_queue(rows: Rows) -> None:

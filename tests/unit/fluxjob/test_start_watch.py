@@ -145,9 +145,26 @@ def test_growth_that_waits_for_room_is_no_failed_start() -> None:
     assert judge(facts) == StartDecision(has_started=True)
 
 
+def test_pods_that_a_busy_controller_has_not_created_yet_are_asked_about_in_silence() -> None:
+    """In a burst no report is written, and no Event is emitted, for each job that has to wait."""
+    facts = gang(running("a"), needed=3, waited_s=6)
+    assert judge(facts) == StartDecision(must_ask=True, look_in_s=5)
+    assert judge(replace(facts, waited_s=119)).starting is None
+    assert judge(replace(facts, waited_s=120)).reason == "2 of its 3 pods are not created yet"
+    hasty = replace(RULES, timeout_s=6, is_asked=True)
+    assert judge(facts, hasty).reason, "its time is over, so the next try shows why"
+
+
+@pytest.mark.parametrize("fault", [StartFault.FAILED_CREATE, StartFault.UNSCHEDULABLE])
+def test_missing_pods_of_a_start_with_a_known_fault_stay_reported(fault: StartFault) -> None:
+    """A quota was in the way, or the pod was deleted to be made elsewhere."""
+    facts = gang(needed=1, waited_s=9, past=Starting(fault, NOW_S - 3, "words", NOW_S - 3))
+    assert judge(facts).reason.startswith("its pod is not created")
+
+
 def test_missing_pods_are_asked_about_and_told_in_the_controllers_words() -> None:
     """One of three was admitted."""
-    facts = gang(running("a"), needed=3)
+    facts = gang(running("a"), needed=3, waited_s=120)
     first = judge(facts)
     assert first.must_ask
     assert first.reason == "2 of its 3 pods are not created yet"
@@ -193,6 +210,7 @@ def test_a_pod_that_is_larger_than_its_slot_is_named() -> None:
 def test_looks_become_rarer_and_meet_the_timeout() -> None:
     """A slow start costs few looks."""
     assert judge(gang(pulling("a"), waited_s=6)).look_in_s == 5
+    assert judge(gang(pulling("a"), waited_s=19.9)).look_in_s == 5, "in whole steps"
     assert judge(gang(pulling("a"), waited_s=60)).look_in_s == 30
     assert judge(gang(pulling("a"), waited_s=500)).look_in_s == 60
     assert judge(gang(pulling("a"), waited_s=290)).look_in_s == pytest.approx(10.1)
@@ -201,7 +219,7 @@ def test_looks_become_rarer_and_meet_the_timeout() -> None:
 def test_terminating_pods_do_not_count() -> None:
     """They neither run for it nor are they stuck."""
     leaving = StartingPod(PodFact("a", "a", "Running", False, is_terminating=True), "n0")
-    decision = judge(gang(leaving, needed=1))
+    decision = judge(gang(leaving, needed=1, waited_s=120))
     assert decision.starting is not None
     assert decision.starting.fault is StartFault.FAILED_CREATE
 
