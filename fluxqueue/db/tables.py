@@ -452,6 +452,7 @@ allocation_slots = Table(
     Column("completion_index", Integer, comment="whose slot it is, once a pod of it has held it"),
     Column("kind", Text, nullable=False, server_default="", comment="label in the request"),
     Column("granted", JSONB, comment="what it was before its pod was resized in place"),
+    Column("others", ARRAY(Text), comment="further nodes that its pod may be bound to"),
     Column(
         "past_s",
         Double,
@@ -467,6 +468,11 @@ Index(
     allocation_slots.c.pod_uid,
     unique=True,
     postgresql_where=text("pod_uid IS NOT NULL"),
+)
+Index(
+    "ix_allocation_slots_others",
+    allocation_slots.c.allocation_id,
+    postgresql_where=text("others IS NOT NULL"),
 )
 Index(
     "ix_allocation_slots_returned_at",

@@ -60,6 +60,7 @@ class PendingJob:
 
     ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
     fits nowhere else. ``provision`` says whether nodes may be asked for, for this job.
+    ``is_unsure``: its pods have constraints that the matcher cannot judge.
     """
 
     uid: str
@@ -70,6 +71,7 @@ class PendingJob:
     user: str = ""
     refused: tuple[str, ...] = ()
     provision: Provision = Provision.WHEN_NEEDED
+    is_unsure: bool = False
 
 
 DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"

@@ -84,7 +84,7 @@ def _of(
 async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
     """Release one pod. Return its UID, or None if the pod no longer exists."""
     try:
-        if ungate.to.hostname is None and ungate.has_affinity:
+        if ungate.has_affinity and (ungate.to.hostname is None or ungate.others):
             await _narrow(context, ungate)
         else:
             patch = ungate_patch(
@@ -93,6 +93,7 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
                 has_affinity=ungate.has_affinity,
                 jobid=ungate.jobid,
                 nodes=ungate.nodes,
+                others=ungate.others,
             )
             await context.client.patch(
                 PODS,
@@ -124,12 +125,14 @@ async def _is_there(context: WorkerContext, ungate: Ungate) -> bool:
 
 
 async def _narrow(context: WorkerContext, ungate: Ungate) -> None:
-    """Release a pod that has its own affinity to a node without a hostname label."""
+    """Release a pod that has its own affinity to a node without a hostname label, or to several."""
     # A read comes first here: the patch changes the affinity that the pod has.
     pod = await context.client.get(PODS, ungate.namespace, ungate.name)
     if pod["metadata"]["uid"] != ungate.pod_uid:
         return
-    patch = ungate_by_name_patch(pod, node=ungate.to.name, jobid=ungate.jobid, nodes=ungate.nodes)
+    patch = ungate_by_name_patch(
+        pod, to=ungate.to, jobid=ungate.jobid, nodes=ungate.nodes, others=ungate.others
+    )
     if patch is not None:
         await context.client.patch(PODS, ungate.namespace, ungate.name, patch, kind=PatchKind.JSON)
 

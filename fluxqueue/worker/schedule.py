@@ -17,6 +17,7 @@ from fluxqueue import __version__, metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.reading.review_records import has_news
+from fluxqueue.db.store.choices import follow_choices
 from fluxqueue.db.store.decisions import (
     NodeChanges,
     lacking,
@@ -54,6 +55,7 @@ from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeSharing
 from fluxqueue.scheduler.allowances import Allowances
+from fluxqueue.scheduler.choices import Choices, give_choices
 from fluxqueue.scheduler.cycle import (
     Decisions,
     Failed,
@@ -113,6 +115,9 @@ class CycleRunner:
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._sharing = NodeSharing()
         self.nodes = NodePlanning()
+        self._choices: Choices = {}
+        # Pods that an earlier term released may still have a choice.
+        self._has_choices = True
         """What is known of nodes that were asked for."""
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
@@ -147,6 +152,7 @@ class CycleRunner:
             with self._pace.work():
                 async with self._lock:
                     # Preemptions use a second transaction: they lock rows in a different order.
+                    await self._follow_choices()
                     is_more = await self._cycle()
                     await self._let_make_way()
                 await self._tell_damaged()
@@ -176,6 +182,20 @@ class CycleRunner:
         except Exception:
             metrics.ROWS_SKIPPED.labels("forecast").inc()
             logger.exception("no forecast", extra={"action": "forecast"})
+
+    async def _follow_choices(self) -> None:
+        """Book slots where kube-scheduler has bound their pods, in a separate transaction.
+
+        Their FluxJobs run, so they are locked in a different order than the queue. The next cycle
+        reads them again.
+        """
+        if self._matcher is None or not self._has_choices:
+            return
+        async with self._context.database.begin() as tx:
+            if not await may_decide(tx, ROLE, self._term):
+                return
+            landed = await follow_choices(tx, self._matcher.ledger)
+        self._has_choices = landed.are_open
 
     async def _let_make_way(self) -> None:
         """Apply the preemptions of the last cycle in a separate transaction.
@@ -322,6 +342,8 @@ class CycleRunner:
                 *(preemptions, allowances, lacks, awaited),
             )
             await self.nodes.plan(tx, matcher, [*queue, *deferred], decisions, self._rules, now)
+            self._choices = give_choices(matcher, decisions, given, now)
+            self._has_choices |= bool(self._choices)
         queue = _without(queue, decisions.quarantined)
         # Jobs that were put off count as waiting: a long pause would put them off further.
         is_cut_short = bool(deferred) or is_more_hidden or new.looked_at == EXAMINED_MAX
@@ -410,10 +432,17 @@ class CycleRunner:
         assert self._last is not None
         decisions = self._last.decisions
         given.add(decisions.grown)
-        await store_top_up(tx, given)
+        await store_top_up(tx, given, self._choices)
         await self._plans.note(tx, matcher, self._last, [lack.uid for lack, _ in given.slots])
         words = {**self._plans.words(decisions), **self.nodes.outlooks}
-        lost = await store_decisions(tx, decisions, term=self._term, words=words, has_plan=has_plan)
+        lost = await store_decisions(
+            tx,
+            decisions,
+            term=self._term,
+            words=words,
+            has_plan=has_plan,
+            choices=self._choices,
+        )
         await self._preempting.store(tx, decisions)
         # Race: these jobs ended meanwhile. Their bookings would block nodes that no job uses.
         for uid in lost:

@@ -10,7 +10,7 @@ own gate can be removed (``docs/developer/state-machine.md``).
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue.fluxjob.node import NAME_KEY, Destination
@@ -456,6 +456,7 @@ def ungate_patch(
     jobid: int | str,
     nodes: str,
     has_affinity: bool = False,
+    others: Sequence[str] = (),
 ) -> Merge:
     """Release the pod of this UID to a node, whatever else it contains. Nothing is read before.
 
@@ -468,14 +469,22 @@ def ungate_patch(
         ``ungate_by_name_patch``.
     jobid, nodes : written as label and annotation for users. ``nodes`` is a hostlist.
     has_affinity : the pod requires node affinity of its own.
+    others : hostnames of further nodes. kube-scheduler then chooses among all of them. A pod with
+        affinity of its own needs ``ungate_by_name_patch``.
     """
+    fields = _pinned(to, has_affinity=has_affinity)
+    if others and to.hostname is not None:
+        term = {"matchExpressions": [_on_any(to.hostname, others)]}
+        fields = {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": [term]}}}}
     return {
         "metadata": {"uid": uid, **_named(jobid, nodes)},
-        "spec": {
-            "schedulingGates": [_WITHOUT_GATE],
-            **_pinned(to, has_affinity=has_affinity),
-        },
+        "spec": {"schedulingGates": [_WITHOUT_GATE], **fields},
     }
+
+
+def _on_any(hostname: str, others: Sequence[str]) -> dict[str, Any]:
+    """Return the expression that a node is one of several."""
+    return {"key": labels.HOSTNAME, "operator": "In", "values": [hostname, *others]}
 
 
 def name_node_patch(
@@ -505,12 +514,17 @@ def name_node_patch(
 
 
 def ungate_by_name_patch(
-    pod: Mapping[str, Any], *, node: str, jobid: int | str, nodes: str
+    pod: Mapping[str, Any],
+    *,
+    to: Destination,
+    jobid: int | str,
+    nodes: str,
+    others: Sequence[str] = (),
 ) -> Patch | None:
     """Release ``pod`` to a node without hostname label, or return None if the gate is gone.
 
-    Each term of its affinity is narrowed to the node's name. Fails (422) if the pod has changed
-    since it was read.
+    Each term of its affinity is narrowed to the node's name, or to the hostnames of several nodes.
+    Fails (422) if the pod has changed since it was read.
     """
     index = gate_index(pod["spec"])
     if index is None:
@@ -520,27 +534,29 @@ def ungate_by_name_patch(
         same_uid(pod),
         op("test", f"{gate}/name", value=labels.GATE),
         op("remove", gate),
-        *_pin_by_name(pod, node),
+        *_narrow(pod, to, others),
         *set_in(pod, ("metadata", "labels"), labels.JOBID, str(jobid)),
         *set_in(pod, ("metadata", "annotations"), labels.NODES, nodes),
     ]
 
 
-def _pin_by_name(pod: Mapping[str, Any], node: str) -> Patch:
-    """Require the node's name in each affinity term: a gated pod's terms can only be narrowed."""
-    field = {"key": NAME_KEY, "operator": "In", "values": [node]}
+def _narrow(pod: Mapping[str, Any], to: Destination, others: Sequence[str]) -> Patch:
+    """Require the nodes in each affinity term: a gated pod's terms can only be narrowed."""
+    part, field = "matchFields", {"key": NAME_KEY, "operator": "In", "values": [to.name]}
+    if others and to.hostname is not None:
+        part, field = "matchExpressions", _on_any(to.hostname, others)
     affinity = pod["spec"].get("affinity")
     node_affinity = (affinity or {}).get("nodeAffinity")
     terms = ((node_affinity or {}).get(_REQUIRED) or {}).get("nodeSelectorTerms")
     if terms:
         path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms"
         return [
-            op("add", f"{path}/{number}/matchFields/-", value=field)
-            if term.get("matchFields")
-            else op("add", f"{path}/{number}/matchFields", value=[field])
+            op("add", f"{path}/{number}/{part}/-", value=field)
+            if term.get(part)
+            else op("add", f"{path}/{number}/{part}", value=[field])
             for number, term in enumerate(terms)
         ]
-    required: Any = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    required: Any = {"nodeSelectorTerms": [{part: [field]}]}
     if node_affinity:
         return [op("add", f"/spec/affinity/nodeAffinity/{_REQUIRED}", value=required)]
     if affinity:

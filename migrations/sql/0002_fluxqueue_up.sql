@@ -376,6 +376,7 @@ CREATE TABLE allocation_slots (
     completion_index INTEGER,
     kind TEXT DEFAULT '' NOT NULL,
     granted JSONB,
+    others TEXT[],
     past_s DOUBLE PRECISION DEFAULT '0' NOT NULL,
     CONSTRAINT pk_allocation_slots PRIMARY KEY (allocation_id, number),
     CONSTRAINT ck_allocation_slots_state CHECK (state IN ('free', 'held', 'returned')),
@@ -384,6 +385,8 @@ CREATE TABLE allocation_slots (
 );
 
 CREATE INDEX ix_allocation_slots_live ON allocation_slots (allocation_id, node) WHERE state <> 'returned';
+
+CREATE INDEX ix_allocation_slots_others ON allocation_slots (allocation_id) WHERE others IS NOT NULL;
 
 CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) WHERE returned_at IS NOT NULL;
 
@@ -414,6 +417,8 @@ COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a
 COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
 
 COMMENT ON COLUMN allocation_slots.granted IS 'what it was before its pod was resized in place';
+
+COMMENT ON COLUMN allocation_slots.others IS 'further nodes that its pod may be bound to';
 
 COMMENT ON COLUMN allocation_slots.past_s IS 'seconds for which a sweep had it before it was given again';
 
@@ -1704,8 +1709,9 @@ CREATE TRIGGER fluxjobs_before_update BEFORE UPDATE ON fluxjobs
 CREATE FUNCTION fluxjob_refused_nodes(of_uid text) RETURNS text[]
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
-    RETURN (SELECT coalesce(array_agg(DISTINCT s.node), '{}')
+    RETURN (SELECT coalesce(array_agg(DISTINCT n.node), '{}')
             FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
+            CROSS JOIN LATERAL unnest(array_append(s.others, s.node)) AS n (node)
             WHERE a.uid = of_uid AND s.refused_at IS NOT NULL);
 END
 $$;

@@ -219,7 +219,7 @@ async def test_released_pods_go_to_the_chosen_node(
         if hostname is None and affinity:
             kind, patch = (
                 PatchKind.JSON,
-                ungate_by_name_patch(pod, node=chosen, jobid=7, nodes=chosen),
+                ungate_by_name_patch(pod, to=Destination(chosen, None), jobid=7, nodes=chosen),
             )
         freed = await client.patch(PODS, namespace, meta["name"], patch, kind=kind)
         assert freed["metadata"]["labels"][labels.JOBID] == "7"

@@ -33,6 +33,7 @@ from fluxqueue.graph.ledger.placement import (
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
+from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.lack import Given, Lack
@@ -390,7 +391,8 @@ async def lacking(tx: Transaction) -> list[Lack]:
                (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
                 FROM allocation_slots s
                 WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
-               (SELECT coalesce(array_agg(DISTINCT s.node), '{}') FROM allocation_slots s
+               (SELECT coalesce(array_agg(DISTINCT n.node), '{}') FROM allocation_slots s
+                CROSS JOIN LATERAL unnest(array_append(s.others, s.node)) AS n (node)
                 WHERE s.allocation_id = a.id AND s.refused_at IS NOT NULL) AS refused
         FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
         WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
@@ -436,7 +438,7 @@ _GIVE_MORE = """
 WITH given AS (
     SELECT r.*, a.id, row_number() OVER (PARTITION BY a.id, r.node, r.r ORDER BY r.n) AS place
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, n int, node text, r jsonb, kind text, is_sweep bool)
+        uid text, n int, node text, r jsonb, kind text, is_sweep bool, others text[])
     JOIN allocations a ON a.uid = r.uid AND a.is_live
 ), old AS (
     SELECT s.allocation_id, s.number, s.node, s.resources, row_number() OVER (
@@ -448,15 +450,16 @@ WITH given AS (
 ), again AS (
     UPDATE allocation_slots s SET
         state = 'free', completion_index = NULL, returned_at = NULL, given_at = now(),
+        others = NULL,
         past_s = s.past_s + extract(epoch FROM s.returned_at - s.given_at)
     FROM given g JOIN old o ON o.allocation_id = g.id AND o.node = g.node
                            AND o.resources = g.r AND o.place = g.place
     WHERE s.allocation_id = o.allocation_id AND s.number = o.number AND g.is_sweep
     RETURNING g.id, g.n
 )
-INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
+INSERT INTO allocation_slots (allocation_id, number, node, resources, kind, others)
 SELECT g.id, g.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
-                                 WHERE o.allocation_id = g.id), -1), g.node, g.r, g.kind
+                                 WHERE o.allocation_id = g.id), -1), g.node, g.r, g.kind, g.others
 FROM given g LEFT JOIN again ON again.id = g.id AND again.n = g.n WHERE again.id IS NULL
 """
 
@@ -467,8 +470,8 @@ FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
 """
 
 
-async def store_top_up(tx: Transaction, given: Given) -> None:
-    """Add slots to live allocations.
+async def store_top_up(tx: Transaction, given: Given, choices: Choices | None = None) -> None:
+    """Add slots to live allocations. ``choices`` are further nodes of their pods.
 
     Reconciling gives the slots to the pods that wait. Where a limit prevents further slots, the
     reason of the FluxJob names that limit.
@@ -489,6 +492,7 @@ async def store_top_up(tx: Transaction, given: Given) -> None:
             "r": dict(slot.resources),
             "kind": slot.kind,
             "is_sweep": lack.is_sweep,
+            "others": _others(choices, lack.uid, number),
         }
         for lack, placements in given.slots
         for number, slot in enumerate(slot for one in placements for slot in one.slots)
@@ -512,18 +516,19 @@ async def store_decisions(
     term: int,
     words: Mapping[str, Outlook] | None = None,
     has_plan: bool = True,
+    choices: Choices | None = None,
 ) -> set[str]:
     """Write what a cycle decided about FluxJobs that ``lock_queue`` has locked.
 
     ``words`` (by UID) replace the cycle's own reasons and give estimated starts. ``has_plan``:
-    there may be reservations of the cycle before.
+    there may be reservations of the cycle before. ``choices``: further nodes of pods.
 
     Returns the UIDs without a stored allocation, because the FluxJob ended meanwhile. The caller
     must give back what it booked for them.
     """
     wanted = {job.uid: placement for job, placement in decisions.allocated}
     if wanted:
-        stored = await _store_starts(tx, wanted, term)
+        stored = await _store_starts(tx, wanted, term, choices)
     else:
         stored = set()
     if has_plan or decisions.reserved:
@@ -532,7 +537,15 @@ async def store_decisions(
     return set(wanted) - stored
 
 
-async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: int) -> set[str]:
+def _others(choices: Choices | None, uid: str, number: int) -> list[str] | None:
+    """Return the further nodes of one slot, None if it has no choice."""
+    of_job = (choices or {}).get(uid) or ()
+    return list(of_job[number]) or None if number < len(of_job) else None
+
+
+async def _store_starts(
+    tx: Transaction, wanted: Mapping[str, Placement], term: int, choices: Choices | None
+) -> set[str]:
     # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
     # otherwise start before its submission.
     started = await apply_move(
@@ -545,11 +558,13 @@ async def _store_starts(tx: Transaction, wanted: Mapping[str, Placement], term: 
     )
     # Keep the order of the cycle, because the allocations are numbered in it.
     stored = {uid: placement for uid, placement in wanted.items() if uid in started}
-    await _store_allocations(tx, stored, term)
+    await _store_allocations(tx, stored, term, choices)
     return started
 
 
-async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], term: int) -> None:
+async def _store_allocations(
+    tx: Transaction, stored: Mapping[str, Placement], term: int, choices: Choices | None
+) -> None:
     if not stored:
         return
     allocations = [
@@ -580,15 +595,16 @@ async def _store_allocations(tx: Transaction, stored: Mapping[str, Placement], t
             "node": slot.node,
             "r": dict(slot.resources),
             "kind": slot.kind,
+            "others": _others(choices, row["uid"], number),
         }
         for row in ids
         for number, slot in enumerate(stored[row["uid"]].slots)
     ]
     await tx.execute(
         """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind)
-        SELECT a, n, node, r, kind FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-            a bigint, n int, node text, r jsonb, kind text)
+        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind, others)
+        SELECT a, n, node, r, kind, others FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
+            a bigint, n int, node text, r jsonb, kind text, others text[])
         """,
         rows=orjson.dumps(slots).decode(),
     )

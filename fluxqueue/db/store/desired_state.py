@@ -68,6 +68,10 @@ class PendingRelease:
     waited_s: float | None = None
 
 
+_HAS_CHOICE = """EXISTS (
+           SELECT FROM allocations c JOIN allocation_slots o ON o.allocation_id = c.id
+           WHERE c.uid = f.uid AND c.is_live AND o.others IS NOT NULL)"""
+
 _READ = f"""
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
        f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
@@ -80,8 +84,9 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
            FROM pods p WHERE p.workload_uid = f.uid) END AS members,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
        -- After a start that failed each pod is gated, so that one of them can be sent elsewhere.
+       -- The same where kube-scheduler chooses among several nodes.
        CASE WHEN f.is_pinnable AND f.start_tries = 0 AND (f.is_suspended OR f.pinned_to IS NOT NULL)
-                 AND f.state IN ('Allocated', 'Running') THEN (
+                 AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
            SELECT {DESTINATION} FROM (
                SELECT min(s.node) AS node
                FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
@@ -89,7 +94,7 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
                HAVING count(DISTINCT s.node) = 1) s
            LEFT JOIN nodes n ON n.name = s.node) END AS pin,
        CASE WHEN f.is_placeable AND f.start_tries = 0 AND f.is_suspended
-                 AND f.state IN ('Allocated', 'Running') THEN (
+                 AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
            SELECT jsonb_agg(jsonb_build_array(s.number, {DESTINATION}, s.resources)
                             ORDER BY s.number)
            FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id

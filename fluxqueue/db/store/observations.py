@@ -167,7 +167,9 @@ WITH its AS (
                        AND o.node = p.node) THEN NULL
         ELSE p.uses END AS unmanaged
     FROM pods p LEFT JOIN allocation_slots s
-         ON s.pod_uid = p.uid AND s.state = 'held' AND s.node = p.node
+         ON s.pod_uid = p.uid AND s.state = 'held'
+            -- Its slot is about to follow it to one of these.
+            AND (s.node = p.node OR p.node = ANY(s.others))
     WHERE p.workload_uid = ANY(CAST(:uids AS text[]))
 )
 UPDATE pods p SET unmanaged = its.unmanaged FROM its

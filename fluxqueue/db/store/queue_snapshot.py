@@ -42,7 +42,8 @@ QueueUser = tuple[str, str]
 
 PENDING = (
     "uid, jobid, priority, queue, user_name, request::text AS request, provision,"
-    " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused"
+    " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused,"
+    " CASE WHEN ignored <> '[]' THEN ignored END AS ignored"
 )
 _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
 _UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
@@ -129,6 +130,8 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
         row["user_name"],
         tuple(sorted(row["refused"] or ())),
         _provision(row["provision"]),
+        # A preference has no effect, so no node refuses a pod because of it.
+        is_unsure=any(not str(one).startswith("preferred ") for one in row["ignored"] or ()),
     )
 
 

@@ -60,7 +60,8 @@ class Ungate:
     """One pod to be released ``to`` the node of its slot.
 
     ``has_affinity``: it requires node affinity of its own. ``waited_s``: seconds since its FluxJob
-    was submitted; None where that has run before.
+    was submitted; None where that has run before. ``others``: hostnames of further nodes, among
+    which kube-scheduler chooses.
     """
 
     workload_uid: str
@@ -72,6 +73,7 @@ class Ungate:
     nodes: str
     has_affinity: bool = False
     waited_s: float | None = None
+    others: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +198,9 @@ async def reconcile(
             await _vacate_lost(tx, one)
         if decision.is_requeued:
             await _store_requeued(tx, one, rules)
+    if any(_has_landed(row) for row, _ in moved):
+        # Only the process with the matcher moves slots.
+        await tx.wake_matcher()
     if any(decision.lacking and decision.assign for _, decision in moved):
         # Some waiting pods got slots while others arrived, so as many wait as before. No row then
         # shows that the matcher has to add more, so wake it here.
@@ -223,7 +228,13 @@ def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
 
 
 def _is_covered(pod: PodFields, slot: SlotFields | None) -> bool:
-    return slot is not None and slot.node == pod.node and _fits(pod, slot)
+    return slot is not None and slot.may_be_on(pod.node) and _fits(pod, slot)
+
+
+def _has_landed(row: Mapping[str, Any]) -> bool:
+    """Return whether a pod that had a choice of nodes is bound to one of them."""
+    bound = {pod.uid for pod in row["pods"] if pod.node is not None}
+    return any(slot.others is not None and slot.pod_uid in bound for slot in row["slots"])
 
 
 def _fits(pod: PodFields, slot: SlotFields) -> bool:
@@ -551,6 +562,7 @@ def _ungates(
             nodes=nodes,
             has_affinity=row["has_affinity"],
             waited_s=row["waited_s"],
+            others=tuple(host for _, host in given[uid].others or ()),
         )
         for uid in gated
     ]

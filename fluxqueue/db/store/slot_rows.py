@@ -39,6 +39,9 @@ SLOT_SQL = {
     "resources": "s.resources",
     "given_s": "extract(epoch FROM s.given_at)",
     "refused_s": "extract(epoch FROM s.refused_at)",
+    "others": """CASE WHEN s.others IS NOT NULL THEN coalesce((
+        SELECT jsonb_agg(jsonb_build_array(o.name, o.hostname) ORDER BY o.name) FROM nodes o
+        WHERE o.name = ANY(s.others) AND o.hostname IS NOT NULL), '[]') END""",
 }
 """Of ``allocation_slots s``, its node ``n`` and its job ``f``. Times are epoch seconds."""
 
@@ -79,6 +82,11 @@ class SlotFields(NamedTuple):
     resources: Mapping[str, Any]
     given_s: float
     refused_s: float | None
+    others: Sequence[Sequence[str]] | None
+
+    def may_be_on(self, node: str | None) -> bool:
+        """Return whether its pod may be bound to a node."""
+        return node == self.node or any(name == node for name, _ in self.others or ())
 
     def fact(self) -> Slot:
         """Return what ``fluxjob.follow`` must know of it."""

@@ -158,7 +158,8 @@ def _starting_pod(
     is_second = any(
         one.node == slot.node and (one.refused_s or 0) <= slot.given_s for one in refused
     )
-    return StartingPod(pod, slot.node, stuck_s, is_moving=is_moving, is_second=is_second)
+    places = f"{slot.node} or {len(slot.others)} others" if slot.others else slot.node
+    return StartingPod(pod, places, stuck_s, is_moving=is_moving, is_second=is_second)
 
 
 async def mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:

@@ -206,14 +206,7 @@ class ByShares:
         if not ask.grown:
             raise InsufficientResources("asks for no slots")
         level, leaf = last_leaf(ask)
-        kind = leaf.kinds[-1]
-        one = Leaf(
-            1,
-            (UnitSlots(kind.label, 1, kind.needs, apart=kind.apart),),
-            leaf.where,
-            is_whole=leaf.is_whole,
-            whole_pools=leaf.whole_pools,
-        )
+        one = _one_slot(leaf)
         view = OfferView(self._offer(self.ledger.now, one, ask), self.ledger.patch_now(now, until))
         allowed = view.fit > 0
         if leaf.is_distinct:
@@ -228,6 +221,31 @@ class ByShares:
             raise InsufficientResources(why_busy(request))
         chosen = fill(view, 1, self.policy_of(ask), is_distinct=False, rows=rows)
         return self._placement(ask, [(one, chosen)], set(), now, until)
+
+    def nodes_for_one_more(
+        self, request: Jobspec, nodes: Sequence[str], now: int, until: int
+    ) -> list[str]:
+        """Return the nodes with room for one more slot, beside all reservations.
+
+        It is empty for a request with several kinds of slots, with levels, or with whole nodes: one
+        of its slots alone could not be elsewhere.
+
+        Parameters
+        ----------
+        nodes : those of the siblings. A slot that needs a node of its own gets another one.
+        """
+        ask = self.ask(request)
+        leaves = [leaf for _, leaf in ask.leaves()]
+        if len(ask.parts) != 1 or len(leaves) != 1 or isinstance(ask.parts[0], Group):
+            return []
+        (leaf,) = leaves
+        if len(leaf.kinds) != 1 or leaf.per_unit != 1 or self.is_whole(leaf, ask):
+            return []
+        offer = self._offer(self.ledger.now, _one_slot(leaf), ask)
+        allowed = OfferView(offer, self.ledger.patch_now(now, until)).fit > 0
+        if leaf.is_distinct:
+            allowed &= self._open_to(leaf, nodes)
+        return [self.ledger.names[row] for row in np.flatnonzero(allowed).tolist()]
 
     def _open_to(self, leaf: Leaf, nodes: Sequence[str]) -> Mask:
         """Return the nodes that may take a further slot of a leaf of distinct nodes."""
@@ -463,6 +481,18 @@ class ByShares:
         for name in leaf.whole_pools:
             found[name] = int(self.ledger.capacity[row, self.ledger.columns[name]])
         return tuple(sorted(found.items()))
+
+
+def _one_slot(leaf: Leaf) -> Leaf:
+    """Return the leaf of one slot of the last kind, wherever its siblings are."""
+    kind = leaf.kinds[-1]
+    return Leaf(
+        1,
+        (UnitSlots(kind.label, 1, kind.needs, apart=kind.apart),),
+        leaf.where,
+        is_whole=leaf.is_whole,
+        whole_pools=leaf.whole_pools,
+    )
 
 
 def last_leaf(ask: Ask) -> tuple[str | None, Leaf]:

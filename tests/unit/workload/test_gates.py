@@ -339,7 +339,7 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
 
 def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
     pod = bare_pod(schedulingGates=[OTHER, OURS])
-    patch = gates.ungate_by_name_patch(pod, node="n", jobid=1, nodes="n")
+    patch = gates.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n")
     for changed in (
         bare_pod("solo", meta={"uid": "another"}, schedulingGates=[OTHER, OURS]),
         bare_pod(schedulingGates=[OURS, OTHER]),
@@ -350,7 +350,7 @@ def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
 
 def test_an_ungated_pod_needs_no_patch() -> None:
     pod = bare_pod(schedulingGates=[OTHER])
-    assert gates.ungate_by_name_patch(pod, node="n", jobid=1, nodes="n") is None
+    assert gates.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n") is None
 
 
 def test_pinning_by_name_narrows_every_term() -> None:
@@ -360,7 +360,7 @@ def test_pinning_by_name_narrows_every_term() -> None:
     terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
-    patch = gates.ungate_by_name_patch(pod, node="n1", jobid=7, nodes="n1")
+    patch = gates.ungate_by_name_patch(pod, to=Destination("n1", None), jobid=7, nodes="n1")
     result: dict[str, Any] = jsonpatch.apply_patch(pod, patch)
     assert result["spec"]["schedulingGates"] == []
     name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}

@@ -1,0 +1,129 @@
+"""What the matcher cannot judge is left to kube-scheduler with a choice of nodes.
+
+The pods want to be beside a pod of others. Only one node has it, and it is none that the matcher
+would choose first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from fluxqueue.kube.resources import PODS
+from fluxqueue.workload.labels import HOSTNAME
+from tests.e2e.health import assert_invariants
+from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.e2e.space import Space
+from tests.e2e.world import late_node
+from tests.support.waiting import eventually
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+LATE = range(101, 131)
+
+
+async def put_db(unmanaged: Space, node: str) -> None:
+    """Run a pod of others on a node."""
+    body = bare_pod("db", cpu="100m", run=FOR_EVER, nodeSelector={HOSTNAME: node})
+    body["metadata"]["labels"] = {"app": f"db-{unmanaged.name}"}
+    body["spec"]["tolerations"] = [{"operator": "Exists"}]
+    await unmanaged.create(body)
+
+    async def runs() -> bool:
+        pod = await unmanaged.client.get(PODS, unmanaged.name, "db")
+        return bool(pod["status"].get("phase") == "Running")
+
+    await eventually(runs, "the pod of others runs")
+
+
+def beside_db(name: str, unmanaged: Space, *, pool: str = "main", **more: Any) -> Obj:
+    """A Job with pods beside that pod."""
+    term = {
+        "labelSelector": {"matchLabels": {"app": f"db-{unmanaged.name}"}},
+        "topologyKey": HOSTNAME,
+        "namespaces": [unmanaged.name],
+    }
+    affinity = {"podAffinity": {REQUIRED: [term]}, **more.pop("affinity", {})}
+    return job(name, pool=pool, run=FOR_EVER, pod={"affinity": affinity}, **more)
+
+
+async def until_booked(space: Space, name: str, node: str, count: int) -> None:
+    """Wait until rows and status say where the pods are, and that nothing is beside their slots."""
+    sql = (
+        "SELECT s.node, s.others IS NULL AS is_settled, p.unmanaged FROM allocation_slots s"
+        " JOIN pods p ON p.uid = s.pod_uid JOIN fluxjobs f ON f.uid = p.workload_uid"
+        " WHERE f.namespace = :space AND f.workload_name = :name"
+    )
+    last: list[Any] = []
+
+    async def look() -> bool:
+        rows = await space.world.rows(sql, space=space.name, name=name)
+        status = (await space.fluxjob(name) or {}).get("status") or {}
+        last[:] = [rows, status.get("nodes")]
+        is_booked = rows == [{"node": node, "is_settled": True, "unmanaged": None}] * count
+        return is_booked and status.get("nodes") == node
+
+    try:
+        await eventually(look, f"{name} is booked on {node}")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {last}") from error
+
+
+async def was_refused(space: Space, name: str) -> bool:
+    """Whether a pod of the Job was left unbound for a while."""
+    fluxjob = await space.fluxjob(name)
+    assert fluxjob is not None
+    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
+    return "Unschedulable" in {one["reason"] for one in told}
+
+
+async def test_a_pod_runs_where_kube_scheduler_finds_its_place(
+    space: Space, unmanaged: Space
+) -> None:
+    """It is booked there. A pod with node affinity of its own keeps it."""
+    await put_db(unmanaged, "node-3")
+    await space.create(beside_db("first", unmanaged, cpu="3"))
+    (pod,) = await space.until_running("first", 1)
+    assert pod["spec"]["nodeName"] == "node-3"
+    await until_booked(space, "first", "node-3", 1)
+    pools = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["main"]}]}
+    on_nodes = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [pools]}}}
+    await space.create(beside_db("second", unmanaged, cpu="3", affinity=on_nodes))
+    (pod,) = await space.until_running("second", 1)
+    assert pod["spec"]["nodeName"] == "node-3"
+    await until_booked(space, "second", "node-3", 1)
+    assert not await was_refused(space, "first")
+    assert not await was_refused(space, "second")
+    await assert_invariants(space.world)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def many_nodes(space: Space) -> AsyncIterator[list[str]]:
+    """Thirty more nodes, for the time of one test."""
+    late = space.world.late_nodes
+    for number in LATE:
+        await late.add(late_node(number, "4"))
+    yield [f"late-{number}" for number in LATE]
+    for number in LATE:
+        await late.fleet.remove(f"late-{number}")
+
+
+@pytest.mark.long("thirty nodes join and leave")
+async def test_one_node_of_thirty_is_found(
+    space: Space, unmanaged: Space, many_nodes: list[str]
+) -> None:
+    """For one pod and for several, at once. Tried one by one, each would take five seconds."""
+    right = many_nodes[-3]
+    await put_db(unmanaged, right)
+    await space.create(beside_db("one", unmanaged, pool="late"))
+    (pod,) = await space.until_running("one", 1)
+    assert pod["spec"]["nodeName"] == right
+    assert not await was_refused(space, "one")
+    await until_booked(space, "one", right, 1)
+    await space.create(beside_db("three", unmanaged, pool="late", pods=3, cpu="500m"))
+    pods = await space.until_running("three", 3)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {right}
+    assert not await was_refused(space, "three")
+    await assert_invariants(space.world)

@@ -1,0 +1,94 @@
+"""Further nodes of pods with constraints that the matcher cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.scheduler.choices import JOBS_MAX, NODES_MAX, give_choices
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.lack import Given, Lack
+from tests.support.pool_model import RACK, node, placement, request
+
+
+def cluster(number: int = 6) -> Matcher:
+    """Nodes of four cores in racks of two."""
+    matcher = Matcher(ShareLedger(), "lonode")
+    for index in range(number):
+        matcher.set_node(node(f"n{index}", rack=f"r{index // 2}"), {})
+    return matcher
+
+
+def chosen(
+    matcher: Matcher, asked: Jobspec, *, is_unsure: bool = True, refused: Sequence[str] = ()
+) -> list[tuple[str, ...]] | None:
+    """What a job gets that starts now."""
+    job = PendingJob("u", 1, 0, asked, refused=tuple(refused), is_unsure=is_unsure)
+    placed = matcher.match_now(asked, 0)
+    matcher.allocate("u", placed)
+    try:
+        found = give_choices(matcher, Decisions(allocated=[(job, placed)]), Given(), 0)
+    finally:
+        matcher.cancel("u")
+    return found.get("u")
+
+
+def test_a_pod_gets_all_nodes_with_room() -> None:
+    """Neither full ones, nor those that are promised, nor those that refused it."""
+    matcher = cluster()
+    one = request(cpu=2, duration_s=60)
+    assert chosen(matcher, one) == [("n1", "n2", "n3", "n4", "n5")]
+    assert chosen(matcher, one, is_unsure=False) is None
+    assert chosen(matcher, one, is_unsure=False, refused=("n3",)) == [("n1", "n2", "n4", "n5")]
+    matcher.allocate("x", placement(("n2", {CPU: 3})))
+    matcher.set_node(replace(node("n4", rack="r2"), is_schedulable=False), {})
+    matcher.reserve(placement(("n5", {CPU: 4}), starts_at=30, until=90), 0)
+    assert chosen(matcher, one) == [("n1", "n3")]
+
+
+def test_pods_with_nodes_of_their_own_divide_the_others() -> None:
+    """Our own rules, such as one pod on each node, are unknown to kube-scheduler."""
+    found = chosen(cluster(), request(2, cpu=3, is_spread=True))
+    assert found == [("n2", "n4"), ("n3", "n5")]
+
+
+def test_pods_that_may_share_a_node_have_the_same_choice() -> None:
+    """All of them may have to be on the one node that none of them has now."""
+    matcher = cluster(4)
+    assert chosen(matcher, request(2, cpu=3)) == [("n2", "n3"), ("n2", "n3")]
+    assert chosen(matcher, request(2, cpu=1)) == [("n1", "n2", "n3")] * 2
+
+
+def test_what_stands_in_a_level_or_takes_whole_nodes_has_no_choice() -> None:
+    """One of its pods alone could not be elsewhere."""
+    matcher = cluster()
+    assert chosen(matcher, request(2, cpu=1, within=RACK)) is None
+    assert chosen(matcher, request(2, cpu=1, is_exclusive=True)) is None
+
+
+def test_the_choice_is_bounded() -> None:
+    """In the names of one pod, and in the jobs of one cycle."""
+    matcher = cluster(NODES_MAX + 10)
+    (names,) = chosen(matcher, request(cpu=2)) or [()]
+    assert len(names) == NODES_MAX
+    one = request(cpu=1)
+    started = [
+        (PendingJob(f"u{n}", n, 0, one, is_unsure=True), matcher.match_now(one, 0))
+        for n in range(JOBS_MAX + 5)
+    ]
+    assert len(give_choices(matcher, Decisions(allocated=started), Given(), 0)) == JOBS_MAX
+
+
+def test_a_pod_that_is_sent_elsewhere_has_a_choice() -> None:
+    """Its replacement is not tried on one node after the other."""
+    matcher = cluster()
+    asked = request(2, cpu=2)
+    lack = Lack("u", 1, asked, ("n0",), None, refused=("n1",))
+    given = Given([(lack, [placement(("n2", {CPU: 2}))])])
+    assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n0", "n3", "n4", "n5")]}
+    sweep = Given([(replace(lack, is_sweep=True), [placement(("n2", {CPU: 2}))])])
+    assert give_choices(matcher, Decisions(), sweep, 0) == {}
