@@ -1,4 +1,4 @@
-"""Random clusters: nodes with zones, racks, pools and taints, and what pods refer to."""
+"""Random clusters: nodes with zones, racks, pools, taints and devices, and what pods refer to."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxqueue.workload.devices import DeviceAmounts, count_devices, read_class, read_slice
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.volumes import volume_limits
 from tests.support.surroundings import KnownSurroundings
@@ -29,6 +30,19 @@ class Scenery:
     csi_nodes: list[Obj]
     claims: list[Obj] = field(default_factory=list)
     volumes: list[Obj] = field(default_factory=list)
+    device_classes: list[Obj] = field(default_factory=list)
+    slices: list[Obj] = field(default_factory=list)
+
+    @property
+    def device_resource(self) -> str | None:
+        """The extended resource that its devices serve, None without devices."""
+        return self.device_classes[0]["spec"]["extendedResourceName"] if self.slices else None
+
+    def devices_of(self, node: str) -> DeviceAmounts:
+        """The devices of a node, counted as the controller does."""
+        slices = [read_slice(one) for one in self.slices if one["spec"]["nodeName"] == node]
+        devices = [device for one in slices for device in one.devices]
+        return count_devices([read_class(one) for one in self.device_classes], devices, set())
 
     def known(self, namespace: str) -> KnownSurroundings:
         """What the controller would know of it."""
@@ -45,7 +59,9 @@ def _by_name(objects: list[Obj]) -> Mapping[str, Obj]:
     return {one["metadata"]["name"]: one for one in objects}
 
 
-def random_scenery(dice: random.Random, tag: str, *, nodes: int) -> Scenery:
+def random_scenery(
+    dice: random.Random, tag: str, *, nodes: int, has_devices: bool = False
+) -> Scenery:
     """A cluster of so many nodes. ``tag`` makes names unique."""
     has_bare, has_own_racks = dice.random() < 0.2, dice.random() < 0.6
     made = [
@@ -64,8 +80,32 @@ def random_scenery(dice: random.Random, tag: str, *, nodes: int) -> Scenery:
     limited = [_csi_node(dice, node) for node in made if dice.random() < 0.3]
     scenery = Scenery(made, [runtime], _limits(dice), limited)
     for number in range(4):
-        _add_volume(dice, scenery, f"{tag}-disk-{number}", f"data-{number}")
+        _add_volume(dice, scenery, f"{tag}-disk-{number}", f"data-{number}", "ReadWriteMany")
+    for number in range(2):
+        _add_volume(dice, scenery, f"{tag}-one-{number}", f"one-{number}", "ReadWriteOncePod")
+    if has_devices:
+        _add_devices(dice, scenery, tag)
     return scenery
+
+
+def _add_devices(dice: random.Random, scenery: Scenery, tag: str) -> None:
+    """A class of devices, which some nodes have. Some of the devices are tainted."""
+    driver = f"{tag}.example.org"
+    selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
+    spec = {"selectors": selectors, "extendedResourceName": f"{driver}/device"}
+    scenery.device_classes.append({"metadata": {"name": f"{tag}-device"}, "spec": spec})
+    for node in scenery.nodes:
+        if dice.random() < 0.6:
+            continue
+        name = node["metadata"]["name"]
+        devices = []
+        for number in range(dice.randint(1, 3)):
+            effect = dice.choice(("NoSchedule", "NoExecute", "", ""))
+            taints = {"taints": [{"key": "example.org/broken", "effect": effect}]} if effect else {}
+            devices.append({"name": f"d-{number}", **taints})
+        pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+        body = {"driver": driver, "nodeName": name, "pool": pool, "devices": devices}
+        scenery.slices.append({"metadata": {"name": f"{name}-devices"}, "spec": body})
 
 
 def _node(dice: random.Random, name: str, *, has_bare: bool, has_own_racks: bool) -> Obj:
@@ -108,14 +148,14 @@ def _limits(dice: random.Random) -> list[Obj]:
     return [{"metadata": {"name": "defaults"}, "spec": {"limits": [{"type": "Container", **item}]}}]
 
 
-def _add_volume(dice: random.Random, scenery: Scenery, name: str, claim: str) -> None:
+def _add_volume(dice: random.Random, scenery: Scenery, name: str, claim: str, mode: str) -> None:
     """A bound volume of a node, of a zone, or of two zones."""
     node = dice.choice(scenery.nodes)
     keys: list[tuple[str, list[str]]] = [(HOSTNAME, [node["metadata"]["name"]])]
     keys += [(ZONE, ["z1"]), (ZONE, ["z0", "z2"])]
     key, values = dice.choice(keys)
     term = {"matchExpressions": [{"key": key, "operator": "In", "values": values}]}
-    spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    spec = {"accessModes": [mode], "storageClassName": ""}
     scenery.volumes.append(
         {
             "metadata": {"name": name},

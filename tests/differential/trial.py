@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fluxqueue.errors import Conflict, InsufficientResources, Invalid, NotFound
+from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.exclusive_use import HOST_PORT, ONE_POD_CLAIM
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NodeFact
@@ -21,15 +21,19 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CLAIMS,
     CSI_NODES,
+    DEVICE_CLASSES,
     LIMIT_RANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCE_SLICES,
     RUNTIME_CLASSES,
     SERVICE_ACCOUNTS,
     VOLUMES,
     ApiResource,
 )
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.scheduler.cycle import PendingJob, run_cycle
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.labels import HOSTNAME
@@ -73,7 +77,7 @@ class Trial:
 
     Parameters
     ----------
-    binds_volumes : a controller of the cluster binds claims.
+    binds_volumes : a controller of the cluster binds claims, and its scheduler knows devices.
     quiet_s : a scheduler that has bound nothing for so long, and has refused the rest, has decided.
     """
 
@@ -93,7 +97,9 @@ class Trial:
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._number = 0
         self._tried: dict[str, tuple[Obj, Jobspec, list[str]]] = {}
-        self.scenery: Scenery = random_scenery(dice, tag, nodes=dice.randint(4, 24))
+        self.scenery: Scenery = random_scenery(
+            dice, tag, nodes=dice.randint(4, 24), has_devices=binds_volumes
+        )
         self._around = KnownSurroundings()
 
     # --- the cluster --------------------------------------------------------------------------
@@ -112,6 +118,10 @@ class Trial:
             spec = {**volume["spec"], "claimRef": reference}
             await client.create(VOLUMES, None, {**volume, "spec": spec})
             await client.create(CLAIMS, space, claim)
+        await self._each(
+            scenery.device_classes, lambda one: client.create(DEVICE_CLASSES, None, one)
+        )
+        await self._each(scenery.slices, lambda one: client.create(RESOURCE_SLICES, None, one))
         await eventually(self._is_ready, "the cluster takes pods", timeout_s=WAIT_S)
         nodes = (await client.list(NODES)).items
         self._around = scenery.known(space)
@@ -126,6 +136,8 @@ class Trial:
             (VOLUMES, self.scenery.volumes),
             (RUNTIME_CLASSES, self.scenery.runtimes),
             (CSI_NODES, self.scenery.csi_nodes),
+            (RESOURCE_SLICES, self.scenery.slices),
+            (DEVICE_CLASSES, self.scenery.device_classes),
             (NODES, self.scenery.nodes),
         ):
             names = [one["metadata"]["name"] for one in objects]
@@ -136,7 +148,9 @@ class Trial:
         fact, drivers = node_fact(node), self._around.drivers
         csi = {one["metadata"]["name"]: one for one in self.scenery.csi_nodes}
         volumes = with_limits(volume_limits(csi.get(fact.name)), drivers)
-        return replace(fact, capacity={**fact.capacity, **volumes})
+        devices = self.scenery.devices_of(fact.name)
+        capacity = {**fact.capacity, **volumes, **devices.capacity}
+        return replace(fact, capacity=capacity, unusable=devices.unusable)
 
     async def _is_ready(self) -> bool:
         client, space = self._client, self._tag
@@ -171,12 +185,13 @@ class Trial:
             matcher = self._matcher()
             job, request, left = self._next(density=2.0)
             size = BATCH_JOB.size(job)
-            if not matcher.is_satisfiable(request):
+            placement = _first(matcher, job, request)
+            if placement is None:
+                # Of the empty cluster, only tainted devices are not free.
                 pods = await self._create(job, [None] * size)
                 if pods:
                     await self._expect_refusal(job, pods)
             else:
-                placement = matcher.match_now(request, 0)
                 pods = await self._create(job, [slot.node for slot in placement.slots])
                 self._compare_sizes(job, request, pods)
                 if pods:
@@ -195,12 +210,11 @@ class Trial:
             # A refused pod would take the place of another workload while it waits.
             if is_left:
                 continue
-            try:
-                placement = matcher.match_now(request, 0)
-            except InsufficientResources:
+            placement = _first(matcher, job, request)
+            if placement is not None:
+                placed.append((job, request, placement))
+            else:
                 continue
-            matcher.allocate(job["metadata"]["name"], placement)
-            placed.append((job, request, placement))
             left[job["metadata"]["name"]] = False
         self._dice.shuffle(placed)
         made = await asyncio.gather(
@@ -218,14 +232,21 @@ class Trial:
     def _matcher(self) -> Matcher:
         matcher = Matcher(ShareLedger(DEFAULT_LEVELS), self._dice.choice(("pack", "spread")))
         for fact in self._around.nodes:
-            matcher.set_node(fact, {})
+            matcher.set_node(fact, fact.unusable)
         return matcher
 
     def _next(self, *, density: float) -> tuple[Obj, Jobspec, bool]:
         """A workload, its request, and whether something of it is left to kube-scheduler."""
         self._number += 1
         runtime = self.scenery.runtimes[0]["metadata"]["name"]
-        job = random_job(self._dice, self._number, self._tag, runtime, density=density)
+        job = random_job(
+            self._dice,
+            self._number,
+            self._tag,
+            runtime,
+            density=density,
+            device=self.scenery.device_resource,
+        )
         done = complete(job, self._around, DEFAULT_LEVELS)
         request = BATCH_JOB.to_request(done, site=SITE)
         self._tried[job["metadata"]["name"]] = job, request, []
@@ -334,6 +355,15 @@ class Trial:
                 return await do(item)
 
         return list(await asyncio.gather(*map(one, items)))
+
+
+def _first(matcher: Matcher, job: Obj, request: Jobspec) -> Placement | None:
+    """Where a cycle starts a workload at once, None if it does not. It is booked."""
+    if not matcher.is_satisfiable(request):
+        return None
+    one = PendingJob(job["metadata"]["name"], 1, 0, request)
+    started = run_cycle(matcher, [one], POLICIES["easy"], 0).allocated
+    return started[0][1] if started else None
 
 
 def _words(pod: Obj) -> str:

@@ -15,22 +15,35 @@ FIRST_PORT = 20_000
 
 
 def random_job(
-    dice: random.Random, number: int, namespace: str, runtime: str, *, density: float
+    dice: random.Random,
+    number: int,
+    namespace: str,
+    runtime: str,
+    *,
+    density: float,
+    device: str | None = None,
 ) -> Obj:
-    """A Job of one to eight pods. Its label and its host port are its own.
+    """A Job of one to eight pods. Its label is its own, and a host port may be that of others.
 
-    ``density`` says how often its pods bind each other.
+    ``density`` says how often its pods bind each other. ``device``: a resource of devices.
     """
     pods, app = dice.choice((1, 2, 2, 3, 3, 4, 5, 6, 8)), f"w{number}"
     spec: Obj = {"restartPolicy": "Never", **_containers(dice)}
     _choose_nodes(dice, spec, runtime)
     _bind_each_other(dice, spec, app, density)
     if dice.random() < 0.12:
-        port = {"containerPort": 80, "hostPort": FIRST_PORT + number % 30_000}
-        spec["containers"][0]["ports"] = [port]
+        spec["containers"][0]["ports"] = [_port(dice)]
     if dice.random() < 0.15:
         claim = {"claimName": f"data-{dice.randint(0, 3)}"}
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+    elif pods == 1 and dice.random() < 0.25:
+        claim = {"claimName": f"one-{dice.randint(0, 1)}"}
+        spec["volumes"] = [{"name": "data", "persistentVolumeClaim": claim}]
+    if device is not None and dice.random() < 0.15:
+        amount = str(dice.choice((1, 1, 2, 3)))
+        resources = spec["containers"][0]["resources"]
+        for part in ("requests", "limits"):
+            resources[part] = {**(resources.get(part) or {}), device: amount}
     return {
         "kind": "Job",
         "metadata": {"name": app, "namespace": namespace, "uid": app},
@@ -40,6 +53,16 @@ def random_job(
             "template": {"metadata": {"labels": {"app": app}}, "spec": spec},
         },
     }
+
+
+def _port(dice: random.Random) -> Obj:
+    """A port of the node, of a few, sometimes of one address."""
+    port: Obj = {"containerPort": 80, "hostPort": FIRST_PORT + dice.randint(0, 3)}
+    if dice.random() < 0.4:
+        port["hostIP"] = dice.choice(("10.0.0.1", "10.0.0.2"))
+    if dice.random() < 0.3:
+        port["protocol"] = "UDP"
+    return port
 
 
 def _containers(dice: random.Random) -> Obj:
