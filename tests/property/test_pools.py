@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.fluxjob.exclusive_use import is_exclusive, port_use
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import (
     CPU,
@@ -55,12 +56,25 @@ def facts(draw: st.DrawFn, name: str) -> NodeFact:
     return replace(fact, is_schedulable=draw(st.sampled_from((True, True, False))))
 
 
+PORTS = st.sampled_from(
+    (
+        {},
+        {},
+        port_use([("TCP", 80, "0.0.0.0")]),
+        port_use([("TCP", 80, "10.0.0.1")]),
+        port_use([("TCP", 80, "10.0.0.2"), ("UDP", 80, "0.0.0.0")]),
+    )
+)
+"""What one pod uses of the ports of its node."""
+
+
 @st.composite
 def groups(draw: st.DrawFn) -> Slots:
     """So many equal slots."""
     needs = {CPU: draw(st.integers(0, 3)), MEMORY: draw(st.integers(0, 3))}
     if draw(st.booleans()):
         needs[GPU] = draw(st.integers(0, 2))
+    needs |= draw(PORTS)
     return Slots(
         draw(st.integers(0, 5)), tuple(sorted(needs.items())), draw(st.sampled_from(CONSTRAINTS))
     )
@@ -89,7 +103,7 @@ def worlds(draw: st.DrawFn) -> tuple[Model, Matcher]:
     pools = Matcher(ShareLedger(), policy)
     for name in NAMES[: draw(st.integers(1, 4))]:
         model.nodes[name] = draw(facts(name))
-        model.foreign[name] = draw(st.one_of(st.just({}), USAGE))
+        model.foreign[name] = draw(st.one_of(st.just({}), USAGE)) | draw(PORTS)
         pools.set_node(model.nodes[name], model.foreign[name])
     for key in range(draw(st.integers(0, 3))):
         # Running work was placed by the pools itself, at some time before now.
@@ -171,6 +185,8 @@ def state_of(pools: Matcher) -> dict[tuple[str, str], tuple[int, int, int]]:
                 int(pools.ledger.foreign[row, column]),
                 int(pools.ledger.booked[row, column]),
             )
+            if is_exclusive(resource):
+                key = (0, 0, key[2])  # a port is there once a job has asked for it
             if any(key):
                 found[name, resource] = key
     return found

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from fluxqueue.fluxjob.exclusive_use import implied_capacity
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, Taint
 from fluxqueue.graph.ledger.placement import (
@@ -71,6 +72,11 @@ def placement(
     return Placement(placed, starts_at, until, is_exclusive)
 
 
+def has(fact: NodeFact, key: str) -> int:
+    """What a node has of a resource. It has each port, whatever it says."""
+    return fact.capacity.get(key, implied_capacity(key))
+
+
 @dataclass
 class Model:
     """Nodes, what others use, and all that is booked or reserved."""
@@ -114,7 +120,7 @@ class Model:
             for name, fact in self.nodes.items():
                 used = self.usage(name, when)
                 used.subtract(self.foreign.get(name, {}))
-                if any(amount > fact.capacity.get(key, 0) for key, amount in used.items()):
+                if any(amount > has(fact, key) for key, amount in used.items()):
                     return True
         return False
 
@@ -140,7 +146,7 @@ class Model:
                 return 0
             used = self.usage(name, when)
             for key, need in slot.needs:
-                left = fact.capacity.get(key, 0) - used[key]
+                left = has(fact, key) - used[key]
                 most = min(most, max(0, left) // need) if need else most
         return most
 

@@ -15,6 +15,7 @@ from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
 from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import HIDDEN, Named, render_answer, render_refusal
 from fluxqueue.explain.variants import span
+from fluxqueue.fluxjob.exclusive_use import claim_use, port_use
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, NodeRequirement, Operator
 from fluxqueue.graph.ledger.placement import FOREVER
@@ -112,6 +113,24 @@ def test_no_known_end() -> None:
     assert (found.verdict, found.starts_at, found.certainty) == (PlacementVerdict.LATER, None, None)
     assert "no known end" in found.message
     assert [one.until for one in found.blockers] == [None]
+
+
+def test_ports_and_claims_of_other_pods() -> None:
+    """A port is no reason for never. A claim in use is named, and has no start that is known."""
+    needs = {CPU: 1000, **port_use([("TCP", 80, "0.0.0.0")])}
+    matcher = cluster({"n0": 4}, {})
+    asked = equal_slots(1, needs, duration_s=100)
+    matcher.allocate("x", replace(matcher.match_now(asked, NOW), until=NOW + 50))
+    found = answer(scene(matcher), Question(job("new", asked))).outcome
+    assert (found.verdict, found.reason) == (PlacementVerdict.LATER, Reason.BUSY)
+    assert found.starts_at == NOW + 50
+    assert "host port 80/TCP" in found.message
+
+    claiming = equal_slots(1, {CPU: 1000, claim_use("ns", "data"): 1}, duration_s=100)
+    matcher.allocate("y", matcher.match_now(claiming, NOW))
+    found = answer(scene(matcher), Question(job("new", claiming))).outcome
+    assert (found.verdict, found.reason) == (PlacementVerdict.LATER, Reason.CLAIM_IN_USE)
+    assert (found.starts_at, "volume claim data" in found.message) == (None, True)
 
 
 def test_limits_and_stopped_queues_and_the_way_round_them() -> None:
