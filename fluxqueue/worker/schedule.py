@@ -115,10 +115,10 @@ class CycleRunner:
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._sharing = NodeSharing()
         self.nodes = NodePlanning()
+        """What is known of nodes that were asked for."""
         self._choices: Choices = {}
         # Pods that an earlier term released may still have a choice.
         self._has_choices = True
-        """What is known of nodes that were asked for."""
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
