@@ -2,7 +2,8 @@
 
 ``client`` holds a slot for each request, except for watches. Namespaces take turns (``turns``): a
 thousand requests for one namespace delay the next request for another one by one answer. Requests
-in the background have a part of the slots, and wait for all others.
+in the background have a part of the slots. They wait for all others, but one of them is always
+open, so that nothing waits for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Slots:
 
     def __init__(self, number: int) -> None:
         self._free = number
-        self._background_free = max(1, number // BACKGROUND_PART)
+        self._background_free = self._background_max = max(1, number // BACKGROUND_PART)
+        self._has_one_for_background = number > 1
         self._urgent: Turns[int] = Turns()
         self._background: Turns[int] = Turns()
         self._futures: dict[str, asyncio.Future[None]] = {}
@@ -68,16 +70,24 @@ class Slots:
     def _give_back(self, *, is_background: bool) -> None:
         self._free += 1
         self._background_free += is_background
-        while self._free:
-            urgent = self._next(self._urgent)
-            if urgent is None and not self._background_free:
-                return
-            waiting = urgent or self._next(self._background)
-            if waiting is None:
-                return
-            # Taken for it before it runs, so that no request comes in between.
-            self._take(is_background=urgent is None)
-            waiting.set_result(None)
+        while self._free and self._give_one():
+            pass
+
+    def _give_one(self) -> bool:
+        """Give a free slot to the next request. Return False if none may have it."""
+        is_none_open = self._background_free == self._background_max
+        orders = [(self._urgent, False)]
+        if self._background_free:
+            first = self._has_one_for_background and is_none_open
+            orders.insert(0 if first else 1, (self._background, True))
+        for turns, is_background in orders:
+            waiting = self._next(turns)
+            if waiting is not None:
+                # Taken for it before it runs, so that no request comes in between.
+                self._take(is_background=is_background)
+                waiting.set_result(None)
+                return True
+        return False
 
     def _next(self, turns: Turns[int]) -> asyncio.Future[None] | None:
         while key := next(iter(turns.take(1)), None):

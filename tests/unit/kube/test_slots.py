@@ -71,6 +71,20 @@ async def test_the_background_leaves_slots_free_and_waits_for_all_others() -> No
     assert requests.open.count("a/2") == 0, "five of the others wait"
 
 
+async def test_one_request_in_the_background_is_always_open() -> None:
+    requests = _Requests(4)
+    for number in range(9):
+        await requests.begin(f"a/{number}")
+    await requests.begin("b/0", is_background=True)
+    await requests.begin("b/1", is_background=True)
+    await requests.end("a/0")
+    assert "b/0" in requests.open
+    await requests.end("a/1")
+    assert "b/1" not in requests.open
+    await requests.end("b/0")
+    assert "b/1" in requests.open
+
+
 async def test_one_slot_serves_the_background_too() -> None:
     requests = _Requests(1)
     await requests.begin("a/0", is_background=True)
