@@ -698,6 +698,13 @@ node_pools = Table(
         server_default=text("'[]'::jsonb"),
         comment="seconds that its last nodes took to come, the newest last",
     ),
+    Column(
+        "missing",
+        JSONB,
+        nullable=False,
+        server_default=text("'{}'::jsonb"),
+        comment="names that did not come when they were asked for: epoch seconds by name",
+    ),
 )
 
 node_requests = Table(
@@ -726,6 +733,13 @@ node_requests = Table(
         server_default=text("'{}'::jsonb"),
         comment="spec of the pool at that time; by it the request is taken back",
     ),
+    Column(
+        "names",
+        ARRAY(Text),
+        nullable=False,
+        server_default=text("'{}'::text[]"),
+        comment="the names that its nodes will have; empty: the provider chooses them",
+    ),
     Column("ended", Text, comment="used, failed or withdrawn; null: it is open"),
     Column("reason", Text, nullable=False, server_default=""),
     Column("ended_at", DateTime(timezone=True)),
@@ -753,11 +767,9 @@ pool_nodes = Table(
     Column("pool", Text, nullable=False),
     Column("request", BigInteger, comment="node_requests.number that it came for; null: none"),
     Column(
-        "is_returning",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="pending_actions: it was idle, and its provider is to take it back",
+        "returned_at",
+        BigInteger,
+        comment="pending_actions: since when its provider is to take it back (epoch seconds)",
     ),
     Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),
 )

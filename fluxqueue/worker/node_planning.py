@@ -21,11 +21,17 @@ from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.policy.node_pool import COMMAND, SCALE
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.forecast import Outlook
-from fluxqueue.scheduler.node_requests import NodeReview, idle_nodes, review_requests
+from fluxqueue.scheduler.node_requests import (
+    NodeReview,
+    free_names,
+    idle_nodes,
+    review_requests,
+)
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     describe_requests,
@@ -35,7 +41,7 @@ from fluxqueue.scheduler.provisioning import (
 
 logger = logging.getLogger(__name__)
 
-RETURNING = frozenset({"scale"})
+RETURNING = frozenset({COMMAND, SCALE})
 """Providers with nodes that nothing else takes back. An autoscaler removes its own."""
 
 LOOK_S = 5
@@ -90,7 +96,7 @@ class NodePlanning:
             logger.warning("node pool left out", extra=extra)
         self._pools = {one.pool.name: one for one in pools}
         self._known = await node_pools.read_pool_nodes(tx)
-        self._returning = await node_pools.read_returning(tx)
+        self._returning = set(await node_pools.read_returning(tx))
         self._open = await node_pools.read_open_requests(tx)
         matcher.further = Reach(matcher.ledger, [one.pool for one in pools]) if pools else None
 
@@ -107,16 +113,24 @@ class NodePlanning:
         }
         gone = self._known.keys() - present.keys()
         before = self._open
-        review = review_requests(before.requests, new, before.running, before.refused, now)
+        # These come although nothing waits for them any more, and are about to be powered off.
+        late = new.keys() & before.ending
+        timely = {name: pool for name, pool in new.items() if name not in late}
+        review = review_requests(before.requests, timely, before.running, before.refused, now)
         await node_pools.store_pool_nodes(tx, new, gone, review)
+        if late:
+            await node_pools.return_nodes(tx, late, now)
         await node_pools.store_review(tx, review, self._pools, now)
         if review.failures or review.learned:
             pools, _ = await node_pools.read_node_pools(tx)
             self._pools = {one.pool.name: one for one in pools}
         self._known = {n: p for n, p in self._known.items() if n not in gone} | new
-        self._returning -= gone
+        self._returning = (self._returning - gone) | late
+        self._has_orders |= bool(late)
         self._note_review(before.requests, review)
-        self._open = OpenRequests(review.requests, before.running, {}, before.spent)
+        ended = [one for one in before.requests if one.number in review.ended]
+        ending = before.ending | {name for one in ended for name in one.names}
+        self._open = OpenRequests(review.requests, before.running, {}, before.spent, ending)
 
     def _note_review(self, before: Sequence[NodeRequest], review: NodeReview) -> None:
         pool_of = {one.number: one.pool for one in before}
@@ -129,7 +143,8 @@ class NodePlanning:
     def _present(self, matcher: Matcher) -> dict[str, str]:
         """Return the pool of each node that belongs to one, by name.
 
-        If its labels fit several pools, it is one of the pool with the most labels.
+        If its labels fit several pools, it is one of the pool with the most labels. A node that is
+        powered off may keep its object, which does not count.
         """
         pools = sorted(
             (one.pool for one in self._pools.values()), key=lambda one: (-len(one.labels), one.name)
@@ -137,7 +152,10 @@ class NodePlanning:
         found = {}
         for fact in matcher.ledger.masks.facts:
             pool = None if fact is None else next((p for p in pools if p.has(fact)), None)
-            if fact is not None and pool is not None:
+            if fact is None or pool is None:
+                continue
+            is_off = not fact.is_up and (fact.name in self._returning or not fact.capacity)
+            if not (pool.provider == COMMAND and is_off):
                 found[fact.name] = pool.name
         return found
 
@@ -178,7 +196,7 @@ class NodePlanning:
             spent=self._open.spent,
             held=self._held,
         )
-        made = await node_pools.store_node_plan(tx, plan, now)
+        made = await node_pools.store_node_plan(tx, plan, self._free_names(), now)
         self._note_plan(plan, requests)
         ended = {*plan.used, *plan.withdrawn}
         self._open.requests = [one for one in requests if one.number not in ended] + made
@@ -187,6 +205,15 @@ class NodePlanning:
         if self._open.requests or plan.why or may_return:
             self._next_at = now + LOOK_S
 
+    def _free_names(self) -> dict[str, list[str]]:
+        """Return the names that new requests may have, for pools with given names."""
+        taken = self._known.keys() | {name for one in self._open.requests for name in one.names}
+        return {
+            name: free_names(stored.pool, taken, self._open.ending, stored.missing)
+            for name, stored in self._pools.items()
+            if stored.pool.names
+        }
+
     async def _return_idle(self, tx: Transaction, matcher: Matcher, now: int) -> bool:
         """Have providers take back the nodes that nothing has used for the idle time of a pool.
 
@@ -194,6 +221,7 @@ class NodePlanning:
         if no other job waits.
         """
         may_return = False
+        usable = matcher.ledger.masks.usable()
         idle: set[str] = set()
         going: list[str] = []
         for name, stored in self._pools.items():
@@ -203,6 +231,8 @@ class NodePlanning:
             own = [node for node, pool in self._known.items() if pool == name]
             nodes = [node for node in own if node not in self._returning]
             left, unused = len(nodes), idle_nodes(matcher.ledger, nodes)
+            if stored.pool.provider == COMMAND:  # a person examines a cordoned node
+                unused = [node for node in unused if usable[matcher.ledger.rows[node]]]
             may_return |= left > stored.pool.least
             idle.update(unused)
             for node in sorted(unused):
@@ -212,7 +242,7 @@ class NodePlanning:
                     left -= 1
         self._idle_since = {n: at for n, at in self._idle_since.items() if n in idle}
         if going:
-            await node_pools.return_nodes(tx, going)
+            await node_pools.return_nodes(tx, going, now)
             self._returning.update(going)
             self._has_orders = True
             logger.info("idle nodes go", extra={"action": "nodes", "nodes": ",".join(going)})

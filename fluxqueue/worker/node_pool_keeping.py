@@ -36,7 +36,7 @@ from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS
 from fluxqueue.worker.node_providers.placeholder import Placeholder
-from fluxqueue.worker.node_providers.provider import Outcome
+from fluxqueue.worker.node_providers.provider import OrderOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class NodePoolKeeper:
         """Make every provider follow its orders, and write the status of pools that changed."""
         # Before the rows are read: a change that comes meanwhile makes another turn.
         self._changed.clear()
-        orders = await read_orders(self._context.database)
+        orders = await read_orders(self._context.database, self._context.clock.now_s())
         await self._sweep(orders)
         for order in orders:
             await self._apply(order)
@@ -128,12 +128,12 @@ class NodePoolKeeper:
         except ApiError as error:
             # What has ended must still be taken back, so the provider is called again for it.
             ended = tuple(one.number for one in order.ended)
-            outcome = Outcome({one.number: str(error) for one in order.open}, ended)
+            outcome = OrderOutcome({one.number: str(error) for one in order.open}, ended)
             self._note_refusal(name, str(error))
         else:
             self._refusals.pop(name, None)
         await self._settle(order, outcome)
-        if not has_orders and is_current:
+        if not has_orders and is_current and not outcome.is_busy:
             self._quiet.add(name)  # compared once more after its last order, and found in order
 
     def _note_refusal(self, pool: str, error: str) -> None:
@@ -143,7 +143,7 @@ class NodePoolKeeper:
             logger.warning("provider refuses", extra=extra)
         self._refusals[pool] = error
 
-    async def _settle(self, order: PoolOrder, outcome: Outcome) -> None:
+    async def _settle(self, order: PoolOrder, outcome: OrderOutcome) -> None:
         database = self._context.database
         if outcome.refused:
             await refuse(database, outcome.refused)
@@ -262,6 +262,7 @@ def render_pool_status(
         "failures": stored.failures,
         "provisioningSeconds": order.pool.expected_s(stored.learned),
         "measured": len(stored.learned),
+        "missing": sorted(stored.missing)[:SHOWN_MAX],
         "requests": [
             {"job": order.jobs[one.number], "nodes": one.count, "arrived": len(one.arrived)}
             for one in order.open[:SHOWN_MAX]

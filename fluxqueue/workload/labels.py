@@ -150,9 +150,17 @@ VIEW = "fluxqueue/view"
 """
 
 NODE_POOL = "fluxqueue/node-pool"
-"""Label on pods in fluxqueue's own namespace that hold a place on new nodes: the FluxNodePool.
+"""Label on objects in fluxqueue's own namespace that bring nodes: the FluxNodePool.
 
-They make an autoscaler add nodes, and are deleted when the nodes are used.
+They are placeholder pods, ProvisioningRequests, or Jobs that power nodes on and off. They are
+deleted when the nodes are used.
+"""
+
+POWERED_DOWN = "fluxqueue/powered-down"
+"""Annotation ``"true"`` on a node that was powered off, or is about to be.
+
+While the node is not ready, it offers nothing to jobs. When it comes back for a request, the
+annotation and the cordon are removed.
 """
 
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})

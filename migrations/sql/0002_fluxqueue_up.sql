@@ -719,6 +719,7 @@ CREATE TABLE node_pools (
     retry_at BIGINT DEFAULT '0' NOT NULL,
     failed_because TEXT DEFAULT '' NOT NULL,
     learned JSONB DEFAULT '[]'::jsonb NOT NULL,
+    missing JSONB DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_node_pools PRIMARY KEY (name)
 );
 
@@ -742,6 +743,8 @@ COMMENT ON COLUMN node_pools.failed_because IS 'why it failed last';
 
 COMMENT ON COLUMN node_pools.learned IS 'seconds that its last nodes took to come, the newest last';
 
+COMMENT ON COLUMN node_pools.missing IS 'names that did not come when they were asked for: epoch seconds by name';
+
 CREATE TABLE node_requests (
     number BIGINT GENERATED ALWAYS AS IDENTITY,
     pool TEXT NOT NULL,
@@ -754,6 +757,7 @@ CREATE TABLE node_requests (
     kept JSONB DEFAULT '[]'::jsonb NOT NULL,
     refused TEXT,
     pool_spec JSONB DEFAULT '{}'::jsonb NOT NULL,
+    names TEXT[] DEFAULT '{}'::text[] NOT NULL,
     ended TEXT,
     reason TEXT DEFAULT '' NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
@@ -791,6 +795,8 @@ COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it for good
 
 COMMENT ON COLUMN node_requests.pool_spec IS 'spec of the pool at that time; by it the request is taken back';
 
+COMMENT ON COLUMN node_requests.names IS 'the names that its nodes will have; empty: the provider chooses them';
+
 COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
 
 COMMENT ON COLUMN node_requests.reason IS 'why it ended';
@@ -803,7 +809,7 @@ CREATE TABLE pool_nodes (
     node TEXT NOT NULL,
     pool TEXT NOT NULL,
     request BIGINT,
-    is_returning BOOLEAN DEFAULT false NOT NULL,
+    returned_at BIGINT,
     seen_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_pool_nodes PRIMARY KEY (node)
 );
@@ -818,7 +824,7 @@ COMMENT ON COLUMN pool_nodes.pool IS 'name of the FluxNodePool';
 
 COMMENT ON COLUMN pool_nodes.request IS 'node_requests.number that it came for; null: none';
 
-COMMENT ON COLUMN pool_nodes.is_returning IS 'pending_actions: it was idle, and its provider is to take it back';
+COMMENT ON COLUMN pool_nodes.returned_at IS 'pending_actions: since when its provider is to take it back (epoch seconds)';
 
 COMMENT ON COLUMN pool_nodes.seen_at IS 'when it could be used first';
 

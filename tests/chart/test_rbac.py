@@ -223,6 +223,17 @@ def test_worker_creates_provisioning_requests_on_request_only() -> None:
     assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER, NAMESPACE: expected}
 
 
+def test_worker_runs_power_commands_on_request_only() -> None:
+    """In its own namespace, from templates of the administrator. It cordons nodes before."""
+    values = {"nodePools": {"commands": True}}
+    own = PLACEHOLDERS[NAMESPACE] | {
+        ("batch", "jobs", (), ("create", "delete", "list", "patch")),
+        ("", "podtemplates", (), ("get",)),
+    }
+    nodes = ("", "nodes", (), ("list", "patch"))
+    assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER | {nodes}, NAMESPACE: own}
+
+
 def test_worker_taints_nodes_on_request_only() -> None:
     values = {"sharingPolicies": {"taintNodes": True}}
     expected = WORKER | {("", "nodes", (), ("get", "patch"))}

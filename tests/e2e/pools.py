@@ -18,6 +18,7 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
+from tests.e2e.power_room import PowerRoom
 from tests.e2e.space import Space
 from tests.support.waiting import eventually
 
@@ -186,6 +187,20 @@ class Pools:
         return await self.make(
             name, provisioning_class=own_class, provider={"provisioningRequest": given}, **more
         )
+
+    async def make_powered(self, name: str, room: PowerRoom, **more: Any) -> str:
+        """Create a pool with four names, whose nodes are powered on and off by commands."""
+        names = f"{name}-{self.space.name}-[1-4]"
+        templates = await room.make_templates(name)
+        given = {"names": names, **templates}
+        pool = await self.make(name, is_known=False, provider={"command": given}, **more)
+        room.watch(pool, self.shape(pool))
+        return pool
+
+    def shape(self, pool: str) -> NodeShape:
+        """The shape of a machine of a pool."""
+        labels = {"pool": pool, "own": pool}
+        return NodeShape(pool, cpu=str(CPU), memory="32Gi", labels=labels)
 
     async def provisioning_requests(self, pool: str) -> list[Obj]:
         """The ProvisioningRequests of a pool."""

@@ -1,12 +1,14 @@
 """Nodes that are asked for: a model of pools and providers on virtual time, with late deliveries.
 
-Every cycle is the production cycle. The model plays the provider and the cluster.
+Every cycle is the production cycle. The model plays the providers and the cluster. A placeholder's
+autoscaler delivers a part, a ProvisioningRequest all or nothing, and a command given names. Each of
+them may refuse.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import product
 
@@ -19,24 +21,48 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NodePool, ProvisionRules
+from fluxqueue.policy.node_pool import (
+    COMMAND,
+    PROVISIONING_REQUEST,
+    NodePool,
+    ProvisionRules,
+)
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, run_cycle, split_unsatisfiable
-from fluxqueue.scheduler.node_requests import RequestEnd, review_requests
-from fluxqueue.scheduler.provisioning import NodePlan, backoff_s, hold_nodes, plan_nodes
+from fluxqueue.scheduler.node_requests import RequestEnd, free_names, review_requests
+from fluxqueue.scheduler.provisioning import (
+    NodeAsk,
+    NodePlan,
+    backoff_s,
+    hold_nodes,
+    plan_nodes,
+)
 from tests.support.pool_model import node, request
 
 HORIZON_S = 40_000
 STEP_S = 20
 
 
-def pool(name: str, *, cpu: int, most: int, price: str = "1", wait_s: int = 60) -> NodePool:
-    """A pool of small nodes."""
-    return NodePool(
-        name, {CPU: cpu}, {"pool": name}, most, wait_s, "placeholder", price=Decimal(price)
-    )
+REFUSED = -1.0
+"""The factor of a request that its provider refuses."""
+PROVIDERS = ("placeholder", PROVISIONING_REQUEST, COMMAND)
+
+
+def pool(
+    name: str,
+    *,
+    cpu: int,
+    most: int,
+    price: str = "1",
+    wait_s: int = 60,
+    provider: str = "placeholder",
+) -> NodePool:
+    """A pool of small nodes. With commands it has one name more than nodes."""
+    made = NodePool(name, {CPU: cpu}, {"pool": name}, most, wait_s, provider, price=Decimal(price))
+    names = tuple(f"{name}-{number}" for number in range(most + 1))
+    return replace(made, names=names) if provider == COMMAND else made
 
 
 @dataclass(frozen=True)
@@ -71,6 +97,8 @@ class Cluster:
     started: set[str] = field(default_factory=set)
     ended: Counter[RequestEnd] = field(default_factory=Counter)
     never: set[str] = field(default_factory=set)
+    refused: dict[int, str] = field(default_factory=dict)
+    missing: dict[str, int] = field(default_factory=dict)
     asked: int = 0
 
     def run(self) -> None:
@@ -108,8 +136,10 @@ class Cluster:
         for one in self.requests:
             for at in [at for at in self.due.get(one.number, []) if at <= now]:
                 self.due[one.number].remove(at)
-                name = f"{one.pool}-{self.asked}-{len(self.nodes)}-{at}-{now}"
+                free = [name for name in one.names if name not in self.nodes]
+                name = free[0] if free else f"{one.pool}-{self.asked}-{len(self.nodes)}-{at}-{now}"
                 found = next(p for p in self.pools if p.name == one.pool)
+                assert bool(free) == bool(found.names), "a request has as many names as nodes"
                 fact = NodeFact(name, name, found.capacity, dict(found.labels))
                 self.matcher.set_node(fact, {})
                 self.nodes[name] = self.fresh[name] = one.pool
@@ -125,7 +155,8 @@ class Cluster:
 
     def cycle(self, now: int) -> None:
         """One cycle as the worker runs it."""
-        review = review_requests(self.requests, self.fresh, set(self.running), {}, now)
+        review = review_requests(self.requests, self.fresh, set(self.running), self.refused, now)
+        self.refused.clear()
         arrived = {n for names in review.arrived.values() for n in names}
         for name in arrived:
             self.failures[self.fresh.pop(name)] = 0
@@ -133,6 +164,10 @@ class Cluster:
             del self.fresh[name]  # it came for a request that has ended: a node like any other
         self.ended.update(end for end, _ in review.ended.values())
         self.requests = review.requests
+        for one in self.requests:
+            assert not one.names or set(one.arrived) <= set(one.names), "each has its own nodes"
+        for names in review.missing.values():
+            self.missing |= dict.fromkeys(names, now)
         for name in review.failures:
             self.failures[name] += 1
             self.retry_at[name] = now + backoff_s(self.failures[name])
@@ -208,25 +243,11 @@ class Cluster:
                 continue
             uid = plan.moved.get(one.number, one.uid)
             assert uid in self.pending or uid in self.started
-            kept.append(
-                one
-                if uid == one.uid
-                else NodeRequest(
-                    one.number,
-                    one.pool,
-                    uid,
-                    one.queue,
-                    one.count,
-                    one.asked_at,
-                    one.ready_at,
-                    one.arrived,
-                    (),
-                    one.price,
-                )
-            )
+            kept.append(one if uid == one.uid else replace(one, uid=uid, kept=()))
         self.requests = kept
         for ask in plan.asks:
             self.asked += 1
+            names = self._names(ask)
             self.requests.append(
                 NodeRequest(
                     self.asked,
@@ -238,14 +259,32 @@ class Cluster:
                     ask.ready_at,
                     kept=ask.kept,
                     price=ask.price,
+                    names=names,
                 )
             )
-            factor = self.factors[self.asked % len(self.factors)]
-            wait_s = ask.ready_at - now
-            if factor is not None:
-                self.due[self.asked] = [now + int(wait_s * factor)] * ask.count
-            elif ask.count > 1:
-                self.due[self.asked] = [now + wait_s]  # one of them comes, the others never
+            self._provide(ask, now)
+
+    def _names(self, ask: NodeAsk) -> tuple[str, ...]:
+        """The names of a new request, if its pool has given ones: the best that are free."""
+        found = next(one for one in self.pools if one.name == ask.pool)
+        taken = self.nodes.keys() | {name for one in self.requests for name in one.names}
+        free = free_names(found, taken, (), self.missing)
+        names = tuple(free[: ask.count])
+        assert not found.names or len(names) == ask.count, "there are as many names as room"
+        assert all(self.missing.get(name, 0) <= self.missing.get(free[-1], 0) for name in names)
+        return names
+
+    def _provide(self, ask: NodeAsk, now: int) -> None:
+        """Decide what the provider brings of a new request, and when."""
+        factor = self.factors[self.asked % len(self.factors)]
+        wait_s = ask.ready_at - now
+        provider = next(one.provider for one in self.pools if one.name == ask.pool)
+        if factor == REFUSED:
+            self.refused[self.asked] = "out of quota"
+        elif factor is not None:
+            self.due[self.asked] = [now + int(wait_s * factor)] * ask.count
+        elif ask.count > 1 and provider != PROVISIONING_REQUEST:
+            self.due[self.asked] = [now + wait_s]  # one of them comes, the others never
 
 
 works = st.builds(
@@ -258,11 +297,12 @@ works = st.builds(
 )
 pools = st.lists(
     st.builds(
-        lambda cpu, most, price, wait_s: (cpu, most, price, wait_s),
+        lambda cpu, most, price, wait_s, provider: (cpu, most, price, wait_s, provider),
         st.integers(2, 8),
         st.integers(0, 4),
         st.integers(0, 5),
         st.integers(20, 400),
+        st.sampled_from(PROVIDERS),
     ),
     min_size=1,
     max_size=3,
@@ -280,19 +320,19 @@ rules = st.builds(
     shapes=pools,
     work=st.lists(works, max_size=10),
     rule=rules,
-    factors=st.lists(st.sampled_from([0.5, 1.0, 1.5, 3.0, None]), min_size=1, max_size=4),
+    factors=st.lists(st.sampled_from([0.5, 1.0, 1.5, 3.0, None, REFUSED]), min_size=1, max_size=4),
 )
 def test_all_that_was_asked_for_is_used_withdrawn_or_fails(
     present: int,
-    shapes: list[tuple[int, int, int, int]],
+    shapes: list[tuple[int, int, int, int, str]],
     work: list[Work],
     rule: ProvisionRules,
     factors: list[float | None],
 ) -> None:
     """Never above a maximum or a budget, only for jobs that need it, and nothing stays open."""
     made = [
-        pool(f"p{n}", cpu=cpu, most=most, price=str(price), wait_s=wait_s)
-        for n, (cpu, most, price, wait_s) in enumerate(shapes)
+        pool(f"p{n}", cpu=cpu, most=most, price=str(price), wait_s=wait_s, provider=provider)
+        for n, (cpu, most, price, wait_s, provider) in enumerate(shapes)
     ]
     cluster = Cluster(present, made, work, rule, factors)
     cluster.run()
@@ -301,7 +341,8 @@ def test_all_that_was_asked_for_is_used_withdrawn_or_fails(
     if not waiting:
         assert not cluster.requests
         assert sum(cluster.ended.values()) == cluster.asked
-    if rule.budget is None and None not in factors and max(f or 0 for f in factors) < 2:
+    is_timely = not {None, REFUSED} & set(factors) and max(f or 0 for f in factors) < 2
+    if rule.budget is None and is_timely:
         # Every delivery comes in time, so every possible job that may have nodes runs in the end.
         assert all(job.provision is Provision.NEVER for job in cluster.pending.values())
 
@@ -309,7 +350,7 @@ def test_all_that_was_asked_for_is_used_withdrawn_or_fails(
 @settings(max_examples=100, deadline=None)
 @given(slots=st.integers(1, 6), cpu=st.integers(1, 8), shapes=pools, free=st.integers(0, 2))
 def test_the_cheapest_pools_are_chosen(
-    slots: int, cpu: int, shapes: list[tuple[int, int, int, int]], free: int
+    slots: int, cpu: int, shapes: list[tuple[int, int, int, int, str]], free: int
 ) -> None:
     """One job on a small cluster: no set of new nodes of one pool is cheaper."""
     matcher = Matcher(ShareLedger(), "pack")
@@ -317,7 +358,7 @@ def test_the_cheapest_pools_are_chosen(
         matcher.set_node(node(f"n{number}"), {})
     made = [
         pool(f"p{n}", cpu=size, most=most, price=str(price), wait_s=60)
-        for n, (size, most, price, _) in enumerate(shapes)
+        for n, (size, most, price, _, _) in enumerate(shapes)
     ]
     job = PendingJob("1", 1, 0, request(slots, cpu=cpu))
     decisions = run_cycle(matcher, [job], POLICIES["easy"], 0)

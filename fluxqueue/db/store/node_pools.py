@@ -45,7 +45,8 @@ ON CONFLICT (name) DO UPDATE SET
         THEN p.failures ELSE 0 END,
     retry_at = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
         THEN p.retry_at ELSE 0 END,
-    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
+    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END,
+    missing = CASE WHEN p.uid = excluded.uid THEN p.missing ELSE '{}' END
 WHERE (p.uid, p.generation, p.spec, p.fault)
     IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
 RETURNING name
@@ -61,13 +62,17 @@ RETURNING name
 
 @dataclass(frozen=True, slots=True)
 class StoredPool:
-    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds."""
+    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds.
+
+    ``missing`` has the names that did not come when they were asked for, and when that was.
+    """
 
     pool: NodePool
     learned: tuple[int, ...] = ()
     failures: int = 0
     retry_at: int = 0
     why: str = ""
+    missing: Mapping[str, int] = field(default_factory=dict)
 
     def state(self, present: int) -> PoolState:
         """Return the pool for the plan. ``present``: the number of its nodes."""
@@ -78,7 +83,7 @@ class StoredPool:
 async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
     """Read the pools in force, and why some of them cannot be used here."""
     rows = await tx.fetch(
-        "SELECT name, spec, learned, failures, retry_at, failed_because FROM node_pools"
+        "SELECT name, spec, learned, failures, retry_at, failed_because, missing FROM node_pools"
         " WHERE spec IS NOT NULL ORDER BY name"
     )
     pools, unreadable = [], {}
@@ -86,9 +91,8 @@ async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, 
         try:
             pool = read_node_pool(row["name"], row["spec"])
             learned = tuple(int(one) for one in row["learned"])
-            pools.append(
-                StoredPool(pool, learned, row["failures"], row["retry_at"], row["failed_because"])
-            )
+            counted = row["failures"], row["retry_at"], row["failed_because"], row["missing"]
+            pools.append(StoredPool(pool, learned, *counted))
         except Exception as error:  # noqa: BLE001  one pool must not stop the others
             unreadable[row["name"]] = as_text(error)
     return pools, unreadable
@@ -100,20 +104,23 @@ class OpenRequests:
 
     ``running``: the UIDs of jobs that have started. ``refused``: the error of the provider, by the
     number of the request. ``spent``: what the nodes of running jobs cost for an hour, by queue.
+    ``ending``: the names of requests that ended, and that the provider has not taken back yet.
     """
 
     requests: list[NodeRequest] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     spent: dict[str, Decimal] = field(default_factory=dict)
+    ending: set[str] = field(default_factory=set)
 
 
 _OPEN = """
 SELECT r.number, r.pool, r.uid, r.queue, r.count, r.price, r.asked_at, r.ready_at, r.kept,
-       r.refused, coalesce(f.state IN ('Allocated', 'Running'), false) AS is_running,
+       r.refused, r.ended, r.names,
+       coalesce(f.state IN ('Allocated', 'Running'), false) AS is_running,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
-WHERE r.ended IS NULL ORDER BY r.number
+WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
 """
 
 _SPENT = """
@@ -127,12 +134,16 @@ async def read_open_requests(tx: Transaction) -> OpenRequests:
     """Read the open requests. One that cannot be read keeps no present nodes for its job."""
     found = OpenRequests()
     for row in await tx.fetch(_OPEN):
+        if row["ended"] is not None:
+            found.ending.update(row["names"])
+            continue
         found.requests.append(
             NodeRequest(
                 *(row["number"], row["pool"], row["uid"], row["queue"], row["count"]),
                 *(row["asked_at"], row["ready_at"], tuple(row["arrived"])),
                 kept=_kept(row["kept"]),
                 price=Decimal(row["price"]),
+                names=tuple(row["names"]),
             )
         )
         if row["is_running"]:
@@ -161,16 +172,18 @@ async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
     return {r["node"]: r["pool"] for r in await tx.fetch("SELECT node, pool FROM pool_nodes")}
 
 
-async def read_returning(tx: Transaction) -> set[str]:
-    """Return the nodes that their providers are to take back."""
-    return {r["node"] for r in await tx.fetch("SELECT node FROM pool_nodes WHERE is_returning")}
+async def read_returning(tx: Transaction) -> dict[str, int]:
+    """Return the nodes that their providers are to take back, and since when (epoch seconds)."""
+    sql = "SELECT node, returned_at FROM pool_nodes WHERE returned_at IS NOT NULL"
+    return {row["node"]: row["returned_at"] for row in await tx.fetch(sql)}
 
 
-async def return_nodes(tx: Transaction, nodes: Collection[str]) -> None:
+async def return_nodes(tx: Transaction, nodes: Collection[str], now: int) -> None:
     """Record that the providers are to take nodes back."""
     await tx.execute(
-        "UPDATE pool_nodes SET is_returning = true WHERE node = ANY(CAST(:nodes AS text[]))",
+        "UPDATE pool_nodes SET returned_at = :now WHERE node = ANY(CAST(:nodes AS text[]))",
         nodes=sorted(nodes),
+        now=now,
     )
 
 
@@ -194,6 +207,12 @@ async def store_pool_nodes(
             """,
             rows=orjson.dumps(rows).decode(),
         )
+    if of:
+        await tx.execute(
+            "UPDATE node_pools SET missing = missing - CAST(:nodes AS text[])"
+            " WHERE missing <> '{}'",
+            nodes=sorted(of),
+        )
 
 
 async def store_review(
@@ -210,11 +229,13 @@ async def store_review(
         failures = 0 if why is None else stored.failures + 1
         await tx.execute(
             "UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,"
-            " retry_at = :retry_at, failed_because = :why WHERE name = :name",
+            " retry_at = :retry_at, failed_because = :why,"
+            " missing = missing || CAST(:missing AS jsonb) WHERE name = :name",
             name=name,
             learned=orjson.dumps(learn(stored.learned, review.learned.get(name, []))).decode(),
             failures=failures,
             retry_at=0 if why is None else now + backoff_s(failures),
+            missing=orjson.dumps(dict.fromkeys(review.missing.get(name, ()), now)).decode(),
             why=why or "",
         )
 
@@ -230,8 +251,13 @@ async def _end(tx: Transaction, numbers: Sequence[int], end: RequestEnd, reason:
         )
 
 
-async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[NodeRequest]:
-    """Write what a cycle decided about nodes. Return the new requests with their numbers."""
+async def store_node_plan(
+    tx: Transaction, plan: NodePlan, names: Mapping[str, Sequence[str]], now: int
+) -> list[NodeRequest]:
+    """Write what a cycle decided about nodes. Return the new requests with their numbers.
+
+    ``names``: the free names of pools whose nodes have given names, the best first.
+    """
     await _end(tx, plan.used, RequestEnd.USED, "its job has started")
     await _end(tx, plan.withdrawn, RequestEnd.WITHDRAWN, "no job needs it any more")
     for number, uid in sorted(plan.moved.items()):
@@ -243,12 +269,16 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
             uid=uid,
         )
     made = []
+    free = {pool: list(some) for pool, some in names.items()}
     for ask in plan.asks:
+        own = free.get(ask.pool, [])
+        chosen, free[ask.pool] = own[: ask.count], own[ask.count :]
         kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
         row = await tx.fetch_one(
             "INSERT INTO node_requests"
-            " (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)"
+            " (pool, uid, queue, count, price, asked_at, ready_at, kept, names, pool_spec)"
             " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),"
+            " CAST(:names AS text[]),"
             " coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))"
             " RETURNING number",
             pool=ask.pool,
@@ -259,6 +289,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
             now=now,
             ready_at=ask.ready_at,
             kept=orjson.dumps(kept).decode(),
+            names=chosen,
         )
         assert row is not None, "an insert gives its row"
         made.append(
@@ -266,6 +297,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
                 *(row["number"], ask.pool, ask.uid, ask.queue, ask.count, now, ask.ready_at),
                 kept=ask.kept,
                 price=ask.price,
+                names=tuple(chosen),
             )
         )
     return made
@@ -276,11 +308,15 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
 
 @dataclass(frozen=True, slots=True)
 class OrderedNodes:
-    """A request as its provider needs it. ``arrived``: the names of nodes that have come."""
+    """A request as its provider needs it. ``arrived``: the names of nodes that have come.
+
+    ``names``: the names that its nodes will have, empty if the provider chooses them.
+    """
 
     number: int
     count: int
     arrived: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def coming(self) -> int:
@@ -293,18 +329,20 @@ class PoolOrder:
     """What the provider of a pool has to bring.
 
     ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
-    to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
-    ``jobs``: the job of each open request, namespace/name. ``stored`` is None if the pool was
-    deleted, or has another provider by now. The former provider then only takes back.
+    to take back, and since when. ``now``: the time of the order (epoch seconds). ``ended``:
+    requests that ended, and that the provider has not taken back yet. ``jobs``: the job of each
+    open request, namespace/name. ``stored`` is None if the pool was deleted, or has another
+    provider by now. The former provider then only takes back.
     """
 
     pool: NodePool
     open: tuple[OrderedNodes, ...] = ()
     present: tuple[str, ...] = ()
-    returning: tuple[str, ...] = ()
+    returning: Mapping[str, int] = field(default_factory=dict)
     ended: tuple[OrderedNodes, ...] = ()
     stored: StoredPool | None = None
     jobs: Mapping[int, str] = field(default_factory=dict)
+    now: int = 0
 
     @property
     def coming(self) -> int:
@@ -313,7 +351,7 @@ class PoolOrder:
 
 
 _ORDERED = """
-SELECT r.number, r.pool, r.count, r.ended, r.pool_spec,
+SELECT r.number, r.pool, r.count, r.ended, r.names, r.pool_spec,
        f.namespace || '/' || f.workload_name AS job,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
@@ -321,12 +359,13 @@ WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
 """
 
 _LABELLED = """
-SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb) ORDER BY name
+SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb)
+  AND (NOT CAST(:is_up AS bool) OR (fact ->> 'up')::bool) ORDER BY name
 """
 
 
-async def read_orders(database: Database) -> list[PoolOrder]:
-    """Read what the provider of each pool has to bring now, and what has to be taken back.
+async def read_orders(database: Database, now: int) -> list[PoolOrder]:
+    """Read what the provider of each pool has to bring at ``now``, and what to take back.
 
     Requests of a pool that was deleted, or that has another provider by now, are withdrawn.
     """
@@ -342,7 +381,8 @@ async def read_orders(database: Database) -> list[PoolOrder]:
         await _settle(tx, sorted(lost))
         current = [row for row in rows if row["number"] not in retired]
         orders = [_order(one, current, nodes, returning) for one in pools]
-        return orders + [await _former_order(tx, pool, some) for pool, some in former]
+        orders += [await _former_order(tx, pool, some) for pool, some in former]
+        return [replace(one, now=now) for one in orders]
 
 
 def _former(
@@ -378,19 +418,22 @@ async def _former_order(
     tx: Transaction, pool: NodePool, rows: Sequence[Mapping[str, Any]]
 ) -> PoolOrder:
     labels = orjson.dumps(dict(pool.labels)).decode()
-    present = [row["name"] for row in await tx.fetch(_LABELLED, labels=labels)]
+    # A node with a given name may have an object while it is off.
+    rows_ = await tx.fetch(_LABELLED, labels=labels, is_up=bool(pool.names))
+    present = [row["name"] for row in rows_]
     return PoolOrder(pool, present=tuple(present), ended=tuple(_ordered(row) for row in rows))
 
 
 def _ordered(row: Mapping[str, Any]) -> OrderedNodes:
-    return OrderedNodes(row["number"], row["count"], tuple(row["arrived"]))
+    arrived, names = tuple(row["arrived"]), tuple(row["names"])
+    return OrderedNodes(row["number"], row["count"], arrived, names)
 
 
 def _order(
     stored: StoredPool,
     rows: Sequence[Mapping[str, Any]],
     nodes: Mapping[str, str],
-    returning: Collection[str],
+    returning: Mapping[str, int],
 ) -> PoolOrder:
     name = stored.pool.name
     own = [row for row in rows if row["pool"] == name]
@@ -399,7 +442,7 @@ def _order(
         stored.pool,
         tuple(_ordered(row) for row in open_),
         tuple(sorted(node for node, pool in nodes.items() if pool == name)),
-        tuple(sorted(node for node in returning if nodes.get(node) == name)),
+        {node: at for node, at in returning.items() if nodes.get(node) == name},
         tuple(_ordered(row) for row in own if row["ended"] is not None),
         stored,
         {row["number"]: row["job"] or "" for row in open_},

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fluxqueue.worker.node_providers.placeholder import Placeholder
+from fluxqueue.worker.node_providers.power_command import PowerCommand
 from fluxqueue.worker.node_providers.provider import NodeProvider
 from fluxqueue.worker.node_providers.provisioning_request import ProvisioningRequest
 from fluxqueue.worker.node_providers.scale import Scale
 
 PLACEHOLDER = "placeholder"
 PROVIDERS: Mapping[str, NodeProvider] = {
+    "command": PowerCommand(),
     PLACEHOLDER: Placeholder(),
     "provisioningRequest": ProvisioningRequest(),
     "scale": Scale(),

@@ -16,7 +16,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import DONE, Outcome
+from fluxqueue.worker.node_providers.provider import DONE, OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
 
@@ -24,7 +24,7 @@ from fluxqueue.workload import labels
 class Placeholder:
     """The provider ``placeholder``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
         """Create the placeholders that are missing, and delete those that no request has."""
         selector = f"{labels.NODE_POOL}={order.pool.name}"
         found = (await client.list(PODS, namespace, label_selector=selector)).items

@@ -16,7 +16,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import POD_TEMPLATES, PROVISIONING_REQUESTS, ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import Outcome
+from fluxqueue.worker.node_providers.provider import OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
 
@@ -27,13 +27,13 @@ FAILED, REVOKED, EXPIRED = "Failed", "CapacityRevoked", "BookingExpired"
 class ProvisioningRequest:
     """The provider ``provisioningRequest``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
         """Create the objects of new requests, and delete those that no request has."""
         wanted = {_name(order.pool, one): one for one in order.open}
         try:
             there = await _find(client, PROVISIONING_REQUESTS, namespace, order.pool)
         except NotFound as error:  # no definition is installed, so nothing was asked for
-            return Outcome({one.number: str(error) for one in order.open})
+            return OrderOutcome({one.number: str(error) for one in order.open})
         templates = await _find(client, POD_TEMPLATES, namespace, order.pool)
         # A template goes after its request, because the autoscaler reads both.
         for resource, found in ((PROVISIONING_REQUESTS, there), (POD_TEMPLATES, templates)):
@@ -47,7 +47,7 @@ class ProvisioningRequest:
                     refused[one.number] = why
             elif one.coming:
                 await _create(client, order, one, namespace)
-        return Outcome(refused)
+        return OrderOutcome(refused)
 
 
 async def _find(

@@ -13,7 +13,7 @@ from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import NODES, ApiResource
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import DONE, Outcome
+from fluxqueue.worker.node_providers.provider import DONE, OrderOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
 class Scale:
     """The provider ``scale``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> Outcome:
+    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
         """Set the replicas to the nodes that the pool has and those that have yet to come.
 
         The number falls only if a request ended before its nodes came, or for nodes that must be
@@ -42,7 +42,7 @@ class Scale:
         try:
             found = await client.get(resource, *at, subresource="scale")
         except NotFound as error:  # it brings nothing, so nothing has to be taken back
-            return Outcome({one.number: str(error) for one in order.open})
+            return OrderOutcome({one.number: str(error) for one in order.open})
         now = int((found.get("spec") or {}).get("replicas") or 0)
         kept = len(order.present) - len(going)
         most = max(order.pool.most, kept)  # a smaller maximum removes no node
