@@ -8,7 +8,7 @@ from fluxqueue.kube.resources import CLAIMS, PODS, VOLUMES
 from fluxqueue.workload.labels import HOSTNAME
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import Space
+from tests.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
 
 ZONE = "topology.kubernetes.io/zone"
@@ -135,11 +135,10 @@ async def test_a_host_port_has_one_pod_on_each_node(space: Space, unmanaged: Spa
     taken = [await places(space, name, 1) for name in ("one", "two", "three")]
     assert sorted(node for (node,) in taken) == ["node-2", "node-3", "node-4"]
 
-    async def says_it() -> bool:
-        status = (await space.fluxjob("four") or {}).get("status") or {}
-        return "host port 18085/TCP" in status.get("reason", "")
-
-    await eventually(says_it, "the fourth says what it waits for")
+    # The reason names the port, or the jobs on these nodes.
+    waiting = await space.until_state("four", *WAITING)
+    assert waiting["status"]["reason"]
+    assert not await space.pods("four")
     await unmanaged.delete("web", PODS)
     assert await places(space, "four", 1) == ["node-1"]
     await assert_invariants(space.world)
