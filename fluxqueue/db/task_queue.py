@@ -91,6 +91,8 @@ class TaskName(StrEnum):
 
 
 EFFECTS, LATER = "effects", "later"
+CROWDED = "crowded"
+"""Tasks of EFFECTS behind the first ones of a namespace (``fluxqueue_defer`` in the database)."""
 _QUEUES = {
     TaskName.SCHEDULE: "schedule",
     TaskName.REVIEW: "review",

@@ -20,6 +20,7 @@ from fluxqueue.db import leadership
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.liveness import LATE_S
 from fluxqueue.db.task_queue import (
+    CROWDED,
     EFFECTS,
     HEARTBEAT_S,
     LATER,
@@ -50,6 +51,11 @@ logger = logging.getLogger(__name__)
 
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
 
+CROWDED_PART = 4
+"""The tasks of a namespace with many at once get this part of a worker's tasks in addition.
+
+They keep the client as busy as all tasks together would. More of them at once end later."""
+
 NET_S = 60.0
 """The interval in seconds at which a loop tries to take a task without a doorbell signal.
 
@@ -67,7 +73,7 @@ class Worker:
         connector = context.database.app.connector
         # Tasks in ``later`` are collected for a moment. A review waits until the changes that its
         # user made just before have been observed. Polling finds both.
-        told = (EFFECTS, TaskName.SCHEDULE.queue)
+        told = (EFFECTS, CROWDED, TaskName.SCHEDULE.queue)
         every_s = context.settings.worker_polling_s
         self._doorbell = Doorbell(connector, context.clock, told=told, every_s=every_s)
         self._app = app_on(connector, self._doorbell)
@@ -134,6 +140,7 @@ class Worker:
             group.create_task(self._keep_running("listen", self._doorbell.listen))
             group.create_task(self._keep_running("look", self._doorbell.look))
             group.create_task(self._keep_running(EFFECTS, self._run_effects))
+            group.create_task(self._keep_running(CROWDED, self._run_crowded))
             group.create_task(self._keep_running(LATER, self._run_later))
             group.create_task(self._keep_running("matcher", self._lead_while_possible))
             group.create_task(self._context.liveness.keep(self._context.database))
@@ -164,6 +171,10 @@ class Worker:
 
     async def _run_effects(self) -> None:
         await self._run_queue(EFFECTS, self._context.settings.worker_concurrency)
+
+    async def _run_crowded(self) -> None:
+        concurrency = self._context.settings.worker_concurrency // CROWDED_PART
+        await self._run_queue(CROWDED, max(1, concurrency))
 
     async def _run_later(self) -> None:
         concurrency = self._context.settings.worker_concurrency

@@ -1086,8 +1086,9 @@ INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 -- Triggers call functions in plpgsql, because their plans are kept. Functions in SQL are planned at
 -- each call.
 -- Releases come first, and looks at jobs that wait for others come last: one user may cause many
--- looks, and none of them starts a job of another user. If there are many at once, the first 20 of
--- each namespace come before the rest.
+-- looks, and none of them starts a job of another user. If there are many at once, only the first 20
+-- of each namespace are in the queue "effects". The rest is in the queue "crowded", like looks at jobs
+-- that wait for others. A worker runs few tasks of that queue at once.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL, is_blocked boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -1113,7 +1114,8 @@ CREATE FUNCTION fluxqueue_defer_batches(
 BEGIN
     IF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE task WHEN 'status' THEN 'later' ELSE 'effects' END, task, rank, NULL, NULL,
+            ROW(CASE WHEN task = 'status' THEN 'later' WHEN rank < 3 THEN 'crowded' ELSE 'effects' END,
+                task, rank, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;

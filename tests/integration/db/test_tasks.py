@@ -77,11 +77,13 @@ async def test_the_first_of_each_namespace_come_before_the_rest_of_another(rows:
     await rows.execute("UPDATE fluxjobs SET release_at = now() WHERE uid = 'one'")
     await rows.execute("UPDATE fluxjobs SET reconcile_at = now()")
     found = await rows.fetch(
-        "SELECT task_name, args -> 'uids' AS uids FROM procrastinate.procrastinate_jobs"
-        " WHERE queue_name = 'effects' AND status = 'todo' ORDER BY priority DESC, id"
+        "SELECT queue_name, task_name, args -> 'uids' AS uids FROM procrastinate.procrastinate_jobs"
+        " WHERE queue_name IN ('effects', 'crowded') AND status = 'todo' ORDER BY priority DESC, id"
     )
-    before = list(takewhile(lambda row: "one" not in row["uids"], found))
+    first = [row for row in found if row["queue_name"] == "effects"]
+    before = list(takewhile(lambda row: "one" not in row["uids"], first))
     assert sum(len(row["uids"]) for row in before) == 20
+    assert not any("one" in row["uids"] for row in found if row["queue_name"] == "crowded")
     for task in (TaskName.RELEASE, TaskName.RECONCILE):
         asked = [uid for row in found if row["task_name"] == task for uid in row["uids"]]
         assert sorted(asked) == sorted([*(f"many-{n}" for n in range(130)), "one"])
