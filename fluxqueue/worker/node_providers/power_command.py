@@ -35,6 +35,9 @@ RESUME, SUSPEND = "resume", "suspend"
 BATCH = "fluxqueue/suspended-at"
 """Label of a Job that powers off idle nodes: when that was decided, in epoch seconds."""
 
+ABSENT = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"})
+"""Taints of a node that does not answer."""
+
 RETRY_S = 120
 """How long after its end a Job that did not power its nodes off is created again."""
 
@@ -191,7 +194,7 @@ class _Power:
     async def _uncordon(self, name: str) -> None:
         """Let a node that is on be used. The cordon of a person stays."""
         node = self.nodes.get(name)
-        if node is None or not node_fact(node).is_up:
+        if node is None or not is_back(node):
             return
         if labels.POWERED_DOWN in (node["metadata"].get("annotations") or {}):
             meta = {"annotations": {labels.POWERED_DOWN: None}}
@@ -266,6 +269,15 @@ def end_of(job: Object) -> tuple[str, int] | None:
         if one["type"] in ("Complete", "Failed") and one["status"] == "True":
             return one["type"], from_rfc3339(one["lastTransitionTime"])
     return None
+
+
+def is_back(node: Object) -> bool:
+    """Return whether a node is ready, and Kubernetes has removed the taints of its absence.
+
+    Pods could not be bound before, and would be sent to other nodes.
+    """
+    keys = {one["key"] for one in node["spec"].get("taints") or ()}
+    return node_fact(node).is_up and not keys & ABSENT
 
 
 def is_stopped(job: Object) -> bool:

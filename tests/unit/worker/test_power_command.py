@@ -12,6 +12,7 @@ from fluxqueue.worker.node_providers.power_command import (
     RESUME,
     SUSPEND,
     end_of,
+    is_back,
     is_stopped,
     power_job,
 )
@@ -81,3 +82,14 @@ def test_a_job_is_stopped_when_its_last_pod_has_gone() -> None:
     assert not is_stopped({"status": {}})
     assert not is_stopped({"status": {**suspended, "active": 1}})
     assert not is_stopped({"status": {**suspended, "terminating": 1}})
+
+
+def test_a_node_is_back_when_pods_can_be_bound_to_it() -> None:
+    """A node becomes ready before Kubernetes removes the taints of its absence."""
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    node = {"metadata": {"name": "n1", "uid": "u1"}, "spec": {}, "status": ready}
+    assert is_back(node)
+    assert not is_back({**node, "status": {}})
+    for key, expected in (("not-ready", False), ("unreachable", False), ("unschedulable", True)):
+        taint = {"key": f"node.kubernetes.io/{key}", "effect": "NoSchedule"}
+        assert is_back({**node, "spec": {"taints": [taint]}}) is expected
