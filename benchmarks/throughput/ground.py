@@ -14,14 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxqueue.cli.supervisor import StackPart, python
+from fluxqueue.controller.uninstall import PART_OF
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.resources import NODES
+from fluxqueue.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, NODES
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane, Options
 
 NODE_CPU_M, NODE_CPU, NODE_MEMORY = 32_000, "32", "128Gi"
+POLICY_KINDS = frozenset({ADMISSION_POLICIES.kind, ADMISSION_POLICY_BINDINGS.kind})
 CLIENT_LIMITS = ("--kube-api-qps=5000", "--kube-api-burst=10000")
 """Of controller manager and scheduler: their defaults, 20 and 50 requests a second, would be what
 is measured."""
@@ -44,18 +46,30 @@ class Ground:
     plane: ControlPlane | None = None
 
     async def add_rights(self, folder: Path) -> None:
-        """What the chart brings beside the parts: accounts, rights, policies."""
+        """What the chart brings beside the parts: accounts and rights.
+
+        The parts are started by ``Stack``, which installs the policies. A second set of them would
+        double what they cost.
+        """
         if self.plane is None:
             return
-        await chart_rights.install(self.client)
+        await chart_rights.install(self.client, without=POLICY_KINDS)
         made = await chart_rights.write_kubeconfigs(self.client, self.plane, folder)
         self.kubeconfigs.update({part: made[part] for part in ("controller", "worker")})
         self.environ.update(chart_rights.ENVIRON)
 
     async def remove_rights(self) -> None:
-        """Take it away again: Kubernetes is measured without our policies."""
-        if self.plane is not None:
-            await chart_rights.remove(self.client)
+        """Take it away again: Kubernetes is measured without our policies.
+
+        ``Stack`` leaves its policies in the cluster, because they guard what is still queued.
+        """
+        if self.plane is None:
+            return
+        await chart_rights.remove(self.client)
+        # Bindings before policies: a binding without its policy is an error.
+        for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
+            for one in (await self.client.list(resource, label_selector=PART_OF)).items:
+                await self.client.delete(resource, None, one["metadata"]["name"])
 
 
 @asynccontextmanager

@@ -128,11 +128,16 @@ def documents() -> list[Document]:
     return [one for one in rendered if one["kind"] in _KINDS]
 
 
-async def install(client: KubeClient) -> None:
-    """Create all of them; the chart's webhook is never asked, because it has no address here."""
+async def install(client: KubeClient, *, without: Set[str] = frozenset()) -> None:
+    """Create all of them, but for kinds that are left out.
+
+    The chart's webhook is never asked, because it has no address here.
+    """
     with suppress(Conflict):
         await client.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
     for one in documents():
+        if one["kind"] in without:
+            continue
         if one["kind"] == MUTATING_WEBHOOKS.kind:
             for webhook in one["webhooks"]:
                 webhook["objectSelector"] = {"matchLabels": {"fluxqueue/nobody": "has-this"}}
@@ -194,6 +199,7 @@ class Use:
     verb: str
     name: str
     is_allowed: bool
+    namespace: str = ""
 
     def needs(self, right: Right) -> bool:
         """Whether it was allowed by ``right``, or would be."""
@@ -251,6 +257,7 @@ def _use(event: Mapping[str, Any], part: str) -> Use:
         verb=event["verb"],
         name=ref.get("name", ""),
         is_allowed=decision != "forbid",
+        namespace=ref.get("namespace", ""),
     )
 
 
