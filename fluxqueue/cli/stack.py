@@ -260,6 +260,8 @@ class Stack:
         configuration = build_configuration(
             WebhookEndpoint(url=f"https://{host}:{port}"),
             authority,
+            # Not the account that parts share with the user: the webhook tells these apart.
+            own_users=sorted(own),
             owner_kinds=owner_kinds,
             submitters=submitters,
             aliases=parse_aliases(settings.aliases, settings.queue_names),
