@@ -97,10 +97,10 @@ class BoundedThreads:
             _interrupt(task)
 
     def _work(self) -> None:
-        while (taken := self._waiting.take()) is not None:
+        namespace: str | None = None
+        while (taken := self._waiting.take(done=namespace)) is not None:
             namespace, task = taken
             _run(task)
-            self._waiting.done(namespace)
 
 
 def _run(task: _Task) -> None:

@@ -79,9 +79,18 @@ class FairQueue(Generic[Item]):
             self._changed.notify()
             return True
 
-    def take(self) -> tuple[str, Item] | None:
-        """Wait for the next item, and return it with its namespace. None: the queue is closed."""
+    def take(self, done: str | None = None) -> tuple[str, Item] | None:
+        """Wait for the next item, and return it with its namespace. None: the queue is closed.
+
+        Parameters
+        ----------
+        done : The namespace of the item that the calling thread took before, and needs no longer.
+            It is reported here because a report by itself would wake another thread for the next
+            item. That costs more than an admission.
+        """
         with self._changed:
+            if done is not None:
+                self._give_back(done)
             while True:
                 for namespace in self._lanes:
                     if self._taken.get(namespace, 0) < self._at_once:
@@ -89,6 +98,11 @@ class FairQueue(Generic[Item]):
                 if self._is_closed and not self._lanes:
                     return None
                 self._changed.wait()
+
+    def _give_back(self, namespace: str) -> None:
+        self._taken[namespace] -= 1
+        if not self._taken[namespace]:
+            del self._taken[namespace]
 
     def _take_of(self, namespace: str) -> Item:
         users = self._lanes[namespace]
@@ -107,15 +121,10 @@ class FairQueue(Generic[Item]):
         self._waiting[namespace] -= 1
         if not self._waiting[namespace]:
             del self._waiting[namespace]
-        return item
-
-    def done(self, namespace: str) -> None:
-        """Report that an item of a namespace needs no thread any more."""
-        with self._changed:
-            self._taken[namespace] -= 1
-            if not self._taken[namespace]:
-                del self._taken[namespace]
+        # After the last item, the threads that wait for a turn have to end, too.
+        if self._is_closed and not self._lanes:
             self._changed.notify_all()
+        return item
 
     def close(self) -> None:
         """Let ``take`` return None after the waiting items."""

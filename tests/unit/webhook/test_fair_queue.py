@@ -90,9 +90,10 @@ def test_a_namespace_that_has_its_part_waits_until_one_is_done() -> None:
     waiting.start()
     waiting.join(0.05)
     assert waiting.is_alive()
-    queue.done("a")
+    assert queue.take(done="a") == ("a", "a2")
+    queue.put(Lane("b", "y"), "b2")
     waiting.join(9)
-    assert found == [("a", "a2")]
+    assert found == [("b", "b2")]
 
 
 def test_one_namespace_cannot_fill_the_queue_for_others() -> None:
@@ -110,7 +111,11 @@ def test_what_waits_is_done_before_the_end() -> None:
         queue.put(Lane("a", "x"), item)
     queue.close()
     assert _take(queue, 1) == ["x"]
-    queue.done("a")
-    assert _take(queue, 1) == ["y"]
-    queue.done("a")
-    assert queue.take() is None
+    ended = threading.Thread(target=queue.take)
+    ended.start()
+    ended.join(0.05)
+    assert ended.is_alive(), "its turn may come"
+    assert queue.take(done="a") == ("a", "y")
+    ended.join(9)
+    assert not ended.is_alive()
+    assert queue.take(done="a") is None
