@@ -35,7 +35,7 @@ LEARNED_SHARE = 0.8
 
 SCALE = "scale"
 PROVISIONING_REQUEST, COMMAND = "provisioningRequest", "command"
-PROVIDERS = (COMMAND, "placeholder", PROVISIONING_REQUEST, SCALE)
+PROVIDERS = ("capacityBuffer", COMMAND, "placeholder", PROVISIONING_REQUEST, SCALE)
 """The fields of ``spec.provider``. A pool has one of them."""
 
 REQUIRED = {

@@ -212,12 +212,13 @@ def test_worker_scales_what_is_named_only() -> None:
     assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
 
 
-def test_worker_creates_provisioning_requests_on_request_only() -> None:
+@pytest.mark.parametrize("kind", ["provisioningRequests", "capacityBuffers"])
+def test_worker_creates_objects_of_an_autoscaler_on_request_only(kind: str) -> None:
     """In its own namespace, with the templates that they refer to."""
-    values = {"nodePools": {"provisioningRequests": True}}
+    values = {"nodePools": {kind: True}}
     verbs = ("create", "delete", "list")
     expected = PLACEHOLDERS[NAMESPACE] | {
-        ("autoscaling.x-k8s.io", "provisioningrequests", (), verbs),
+        ("autoscaling.x-k8s.io", kind.lower(), (), verbs),
         ("", "podtemplates", (), verbs),
     }
     assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER, NAMESPACE: expected}

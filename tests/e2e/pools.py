@@ -30,7 +30,8 @@ MACHINES = ApiResource(
 )
 
 
-SIMULATED = ("delivers", "delay_s", "idle_s", "provisioning_class", "refuses")
+BUFFERS = ApiResource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True)
+SIMULATED = ("delivers", "delay_s", "idle_s", "provisioning_class", "refuses", "fills_buffers")
 """Settings of a simulated pool. All others are those of the spec."""
 
 
@@ -188,6 +189,16 @@ class Pools:
             name, provisioning_class=own_class, provider={"provisioningRequest": given}, **more
         )
 
+    async def make_buffered(self, name: str, **more: Any) -> str:
+        """Create a pool whose nodes come by CapacityBuffers."""
+        await define_buffers(self.space)
+        provider = {"capacityBuffer": {}}
+        return await self.make(name, fills_buffers=True, provider=provider, **more)
+
+    async def buffers(self, pool: str) -> list[Obj]:
+        """The CapacityBuffers of a pool."""
+        return await self._own(BUFFERS, pool)
+
     async def make_powered(self, name: str, room: PowerRoom, **more: Any) -> str:
         """Create a pool with four names, whose nodes are powered on and off by commands."""
         names = f"{name}-{self.space.name}-[1-4]"
@@ -270,6 +281,30 @@ async def define_provisioning_requests(space: Space) -> None:
         "properties": {"spec": spec, "status": status},
     }
     await _define(space, PROVISIONING_REQUESTS, schema, {"status": {}})
+
+
+async def define_buffers(space: Space) -> None:
+    """Serve CapacityBuffers, with the fields that count here."""
+    template = {
+        "type": "object",
+        "required": ["name"],
+        "properties": {"name": {"type": "string", "minLength": 1}},
+    }
+    spec = {
+        "type": "object",
+        "properties": {
+            "podTemplateRef": template,
+            "provisioningStrategy": {"type": "string"},
+            "replicas": {"type": "integer", "minimum": 0},
+        },
+    }
+    status = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    schema = {
+        "type": "object",
+        "required": ["spec"],
+        "properties": {"spec": spec, "status": status},
+    }
+    await _define(space, BUFFERS, schema, {"status": {}})
 
 
 async def _define(space: Space, resource: ApiResource, schema: Obj, subresources: Obj) -> None:

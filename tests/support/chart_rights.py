@@ -122,7 +122,12 @@ def documents() -> list[Document]:
         "fullnameOverride": NAME,
         "view": {"enabled": True},
         "webhook": webhook,
-        "nodePools": {"scale": scaled, "provisioningRequests": True, "commands": True},
+        "nodePools": {
+            "scale": scaled,
+            "provisioningRequests": True,
+            "capacityBuffers": True,
+            "commands": True,
+        },
     }
     rendered = render(values, namespace=NAMESPACE)
     return [one for one in rendered if one["kind"] in _KINDS]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fluxqueue.worker.node_providers.capacity_buffer import CapacityBuffer
 from fluxqueue.worker.node_providers.placeholder import Placeholder
 from fluxqueue.worker.node_providers.power_command import PowerCommand
 from fluxqueue.worker.node_providers.provider import NodeProvider
@@ -17,6 +18,7 @@ from fluxqueue.worker.node_providers.scale import Scale
 
 PLACEHOLDER = "placeholder"
 PROVIDERS: Mapping[str, NodeProvider] = {
+    "capacityBuffer": CapacityBuffer(),
     "command": PowerCommand(),
     PLACEHOLDER: Placeholder(),
     "provisioningRequest": ProvisioningRequest(),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fluxqueue.db.store.node_pools import OrderedNodes
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provisioning_request import (
-    pod_template,
-    provisioning_request,
-    why_failed,
-)
+from fluxqueue.worker.node_providers.capacity_buffer import CapacityBuffer
+from fluxqueue.worker.node_providers.provisioning_request import ProvisioningRequest
+from fluxqueue.worker.node_providers.template_objects import pod_template
 
 WAITS = OrderedNodes(7, 3, ("n1",))
 COMPLETE = OrderedNodes(7, 1, ("n1",))
@@ -37,7 +36,7 @@ def _told(*types: str, status: str = "True", message: str = "no stock") -> dict[
 )
 def test_a_condition_fails_the_request(found: dict[str, Any], one: OrderedNodes, why: str) -> None:
     """A booking that expires does no harm once all nodes are here."""
-    assert why_failed(found, one) == why
+    assert ProvisioningRequest().why_failed(found, one) == why
 
 
 def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
@@ -51,7 +50,7 @@ def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
         "provisioningRequest",
         parameters={"provisioningClassName": "atomic.example.org"},
     )
-    body = provisioning_request(pool, WAITS)
+    body = ProvisioningRequest().body(pool, WAITS)
     (pods,) = body["spec"]["podSets"]
     template = pod_template(pool, WAITS, ("n1",))
     assert pods == {"count": 2, "podTemplateRef": {"name": template["metadata"]["name"]}}
@@ -61,3 +60,16 @@ def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
     affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (excluded,) = affinity["nodeSelectorTerms"][0]["matchFields"]
     assert (excluded["operator"], excluded["values"]) == ("NotIn", ["n1"])
+
+
+def test_a_buffer_counts_nodes_that_have_come_as_empty() -> None:
+    """It asks for all nodes of the request, in the version that the cluster serves."""
+    pool = NodePool("gpu", {"cpu": 7500}, {"pool": "gpu"}, 4, 60, "capacityBuffer")
+    body = CapacityBuffer().body(pool, WAITS)
+    assert body["apiVersion"] == "autoscaling.x-k8s.io/v1beta1"
+    assert body["spec"] == {"podTemplateRef": {"name": "gpu-7"}, "replicas": 3}
+    strategy = "buffer.x-k8s.io/active-capacity"
+    other = replace(pool, parameters={"version": "v1", "provisioningStrategy": strategy})
+    body = CapacityBuffer().body(other, WAITS)
+    assert body["apiVersion"] == "autoscaling.x-k8s.io/v1"
+    assert body["spec"]["provisioningStrategy"] == strategy

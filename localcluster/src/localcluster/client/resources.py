@@ -77,7 +77,10 @@ CRDS = Resource(
 PROVISIONING_REQUESTS = Resource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True
 )
-"""Served if a test or an administrator installs their definition."""
+CAPACITY_BUFFERS = Resource(
+    "autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True
+)
+"""Both are served if a test or an administrator installs their definitions."""
 CLUSTER_ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 CLUSTER_ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False

@@ -19,6 +19,7 @@ from localcluster.errors import ClientError, NotFound
 from localcluster.loops.context import Context
 from localcluster.loops.informers import by_node
 from localcluster.loops.objects import controller_of, is_finished, is_true, now, uid_of
+from localcluster.nodes.capacity_buffers import wanted_chunks
 from localcluster.nodes.pool import POOL_LABEL, Room, SimulatedPool, is_unschedulable
 from localcluster.nodes.provisioning_requests import ProvisioningRequests
 from localcluster.nodes.shape import NodeShape
@@ -100,14 +101,19 @@ class Autoscaler:
             count = wanted.get(pool.name, 0)
             if pool.scaled is not None:
                 count = await self._replicas(pool) - len(nodes[pool.name]) - self._under_way(pool)
+            is_kept = False
+            if pool.fills_buffers:
+                chunks = await wanted_chunks(self._client, pool)
+                free = [n for n in nodes[pool.name] if not self._is_busy(n["metadata"]["name"])]
+                count, is_kept = chunks - len(free) - self._under_way(pool), chunks > 0
             for _ in range(count):
                 self._bring(pool)
             if pool.provisioning_class:
                 room = pool.most - len(nodes[pool.name]) - self._under_way(pool)
                 await self._requests.turn(pool, room, [*nodes[pool.name]])
-            if pool.scaled is None:
+            if pool.scaled is None and not is_kept:
                 await self._remove_idle(pool, nodes[pool.name])
-            elif count < 0:
+            elif pool.scaled is not None and count < 0:
                 await self._remove_some(nodes[pool.name], -count)
 
     def _nodes_of(self, pool: SimulatedPool) -> list[Obj]:

@@ -24,7 +24,8 @@ class SimulatedPool:
     ``delivers``: the most nodes that ever come, None for all. ``scaled``: an object of this
     resource, with the name of the pool in ``namespace``, has one replica for each node.
     ``provisioning_class``: ProvisioningRequests of this class get nodes. In both cases pods add
-    none. ``refuses``: each ProvisioningRequest fails with this message.
+    none. ``refuses``: each ProvisioningRequest fails with this message. ``fills_buffers``: empty
+    nodes are kept for CapacityBuffers.
     """
 
     shape: NodeShape
@@ -36,11 +37,12 @@ class SimulatedPool:
     namespace: str = ""
     provisioning_class: str = ""
     refuses: str = ""
+    fills_buffers: bool = False
 
     @property
     def follows_pods(self) -> bool:
         """Return whether unschedulable pods add nodes."""
-        return self.scaled is None and not self.provisioning_class
+        return self.scaled is None and not self.provisioning_class and not self.fills_buffers
 
     @property
     def name(self) -> str:
