@@ -40,6 +40,7 @@ SET_BY_THE_CHART = {
     "FLUXQUEUE_SUBMITTER_ANNOTATION": "from submitter.annotation",
     "FLUXQUEUE_HTTP_PORT": "is the port that probes and services name",
     "FLUXQUEUE_PLACEMENT_KEY_FILE": "from placementKey",
+    "FLUXQUEUE_PROTECT_NODES": "from nodePools.protect",
     "FLUXQUEUE_CERT_SECRET": "from certificates.provider",
     "FLUXQUEUE_CERT_SERVICE": "is the chart's Service",
     "FLUXQUEUE_CERT_CONFIGURATION": "is the chart's webhook configuration",

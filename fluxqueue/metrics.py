@@ -177,6 +177,7 @@ POOL_NODES = _gauge("fluxqueue_node_pool_nodes", "Nodes that a FluxNodePool has.
 POOL_ARRIVING = _gauge(
     "fluxqueue_node_pool_arriving_nodes", "Nodes asked for that have yet to come.", "pool"
 )
+NODES_PROTECTED = _gauge("fluxqueue_protected_nodes", "Nodes that autoscalers must leave alone.")
 NODES_ASKED = _counter("fluxqueue_nodes_asked_total", "Nodes asked of a FluxNodePool.", "pool")
 NODE_REQUESTS_ENDED = _counter(
     "fluxqueue_node_requests_ended_total",

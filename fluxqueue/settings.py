@@ -373,6 +373,13 @@ class Settings:
         low=1,
         high=1000,
     )
+    protect_nodes: str = _setting(
+        "gangs",
+        "FLUXQUEUE_PROTECT_NODES",
+        "which nodes autoscalers must leave alone, where pools or an autoscaler are known"
+        " (docs/admin/node-pools.md)",
+        choices=("never", "waiting", "gangs", "running"),
+    )
     fair_share_interval_s: float = _setting(
         60.0,
         "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",

@@ -42,6 +42,7 @@ TOKEN_MAX_AGE_S = 60.0
 RESERVED_CONCURRENCY = 2
 WHOLE = "application/json"
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 RETRY_BASE_S = 0.1
 RETRY_CAP_S = 5.0
 
@@ -223,6 +224,7 @@ class KubeClient:
         label_selector: str = "",
         field_selector: str = "",
         limit: int = 500,
+        metadata_only: bool = False,
     ) -> tuple[Many[Kept], str]:
         """Return ``keep(object)`` for each matching object, and their common resource version.
 
@@ -230,14 +232,17 @@ class KubeClient:
         expired page token (410) restarts the list, because pages of two versions are not one state.
         After ``LIST_RESTARTS_MAX`` restarts the list is requested without pages.
 
-        Objects carry apiVersion and kind, which servers omit inside lists.
+        Objects carry apiVersion and kind, which servers omit inside lists. With ``metadata_only``,
+        the API server sends only their metadata.
         """
         query = _selectors(label_selector, field_selector)
         path = resource.path(namespace)
         for attempt in range(LIST_RESTARTS_MAX + 1):
             paging = limit if attempt < LIST_RESTARTS_MAX else 0
             try:
-                return await self._pages(resource, path, query, paging, keep)
+                return await self._pages(
+                    *(resource, path, query, paging, keep), metadata_only=metadata_only
+                )
             except Gone:
                 if attempt == LIST_RESTARTS_MAX:
                     raise
@@ -250,10 +255,13 @@ class KubeClient:
         query: dict[str, str],
         limit: int,
         keep: Callable[[dict[str, Any]], Kept],
+        *,
+        metadata_only: bool = False,
     ) -> tuple[Many[Kept], str]:
         kept: list[Kept] = []
         version = ""
-        async with aclosing(self._read_pages(resource, path, query, limit)) as pages:
+        accept = METADATA_LIST if metadata_only else WHOLE
+        async with aclosing(self._read_pages(resource, path, query, limit, accept)) as pages:
             async for page in pages:
                 kept.extend(map(keep, page.items))
                 version = page.resource_version
@@ -280,13 +288,18 @@ class KubeClient:
                 yield page
 
     async def _read_pages(
-        self, resource: ApiResource, path: str, query: dict[str, str], limit: int
+        self,
+        resource: ApiResource,
+        path: str,
+        query: dict[str, str],
+        limit: int,
+        accept: str = WHOLE,
     ) -> AsyncGenerator[ListResult, None]:
         page_query = dict(query)
         if limit:
             page_query["limit"] = str(limit)
         while True:
-            page = await self.request("GET", path, query=page_query)
+            page = await self.request("GET", path, query=page_query, accept=accept)
             metadata = page.get("metadata") or {}
             items = page.get("items") or []
             for item in items:
@@ -480,6 +493,7 @@ class KubeClient:
         timeout_s: float | None = None,
         is_repeatable: bool | None = None,
         metadata_only: bool = False,
+        accept: str = WHOLE,
     ) -> dict[str, Any]:
         """Send any request and return the decoded answer, {} if it is empty.
 
@@ -488,6 +502,7 @@ class KubeClient:
         is_repeatable : Whether sending it twice is harmless. By default everything except POST.
         metadata_only : The answer is only the metadata of an object, which saves both sides the
             rest.
+        accept : The form of any other answer.
 
         Raises
         ------
@@ -508,7 +523,7 @@ class KubeClient:
                 content_type=content_type,
                 timeout_s=timeout_s or self._timeout_s,
                 is_repeatable=is_repeatable,
-                accept=METADATA_ONLY if metadata_only else WHOLE,
+                accept=METADATA_ONLY if metadata_only else accept,
             )
         if reply.status >= 400:
             raise as_error(reply.status, reply.headers, reply.body, what=f"{method} {path}")

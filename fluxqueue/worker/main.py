@@ -36,6 +36,8 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
 from fluxqueue.worker.node_pool_keeping import LOOP as POOLS
 from fluxqueue.worker.node_pool_keeping import NodePoolKeeper
+from fluxqueue.worker.node_protecting import LOOP as PROTECTION
+from fluxqueue.worker.node_protecting import NodeProtector
 from fluxqueue.worker.queue_keeping import LOOP as QUEUES
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.reconcile_pods import reconcile_workloads
@@ -213,7 +215,7 @@ class Worker:
         self._matcher = CycleRunner(context, term)
         self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
-        for loop in (CYCLE, POOLS, QUEUES, SHARING):
+        for loop in (CYCLE, POOLS, PROTECTION, QUEUES, SHARING):
             context.liveness.expect(loop)
         try:
             await context.database.wake_matcher()
@@ -221,7 +223,7 @@ class Worker:
         finally:
             self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
-            context.liveness.forget(CYCLE, POOLS, QUEUES, SHARING)
+            context.liveness.forget(CYCLE, POOLS, PROTECTION, QUEUES, SHARING)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 
@@ -241,6 +243,7 @@ class Worker:
         assert self._matcher is not None, "this process has just taken the role"
         sharing = asyncio.create_task(SharingKeeper(context, self._matcher).run())
         pools = asyncio.create_task(NodePoolKeeper(context, self._matcher.nodes.changed).run())
+        protecting = asyncio.create_task(NodeProtector(context, self._matcher).run())
         try:
             while not matching.done():
                 context.heartbeats.beat("matcher", within_s=context.patience_s)
@@ -252,7 +255,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_due:
                     await context.database.wake_matcher()
         finally:
-            for task in (pools, sharing, keeping, reviewing, matching):
+            for task in (protecting, pools, sharing, keeping, reviewing, matching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

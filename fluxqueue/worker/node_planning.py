@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -301,6 +301,11 @@ class NodePlanning:
     def requests(self) -> Sequence[NodeRequest]:
         """Return everything that is under way, or has come and is not used yet."""
         return self._open.requests
+
+    @property
+    def returning(self) -> Set[str]:
+        """Return the nodes that their providers take back."""
+        return self._returning
 
     @property
     def spent(self) -> Mapping[str, Decimal]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
@@ -66,6 +66,7 @@ from fluxqueue.scheduler.cycle import (
     split_unsatisfiable,
 )
 from fluxqueue.scheduler.lack import Given
+from fluxqueue.scheduler.node_protection import NodeNeeds, Protect, needed_nodes
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
     TaintChanges,
@@ -255,6 +256,23 @@ class CycleRunner:
             ledger = self._matcher.ledger
             found = count_sharing(self._sharing, ledger), taint_changes(self._sharing, ledger)
         if self._sharing.rules and await has_news(self._context.database):
+            await self._context.database.wake_matcher()
+        return found
+
+    async def node_needs(self, protect: Protect, starting: Set[str]) -> NodeNeeds | None:
+        """Return which nodes autoscalers must leave alone. None if no cycle has run.
+
+        Without pools and without an autoscaler there is none. ``starting``: jobs that do not run.
+        The end of a job wakes no cycle if no other job waits, so it is woken here.
+        """
+        async with self._lock:
+            if self._matcher is None or self._last is None:
+                return None
+            ledger = self._matcher.ledger
+            if not self.nodes.states and not ledger.autoscaler:
+                protect = Protect.NEVER
+            found = needed_nodes(ledger, protect, starting, self.nodes.returning)
+        if found.needed and await has_news(self._context.database):
             await self._context.database.wake_matcher()
         return found
 

@@ -163,6 +163,12 @@ While the node is not ready, it offers nothing to jobs. When it comes back for a
 annotation and the cordon are removed.
 """
 
+PROTECTED = "fluxqueue/protected"
+"""Annotation on a node that autoscalers must not remove now: those annotations that we have set.
+
+They and this one are removed when the node is not needed any more. Annotations of others stay.
+"""
+
 FORMER_SCHEDULERS = frozenset({"fluence", "fluxnetes", "FluxionScheduler"})
 """``spec.schedulerName`` of the predecessors. A pod that names one asks to be queued.
 

@@ -235,6 +235,13 @@ def test_worker_runs_power_commands_on_request_only() -> None:
     assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER | {nodes}, NAMESPACE: own}
 
 
+def test_worker_protects_nodes_on_request_only() -> None:
+    """It lists them to find the annotations of a worker that died."""
+    values = {"nodePools": {"protect": "waiting"}}
+    expected = WORKER | {("", "nodes", (), ("get", "list", "patch"))}
+    assert _rights(f"{RELEASE}-worker", values) == {"*": expected} | PLACEHOLDERS
+
+
 def test_worker_taints_nodes_on_request_only() -> None:
     values = {"sharingPolicies": {"taintNodes": True}}
     expected = WORKER | {("", "nodes", (), ("get", "patch"))}

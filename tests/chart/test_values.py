@@ -140,6 +140,7 @@ _CHANGED: dict[str, Any] = {
     "view.url": "https://queue.example.org",
     "ownerKinds": [{"kind": "Gang", "group": "example.org", "resource": "gangs"}],
     "nodePools.scale": [{"group": "example.org", "resource": "machines"}],
+    "nodePools.protect": "waiting",
     "aliases": ["my.org/walltime=duration"],
     "queueNames": {"user-queue": "gold"},
     "kueueSuspension": "author",

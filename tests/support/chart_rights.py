@@ -127,6 +127,7 @@ def documents() -> list[Document]:
             "provisioningRequests": True,
             "capacityBuffers": True,
             "commands": True,
+            "protect": "gangs",
         },
     }
     rendered = render(values, namespace=NAMESPACE)

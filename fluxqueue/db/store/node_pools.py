@@ -475,3 +475,10 @@ async def refuse(database: Database, refused: Mapping[int, str]) -> None:
                 why=why,
             )
         await tx.wake_matcher()
+
+
+async def read_starting(database: Database) -> set[str]:
+    """Return the UIDs of the jobs that have nodes, but no pod of which runs yet."""
+    async with database.begin() as tx:
+        rows = await tx.fetch("SELECT uid FROM fluxjobs WHERE state = 'Allocated'")
+    return {row["uid"] for row in rows}

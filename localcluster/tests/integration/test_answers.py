@@ -75,6 +75,9 @@ async def test_metadata_of_one_and_of_a_list(api: Api) -> None:
     assert [item["metadata"]["name"] for item in found["items"]] == ["a"]
     none = await api.ok("GET", MAPS, accept=METADATA_LIST, labelSelector="l=2")
     assert none["items"] is None, "a slice that nothing was added to"
+    only = METADATA_LIST.split(",")[0]
+    core = await api.ok("GET", "/api/v1/namespaces", accept=only)
+    assert core["kind"] == "PartialObjectMetadataList", "a short path is no discovery document"
 
 
 @pytest.mark.parametrize(

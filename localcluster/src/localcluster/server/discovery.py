@@ -78,10 +78,12 @@ class Discovery:
         wants_aggregated = "APIGroupDiscoveryList" in accept and ";v=v2;" in f"{accept};"
         if wants_aggregated and parts in (["api"], ["apis"]):
             return Answer(200, self._aggregated(parts[0]), AGGREGATED)
+        value = self._value(parts)
+        if value is None:
+            return None  # a list of core objects, such as /api/v1/nodes, has its own forms
         if accept and parts and all("as=" in option for option in accept.split(",")):
             raise not_acceptable()
-        value = self._value(parts)
-        return Answer(200, orjson.dumps(value)) if value is not None else None
+        return Answer(200, orjson.dumps(value))
 
     def _value(self, parts: list[str]) -> Obj | None:
         if not parts:
