@@ -10,7 +10,7 @@ from fluxqueue.checking.view import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import GONE, WorkloadFact
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import NEVER_MANAGED, is_managed, is_taken_in
@@ -125,7 +125,9 @@ def fluxjobs(view: CheckView) -> Iterator[Finding]:
 def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
     status = fluxjob.get("status") or {}
     shown = (status.get("state"), status.get("jobid"))
-    if shown != (row.state, row.jobid):
+    # The word of a job that waits for nodes is another than that of its row.
+    state = FluxJobState.PENDING.value if shown[0] == PROVISIONING else shown[0]
+    if (state, shown[1]) != (row.state, row.jobid):
         detail = (
             f"shows {shown[0]} as job {shown[1]}, but the row is {row.state} as job {row.jobid}"
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from fluxqueue.clock import from_rfc3339
 from fluxqueue.errors import ApiError, InvalidInput, NotFound
-from fluxqueue.fluxjob.states import FINAL, WAITING, FluxJobState
+from fluxqueue.fluxjob.states import FINAL, PROVISIONING, SHOWN, WAITING, FluxJobState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, NAMESPACES
 from fluxqueue.workload.fluxjob_name import name_for
@@ -24,12 +24,12 @@ SUFFIXES = ("job", "pod", "group", "deployment", "statefulset", "replicaset")
 """Suffixes of FluxJob names by the kind of workload (docs/user/groups.md)."""
 
 HOLDING = frozenset({FluxJobState.ALLOCATED, FluxJobState.RUNNING})
-GROUPS: Mapping[str, frozenset[FluxJobState]] = {
-    "live": WAITING | HOLDING,
-    "waiting": WAITING,
+GROUPS: Mapping[str, frozenset[str]] = {
+    "live": WAITING | HOLDING | {PROVISIONING},
+    "waiting": WAITING | {PROVISIONING},
     "started": HOLDING,
     "ended": FINAL,
-    "all": frozenset(FluxJobState),
+    "all": frozenset(SHOWN),
 }
 """Words that stand for several states."""
 
@@ -110,7 +110,7 @@ def parse_states(words: str, where: str = "--state") -> frozenset[str]:
     InvalidInput
         A word is not a state.
     """
-    known = {state.lower(): frozenset({state}) for state in FluxJobState} | dict(GROUPS)
+    known = {state.lower(): frozenset({state}) for state in SHOWN} | dict(GROUPS)
     found: set[str] = set()
     for word in words.split(","):
         states = known.get(word.strip().lower())
@@ -121,7 +121,7 @@ def parse_states(words: str, where: str = "--state") -> frozenset[str]:
                 value=word,
                 hint=f"one of {', '.join(known)}",
             )
-        found |= {state.value for state in states}
+        found |= {str(state) for state in states}
     return frozenset(found)
 
 
@@ -136,10 +136,10 @@ def turn(line: JobLine) -> tuple[int, ...]:
     return (rank, -line.priority, line.jobid or _FAR)
 
 
-STAGES: tuple[frozenset[FluxJobState], ...] = (
+STAGES: tuple[frozenset[str], ...] = (
     HOLDING,
     frozenset({FluxJobState.RESERVED}),
-    frozenset({FluxJobState.PENDING}),
+    frozenset({FluxJobState.PENDING, PROVISIONING}),
     frozenset({FluxJobState.GATHERING}),
     frozenset({FluxJobState.HELD}),
     frozenset({FluxJobState.UNSATISFIABLE}),
@@ -153,7 +153,7 @@ def state_selector(states: frozenset[str], user: str = "") -> str:
 
     A selector knows only *and*. So for several states it names the states to leave out.
     """
-    others = sorted(state.value for state in FluxJobState if state not in states)
+    others = sorted(state for state in SHOWN if state not in states)
     named = sorted(states)
     found = (
         [f"status.state={named[0]}"]

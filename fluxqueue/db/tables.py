@@ -59,7 +59,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, INT4MULTIRANGE, JSONB
 
 from fluxqueue.db import words
 from fluxqueue.fluxjob.follow import SlotState
-from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState
 from fluxqueue.workload import labels
 
 metadata = MetaData(
@@ -92,6 +92,10 @@ END"""
 The index of the displayed list (``reading.fluxjobs.living``) contains the same expression, in the
 words in which Postgres gives it back.
 """
+SHOWN_STATE = f"""
+CASE WHEN state = 'Pending' AND wait_reason = '{PROVISIONING}' AND blocked_by IS NULL
+     THEN wait_reason ELSE state END"""
+"""The word for the state that users read, as ``states.shown_state`` has it."""
 FALLING = "- priority::bigint"
 """Sorts the highest priority first, in one direction with what follows it."""
 _NOW = text("now()")

@@ -35,6 +35,7 @@ _WIDTHS = {"JOBID": 5, "NAME": 12, "STATE": 13, "SIZE": 4, "NODES": 18, "WAIT": 
 _NUMBERS = frozenset({"JOBID", "SIZE", "WAIT"})
 _COLOURS = {
     "Pending": "yellow",
+    "Provisioning": "bright_magenta",
     "Reserved": "magenta",
     "Allocated": "cyan",
     "Running": "bold cyan",
@@ -42,7 +43,10 @@ _COLOURS = {
     "Failed": "red",
     "Unsatisfiable": "bold red",
 }
-_ORDER = ("Unsatisfiable", "Running", "Allocated", "Reserved", "Pending", "Failed", "Completed")
+_ORDER = (
+    *("Unsatisfiable", "Running", "Allocated", "Reserved", "Provisioning", "Pending", "Failed"),
+    "Completed",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,30 @@ _S = FluxJobState
 FINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
 WAITING = frozenset({_S.GATHERING, _S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
 
+PROVISIONING = "Provisioning"
+"""Shown instead of Pending while nodes come for a job. The row stays Pending."""
+
+SHOWN = (*(state.value for state in _S), PROVISIONING)
+"""All words that a status shows."""
+
+
+def shown_state(state: FluxJobState, wait_reason: str | None) -> str:
+    """Return the word that users read. ``wait_reason`` is what keeps a job from its turn."""
+    is_coming = state is _S.PENDING and wait_reason == PROVISIONING
+    return PROVISIONING if is_coming else str(state)
+
+
+def read_state(shown: str) -> FluxJobState:
+    """Return the state behind the word in a status.
+
+    Raises
+    ------
+    ValueError
+        It is no such word.
+    """
+    return _S.PENDING if shown == PROVISIONING else FluxJobState(shown)
+
+
 # A waiting workload can end by itself: its author deletes it, or its deadline passes.
 # An allocation returns to the queue if it was lost before anything ran, or if it is requeued and
 # its pods are gone. If its author holds it by then, it becomes Held instead.

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from fluxqueue.fluxjob import states
+
 
 class WaitReason(StrEnum):
     """Kinds of reasons. The sentence beside it says what is missing, and how much."""
@@ -17,7 +19,7 @@ class WaitReason(StrEnum):
     """Its queue or its user has as much as a limit allows."""
     STOPPED = "QueueStopped"
     """Its queue starts nothing."""
-    PROVISIONING = "Provisioning"
+    PROVISIONING = states.PROVISIONING
     """Nodes were asked for, and it starts on them."""
     CLAIM_IN_USE = "VolumeClaimInUse"
     """Another pod uses a volume claim that is for one pod at a time."""

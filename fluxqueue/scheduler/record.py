@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import FluxJobState, read_state
 from fluxqueue.scheduler.resource_set import GivenSlots, read_resource_set
 
 NUMBER_MAX = 2**53
@@ -93,7 +93,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> DecisionRecord:
     return DecisionRecord(
         flux_uid=str(meta["uid"]),
         submitted_at_s=_time(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
-        state=field("state", status, FluxJobState),
+        state=field("state", status, read_state),
         reason=field("reason", status, _text) or "",
         version=field("version", status, _number) or 0,
         jobid=field("jobid", status, _number),

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import SHOWN
 
 Schema = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ AMOUNT: Schema = {"type": "number"}
 AMOUNT_OR_NULL: Schema = {"type": ["number", "null"]}
 TIME: Schema = {"type": "string", "format": "date-time"}
 TIME_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
-STATE: Schema = {"type": "string", "enum": [state.value for state in FluxJobState]}
+STATE: Schema = {"type": "string", "enum": list(SHOWN)}
 _OF_RESOURCE = dict.fromkeys(("total", "ours", "others", "free"), AMOUNT)
 RESOURCES: Schema = {
     "type": "object",
@@ -243,6 +243,18 @@ MAP_NODE = Item(
         _f("resources", _PAIRS, "By resource: capacity, and use by unmanaged pods, in base units"),
     ),
 )
+COMING_NODE = Item(
+    "ComingNode",
+    "A node that was asked for and has yet to come",
+    (
+        _f("name", TEXT, "A name that no node can have"),
+        _f("pool", TEXT, "Its FluxNodePool"),
+        _f("path", {"type": "array", "items": TEXT}, "Its place in each level, empty if unknown"),
+        _f("resources", _PAIRS, "By resource: capacity, and 0, in base units"),
+        _f("askedAt", TIME, "Time when it was asked for", "asked_at"),
+        _f("expectedAt", TIME, "Time when it can be used", "expected_at"),
+    ),
+)
 MAP = Item(
     "Map",
     "All nodes with their places in the levels",
@@ -252,6 +264,11 @@ MAP = Item(
             "nodes",
             {"type": "array", "items": {"$ref": "#/components/schemas/MapNode"}},
             "The nodes in the order of their names",
+        ),
+        _f(
+            "coming",
+            {"type": "array", "items": {"$ref": "#/components/schemas/ComingNode"}},
+            "Nodes that were asked for and have yet to come, the earliest first",
         ),
     ),
 )
@@ -370,5 +387,5 @@ REPLAY = Item(
 )
 ITEMS = (
     *(JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER),
-    *(MAP_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, PROMISES, REPLAY),
+    *(MAP_NODE, COMING_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, PROMISES, REPLAY),
 )

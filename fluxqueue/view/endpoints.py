@@ -16,7 +16,7 @@ from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading import accounting, fluxjobs, occupancy, queue_use
 from fluxqueue.db.reading.nodes import node_page
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import SHOWN
 from fluxqueue.view import answers
 from fluxqueue.view.answers import Item
 from fluxqueue.view.parameters import (
@@ -63,7 +63,7 @@ NAMESPACES = words("namespace", "Only these namespaces")
 NAMESPACE = word("namespace", "The namespace", is_required=True)
 QUEUE = word("queue", "Only this queue")
 USER = word("user", "Only jobs of this user")
-STATES = words("state", "Only these states", [state.value for state in FluxJobState])
+STATES = words("state", "Only these states", list(SHOWN))
 BY = words(
     "by", "Fields to group by", tuple(accounting.GROUPS), default=("user", "queue", "namespace")
 )

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,6 +33,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.policy.node_pool import read_node_pool
 from fluxqueue.settings import Settings
 from fluxqueue.view import answers, endpoints
 from fluxqueue.view.as_user import UserCluster
@@ -272,11 +273,22 @@ class ViewServer:
         rows = await _again(lambda: occupancy.all_nodes(self._reader, limit=NODES_MAX))
         for row in rows:
             row["path"] = [level.place(row["labels"] or {}) or "" for level in self._levels]
+        coming = await _again(lambda: occupancy.coming_nodes(self._reader, limit=NODES_MAX))
         body = {
             "levels": [level.name for level in self._levels],
             "nodes": [answers.MAP_NODE.render(row) for row in rows],
+            "coming": [answers.COMING_NODE.render(self._coming(row)) for row in coming],
         }
         return cached(request, to_json(body))
+
+    def _coming(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a node under way as the map shows it. Its pool says what it will be like."""
+        try:
+            pool = read_node_pool(row["pool"], row["spec"])
+        except InvalidInput:  # the spec was written for another version
+            return {**row, "path": [], "resources": {}}
+        path = [level.place(pool.labels) or "" for level in self._levels]
+        return {**row, "path": path, "resources": {k: [n, 0] for k, n in pool.capacity.items()}}
 
     async def _whoami(self, request: web.Request) -> web.StreamResponse:
         caller = request[_CALLER]

@@ -30,7 +30,7 @@ from fluxqueue.errors import Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.holders import BY_QUEUE, BY_START
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import FluxJobState, shown_state
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
@@ -200,7 +200,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         else None
     )
     return render_status(
-        state=FluxJobState(row.state),
+        state=shown_state(FluxJobState(row.state), None if row.blocked_by else row.wait_reason),
         reason=row.reason,
         version=row.version,
         workload_uid=row.uid,

@@ -142,7 +142,7 @@ def is_fluxjob_of(fluxjob: Mapping[str, Any], workload: Mapping[str, Any]) -> bo
 
 def render_status(
     *,
-    state: FluxJobState,
+    state: FluxJobState | str,
     reason: str = "",
     version: int = 0,
     workload_uid: str | None = None,
@@ -165,6 +165,7 @@ def render_status(
 ) -> dict[str, Any]:
     """Render a whole status (a replacement for the old one). Times are epoch seconds.
 
+    ``state`` is the word that users read (``states.shown_state``).
     ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
     ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
     one, made of ``priority_parts``.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import SHOWN
 from fluxqueue.objects import Object
 from fluxqueue.workload.object_paths import find, value_at
 from fluxqueue.workload.owner_kinds import OwnerKind
@@ -125,7 +125,7 @@ _FLUXJOB = {
         "steeredBy": TEXT_MAP,
         "workload": dict.fromkeys(("apiVersion", "kind", "name", "uid"), TEXT),
     },
-    "status": {"state": Among(frozenset(FluxJobState))},
+    "status": {"state": Among(frozenset(SHOWN))},
 }
 _ASKER = {"username": TEXT, "uid": TEXT, "groups": TEXTS, "extra": Of(dict, TEXTS)}
 _REVIEW = {

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.states import FluxJobState, read_state
 from fluxqueue.workload.annotations import parse_queue
 from fluxqueue.workload.kinds import kind_of_fluxjob
 
@@ -86,7 +86,7 @@ def _not_his(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
-    state = FluxJobState((fluxjob.get("status") or {}).get("state") or FluxJobState.PENDING)
+    state = read_state((fluxjob.get("status") or {}).get("state") or FluxJobState.PENDING)
     why = None
     if state.is_final:
         why = "submit it again" if name == REQUEUE else "it is over"

@@ -12,12 +12,16 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import Invalid
-from fluxqueue.kube.resources import EVENTS
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS, NODES
+from fluxqueue.scheduler.node_protection import KEYS, ON
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.pools import Pools
-from tests.e2e.space import WAITING, Space
+from tests.e2e.space import Space
 from tests.e2e.test_crashes import kill_part
 from tests.support.waiting import eventually
+
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+"""What kubectl asks for when it prints columns."""
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -39,8 +43,10 @@ async def test_a_gang_gets_nodes_that_no_cluster_had(space: Space, pools: Pools)
 
     await eventually(is_told, "it says what was asked for")
     told = (await space.fluxjob("gang") or {})["status"]
-    assert told["state"] in WAITING
+    assert told["state"] == "Provisioning"
     assert told["expectedStart"]
+    assert await _printed(space, "status.state=Provisioning") == [("Provisioning", told["reason"])]
+    assert await _printed(space, "status.state=Pending") == []
     await space.until_job("gang")
     nodes = {pod["spec"]["nodeName"] for pod in await space.pods("gang")}
     assert len(nodes) == 2
@@ -54,6 +60,15 @@ async def test_a_gang_gets_nodes_that_no_cluster_had(space: Space, pools: Pools)
         "Valid": "True",
         "Available": "True",
     }
+
+
+async def _printed(space: Space, selector: str) -> list[tuple[str, str]]:
+    """STATE and REASON as ``kubectl get fluxjobs`` prints them."""
+    path = FLUXJOBS.path(space.name)
+    table = await space.client.request("GET", path, query={"fieldSelector": selector}, accept=TABLE)
+    names = [one["name"] for one in table["columnDefinitions"]]
+    rows = [row["cells"] for row in table.get("rows") or ()]
+    return [(row[names.index("State")], row[names.index("Reason")]) for row in rows]
 
 
 async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
@@ -155,6 +170,35 @@ async def test_a_crash_leaves_no_node_behind(space: Space, pools: Pools, part: s
     await pools.until_none_is_left(pool)
     assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
     assert pools.autoscaler.delivered[pool] == 2
+
+
+@pytest.mark.long("an idle node must stay longer than it does without protection")
+async def test_a_promised_node_is_kept_from_the_autoscaler(space: Space, pools: Pools) -> None:
+    """Both workers die meanwhile. The node stays idle until the gang starts, and goes after it."""
+    pool = await pools.make("keep", most=2, idle_s=1.0)
+    await space.create(job("first", pods=2, cpu="6", pool=pool, run={"duration": "2s"}))
+    await space.until_state("first", "Running")
+    run = {"duration": "16s"}
+    await space.create(job("one", cpu="6", pool=pool, run=run, wishes=run))
+    await space.create(job("both", pods=2, cpu="6", pool=pool))
+    await space.until_job("first")
+    await space.until_state("both", "Reserved")
+    nodes = set(await pools.nodes(pool))
+    assert len(nodes) == 2
+    await eventually(lambda: _are_protected(pools, pool, nodes), "both nodes are annotated")
+    for part in ("worker-0", "worker-1"):
+        await kill_part(space.world, part)
+    await space.until_job("both")
+    assert {pod["spec"]["nodeName"] for pod in await space.pods("both")} == nodes
+    assert pools.autoscaler.delivered[pool] == 2, "the promised node never went"
+    await pools.until_none_is_left(pool)
+
+
+async def _are_protected(pools: Pools, pool: str, names: set[str]) -> bool:
+    selector = f"localcluster/node-pool={pool}"
+    found = (await pools.space.client.list(NODES, label_selector=selector)).items
+    notes = {one["metadata"]["name"]: one["metadata"].get("annotations") or {} for one in found}
+    return all(notes[name].get(key) == ON for name in names for key in KEYS)
 
 
 async def test_what_is_not_needed_any_more_is_withdrawn(space: Space, pools: Pools) -> None:

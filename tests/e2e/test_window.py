@@ -16,6 +16,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, SERVICE_ACCOUNTS
 from tests.e2e.objects import FOR_EVER, job
+from tests.e2e.pools import Pools
 from tests.e2e.space import Space
 from tests.e2e.test_queues import Queues
 from tests.support.browser import Page, browsing, missing_browser
@@ -89,6 +90,32 @@ async def test_every_view_shows_what_is_there(space: Space, page: Page) -> None:
     await _in_thread(look)
     await space.delete("behind")
     await space.delete("shown")
+
+
+async def test_nodes_under_way_are_on_the_map(space: Space, page: Page) -> None:
+    """With their pool and the expected time, as long as they are asked for."""
+    pools = Pools(space)
+    pool = await pools.make("map", is_known=False)
+    await space.create(job("grows", pods=2, cpu="6", pool=pool))
+    await space.until_state("grows", "Provisioning")
+
+    def look() -> None:
+        _go(page, "map")
+        page.says("2 provisioning", ".bar")
+        page.says(f"2 nodes of pool {pool}, expected", ".coming")
+        _go(page, "queue")
+        page.says("Provisioning", "tbody")
+
+    await _in_thread(look)
+    await space.delete("grows")
+    await _in_thread(lambda: _go(page, "map"))
+    await _in_thread(
+        lambda: page.until(
+            lambda one: "provisioning," not in one.text(".bar") and pool not in one.text(".bar"),
+            "it is still shown",
+        )
+    )
+    await pools.remove()
 
 
 async def test_a_change_is_seen_at_once(space: Space, page: Page) -> None:

@@ -9,10 +9,13 @@ import jsonschema
 import pytest
 import pytest_asyncio
 
+from fluxqueue.db.database import Database
+from fluxqueue.db.store.node_pools import NodePoolSeen, save_node_pools
 from fluxqueue.same_site import ACTING, SAFE
 from fluxqueue.view.openapi import document
 from fluxqueue.view.sessions import COOKIE
 from tests.integration.test_view import _filled
+from tests.support.rows import settings_for
 from tests.support.viewing import EVERYWHERE, Answer, Viewing, viewing
 
 OURS = {ACTING: "1"}
@@ -41,6 +44,44 @@ async def test_the_map_has_all_nodes(view: Viewing) -> None:
     assert [one["name"] for one in answer.body["nodes"]] == ["n1", "n2"]
     assert answer.body["nodes"][0]["resources"]["cpu"] == [4, 0]
     assert answer.body["levels"][:2] == ["region", "zone"]
+
+
+async def test_the_map_has_nodes_under_way(view: Viewing, database_url: str) -> None:
+    """Those that were asked for and have yet to come, at the place that their pool names."""
+    spec = {
+        "node": {
+            "labels": {"pool": "gpu", "topology.kubernetes.io/zone": "z1"},
+            "allocatable": {"cpu": "8", "example.com/gpu": "4"},
+        },
+        "max": 4,
+        "provisioningTime": "1m",
+        "provider": {"placeholder": {}},
+    }
+    assert (await view.get("/map")).body["coming"] == []
+    async with (
+        Database(settings_for(database_url), role="test") as database,
+        database.begin() as tx,
+    ):
+        await save_node_pools(tx, [NodePoolSeen("gpu", "u", 1, spec)], ())
+        for number, (count, ended) in enumerate(((3, None), (2, "withdrawn"))):
+            await tx.execute(
+                "INSERT INTO node_requests (pool, uid, queue, count, asked_at, ready_at, ended)"
+                " VALUES ('gpu', :uid, 'default', :count, 1000, 1060, :ended)",
+                uid=f"job-{number}",
+                count=count,
+                ended=ended,
+            )
+        await tx.execute(
+            "INSERT INTO pool_nodes (node, pool, request)"
+            " SELECT 'n1', 'gpu', min(number) FROM node_requests"
+        )
+    answer = await view.get("/map")
+    _check("/map", answer)
+    coming = answer.body["coming"]
+    assert [one["pool"] for one in coming] == ["gpu", "gpu"], "one of three has come"
+    assert coming[0]["resources"] == {"cpu": [8000, 0], "example.com/gpu": [4, 0]}
+    assert coming[0]["path"][answer.body["levels"].index("zone")] == "z1"
+    assert coming[0]["expectedAt"] == "1970-01-01T00:17:40Z"
 
 
 async def test_places_are_where_work_runs_ran_and_will_run(view: Viewing) -> None:

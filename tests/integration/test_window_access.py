@@ -118,18 +118,25 @@ async def test_the_map_has_a_word_for_each_state_of_a_node(address: str) -> None
         "import('/window/map.js').then(({stateOf}) => done([stateOf(node(true, true, 0), true),"
         " stateOf(node(false, true, 0), true), stateOf(node(false, false, 2), false),"
         " stateOf(node(true, false, 0), true), stateOf(node(true, false, 1), false),"
-        " stateOf(node(true, true, 3), true)]))"
+        " stateOf(node(true, true, 3), true), stateOf({pool: 'gpu'}, false)]))"
+    )
+    coming = (
+        "const done = arguments[0], at = '2026-05-01T10:00:00Z',"
+        " some = ['a', 'b', 'b'].map((pool) => ({pool, expectedAt: at}));"
+        "import('/window/map.js').then(({comingWords}) => done(comingWords(some)))"
     )
 
-    def look() -> tuple[list[str], str, str]:
+    def look() -> tuple[list[str], str, str, str]:
         with browsing() as page:
             page.open(f"{address}/?demo=1")
             page.says("51 nodes", ".bar")
             states = page.driver.execute_async_script(script)
-            return states, page.text(".legend"), page.text(".bar span")
+            told = page.driver.execute_async_script(coming)
+            return states, told, page.text(".legend"), page.text(".bar span")
 
-    states, legend, counts = await asyncio.to_thread(look)
-    assert states == ["open", "down", "down", "draining", "drained", "tainted"]
-    for word in ("down", "draining", "drained", "tainted"):
+    states, told, legend, counts = await asyncio.to_thread(look)
+    assert states == ["open", "down", "down", "draining", "drained", "tainted", "provisioning"]
+    assert re.fullmatch(r"1 node of pool a, expected .+, 2 nodes of pool b, expected .+", told)
+    for word in ("down", "draining", "drained", "tainted", "provisioning"):
         assert word in legend
     assert "1 down, 1 drained, 1 tainted" in counts

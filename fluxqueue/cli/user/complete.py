@@ -84,10 +84,10 @@ def complete_namespaces(context: typer.Context, incomplete: str) -> Offers:
 def complete_states(incomplete: str) -> Offers:
     """Return states of a FluxJob, and the words for several states."""
     from fluxqueue.client.fluxjobs import GROUPS
-    from fluxqueue.fluxjob.states import FluxJobState
+    from fluxqueue.fluxjob.states import SHOWN
 
     groups = [(name, "several states") for name in GROUPS]
-    words = [*groups, *((state.lower(), "state") for state in FluxJobState)]
+    words = [*groups, *((state.lower(), "state") for state in SHOWN)]
     return [(word, what) for word, what in words if word.startswith(incomplete.lower())]
 
 

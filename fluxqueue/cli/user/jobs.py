@@ -156,7 +156,7 @@ class _JobsView:
             await self._show(self.states, most=0)
         elif not is_shown:
             for stage in STAGES:
-                states = frozenset(state.value for state in stage) & self.states
+                states = frozenset(map(str, stage)) & self.states
                 if states and not self._is_full():
                     await self._show(states, most=ORDERED_MAX)
 

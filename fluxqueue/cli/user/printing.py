@@ -22,8 +22,8 @@ Cells = tuple[str, ...]
 COLOURS = {
     "Running": "green", "Allocated": "green", "Completed": "green", "idle": "green",
     "mixed": "green", "allocated": "blue", "Pending": "yellow", "Reserved": "yellow",
-    "Gathering": "yellow", "draining": "yellow", "drained": "yellow", "Held": "magenta",
-    "Unsatisfiable": "red", "Failed": "red", "Cancelled": "red", "down": "red",
+    "Provisioning": "yellow", "Gathering": "yellow", "draining": "yellow", "drained": "yellow",
+    "Held": "magenta", "Unsatisfiable": "red", "Failed": "red", "Cancelled": "red", "down": "red",
 }  # fmt: skip
 GAP = "   "
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"

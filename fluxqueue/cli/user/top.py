@@ -305,7 +305,7 @@ class _Top:
         for stage in STAGES:
             if stage == FINAL:
                 continue
-            states = frozenset(state.value for state in stage)
+            states = frozenset(map(str, stage))
             async with aclosing(source.pages(states)) as pages:
                 async for page in pages:
                     for one in page.items:

@@ -38,7 +38,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import is_in
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
-from fluxqueue.fluxjob.states import FINAL
+from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
@@ -322,10 +322,15 @@ def publication(fluxjob: Object) -> Published | None:
         name=meta["name"],
         workload_uid=workload_uid,
         version=read_version(status),
-        state=status.get("state"),
+        state=_row_state(status.get("state")),
         jobid=status.get("jobid"),
         text=orjson.dumps(read).decode(),  # bytes would keep the 4 KB buffer alive
     )
+
+
+def _row_state(shown: Any) -> Any:
+    """Return the state that the row of a status has. It is not checked here."""
+    return FluxJobState.PENDING.value if shown == PROVISIONING else shown
 
 
 def _fields(value: Any) -> Mapping[str, Any]:

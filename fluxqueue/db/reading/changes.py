@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxqueue.db.reader import DatabaseReader
+from fluxqueue.db.tables import SHOWN_STATE
 
 Row = dict[str, Any]
 
@@ -21,11 +22,11 @@ MISSED_MAX = 2000
 STEP = 500
 """Lines read at once."""
 
-_LINES = """
+_LINES = f"""
 SELECT h.id, h.at, h.jobid, h.event, h.actor, h.detail ->> 'reason' AS reason,
-       f.namespace, f.workload_name AS name, f.user_name AS user, f.queue, f.state
+       f.namespace, f.workload_name AS name, f.user_name AS user, f.queue, {SHOWN_STATE} AS state
 FROM history h JOIN fluxjobs f USING (uid)
-"""
+"""  # noqa: S608 constants
 
 
 async def last_line(reader: DatabaseReader) -> int:

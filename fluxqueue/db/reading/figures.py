@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.tables import SHOWN_STATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +64,9 @@ async def fluxjob_lines(database: Database, namespace: str) -> list[FluxJobLine]
     """All FluxJobs of a namespace in order of submission."""
     async with database.begin() as tx:
         rows = await tx.fetch(
-            """
-            SELECT f.uid, f.jobid, f.workload_name AS name, f.state, f.reason, f.size,
+            f"""
+            SELECT f.uid, f.jobid, f.workload_name AS name, {SHOWN_STATE} AS state, f.reason,
+                   f.size,
                    coalesce(s.nodes, '[]'::jsonb) AS nodes,
                    extract(epoch FROM coalesce(f.allocated_at, f.ended_at, now())
                                       - f.submitted_at)::float8 AS waited_s,
@@ -75,7 +77,7 @@ async def fluxjob_lines(database: Database, namespace: str) -> list[FluxJobLine]
                 FROM allocation_slots s WHERE s.allocation_id = (
                     SELECT max(a.id) FROM allocations a WHERE a.uid = f.uid)) s ON true
             WHERE f.namespace = :namespace ORDER BY f.jobid
-            """,
+            """,  # noqa: S608 constants
             namespace=namespace,
         )
     return [FluxJobLine(**row) for row in rows]

@@ -12,28 +12,29 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.tables import FALLING, LIVING, RANK
+from fluxqueue.db.tables import FALLING, LIVING, RANK, SHOWN_STATE
 from fluxqueue.fluxjob.hostlist import compress
 
 Row = dict[str, Any]
 
-_COLUMNS = """
+_COLUMNS = f"""
     f.jobid, f.namespace, f.workload_name AS name, f.workload_kind AS kind, f.name AS fluxjob,
-    f.user_name AS user, f.queue, f.state, f.reason, f.size, f.priority, f.expected_start,
-    f.held_by, f.blocked_by, f.requeues, f.submitted_at, f.allocated_at, f.started_at, f.ended_at,
+    f.user_name AS user, f.queue, {SHOWN_STATE} AS state, f.reason, f.size, f.priority,
+    f.expected_start, f.held_by, f.blocked_by, f.requeues, f.submitted_at, f.allocated_at,
+    f.started_at, f.ended_at,
     (SELECT array_agg(s.node ORDER BY s.number) FROM allocation_slots s
      WHERE s.allocation_id = (SELECT a.id FROM allocations a
                               WHERE a.uid = f.uid AND (a.is_live OR f.ended_at IS NOT NULL)
                               ORDER BY a.id DESC LIMIT 1)) AS nodes
-"""
+"""  # noqa: S608 constants
 WAITS = 1
 """Rank of those that have a position."""
 
-_NARROW = """
+_NARROW = f"""
     (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
     AND (CAST(:queue AS text) IS NULL OR queue = :queue)
     AND (CAST(:user AS text) IS NULL OR user_name = :user)
-    AND (CAST(:states AS text[]) IS NULL OR state = ANY(CAST(:states AS text[])))
+    AND (CAST(:states AS text[]) IS NULL OR ({SHOWN_STATE}) = ANY(CAST(:states AS text[])))
 """
 
 
@@ -170,7 +171,7 @@ async def starts(
         rows = await tx.fetch(
             f"""
             SELECT f.jobid, f.namespace, f.workload_name AS name, f.user_name AS user, f.queue,
-                   f.state, f.size, f.priority, f.expected_start, f.reason,
+                   {SHOWN_STATE} AS state, f.size, f.priority, f.expected_start, f.reason,
                    to_timestamp(r.starts_at) AS promised_start,
                    (SELECT array_agg(node) FROM jsonb_array_elements_text(r.nodes) AS n (node))
                        AS nodes

@@ -76,6 +76,24 @@ async def all_nodes(reader: DatabaseReader, *, limit: int) -> list[Row]:
     return await reader.fetch(_NODES, limit=limit)
 
 
+async def coming_nodes(reader: DatabaseReader, *, limit: int) -> list[Row]:
+    """Return the nodes that were asked for and have yet to come, the earliest first.
+
+    ``spec`` is that of their pool. A pool that was deleted brings none.
+    """
+    return await reader.fetch(
+        """
+        SELECT r.pool || '/asked-' || r.number || '-' || i AS name, r.pool, p.spec,
+               to_timestamp(r.asked_at) AS asked_at, to_timestamp(r.ready_at) AS expected_at
+        FROM node_requests r JOIN node_pools p ON p.name = r.pool,
+             generate_series(1, r.count - (SELECT count(*) FROM pool_nodes n
+                                           WHERE n.request = r.number)) AS i
+        WHERE r.ended IS NULL AND p.spec IS NOT NULL ORDER BY r.ready_at, r.number, i LIMIT :limit
+        """,
+        limit=limit,
+    )
+
+
 async def places(
     reader: DatabaseReader,
     namespaces: Collection[str] | None,

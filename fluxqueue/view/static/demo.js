@@ -57,7 +57,7 @@ function view(day, now, iso, path, parameters) {
   const waiting = here.filter((job) => now < job.started), running = here.filter((job) => now >= job.started && now < job.ended);
   const items = (found) => ({items: found});
   if (path === "/whoami") return {user: "demo", groups: [], seesAllNamespaces: true, seesNodes: true};
-  if (path === "/map") return {levels: day.levels, nodes: day.nodes};
+  if (path === "/map") return {levels: day.levels, nodes: day.nodes, coming: []};
   if (path === "/queue") return items([...running.map((job) => jobAt(day, job, now, iso, null)),
     ...waiting.map((job, n) => jobAt(day, job, now, iso, n + 1))]);
   if (path === "/forecast") return items(waiting.map((job) => ({jobid: job.jobid, expectedStart: iso(job.started), promisedStart: null, name: job.name, reason: ""})));

@@ -8,10 +8,10 @@ import {startOf} from "./queue.js";
 
 const ENDED = new Set(["Completed", "Failed", "Cancelled"]);
 const VERBS = [
-  ["hold", "Hold", (job) => ["Pending", "Reserved"].includes(job.state), "keeps it from starting until it is released"],
+  ["hold", "Hold", (job) => ["Pending", "Provisioning", "Reserved"].includes(job.state), "keeps it from starting until it is released"],
   ["release", "Release", (job) => job.state === "Held", "returns it to its place in the queue"],
   ["requeue", "Requeue", (job) => ["Allocated", "Running"].includes(job.state), "ends its pods and returns it to the queue. What it has not stored is lost"],
-  ["priority", "Priority …", (job) => ["Pending", "Reserved", "Held"].includes(job.state), "changes its place in the queue"],
+  ["priority", "Priority …", (job) => ["Pending", "Provisioning", "Reserved", "Held"].includes(job.state), "changes its place in the queue"],
   ["cancel", "Cancel", (job) => !ENDED.has(job.state), "deletes the workload and its pods"],
 ];
 

@@ -69,7 +69,7 @@ function hatched(context, colours) {
 }
 
 /** The state of a node, as the list of nodes has it. `isBusy`: jobs have some of it. */
-export const stateOf = (node, isBusy) => !node.isUp ? "down" : !node.isOpen ? (isBusy ? "draining" : "drained")
+export const stateOf = (node, isBusy) => node.pool ? "provisioning" : !node.isUp ? "down" : !node.isOpen ? (isBusy ? "draining" : "drained")
   : node.taints ? "tainted" : "open";
 
 /** Each state has a colour and a shape of its own: no two are told apart by the colour alone. */
@@ -78,7 +78,7 @@ function drawState(context, state, x, y, w, h, colours) {
   context.save();
   context.beginPath(); context.rect(x, y, w, h); context.clip();
   context.lineWidth = 2;
-  context.strokeStyle = context.fillStyle = {down: colours.bad, drained: colours.warn, draining: colours.warn, tainted: colours.taint}[state];
+  context.strokeStyle = context.fillStyle = {down: colours.bad, drained: colours.warn, draining: colours.warn, tainted: colours.taint, provisioning: colours.accent}[state];
   context.beginPath();
   if (state === "down") {
     context.globalAlpha = 0.3; context.fillRect(x, y, w, h); context.globalAlpha = 1;
@@ -89,6 +89,12 @@ function drawState(context, state, x, y, w, h, colours) {
     const size = Math.min(9, w / 3, h / 2);
     context.moveTo(x + w, y); context.lineTo(x + w - size, y); context.lineTo(x + w, y + size); context.fill();
     context.setLineDash([3, 3]);
+  }
+  if (state === "provisioning") {
+    const size = Math.min(6, w / 6, h / 4), x0 = x + w / 2, y0 = y + h / 2;
+    context.moveTo(x0 - size, y0); context.lineTo(x0 + size, y0); context.moveTo(x0, y0 - size); context.lineTo(x0, y0 + size);
+    context.stroke(); context.beginPath();
+    context.setLineDash([2, 4]);
   }
   if (state === "draining") context.setLineDash([6, 3]);
   context.stroke();
@@ -131,8 +137,16 @@ function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
 
 const STATES = {
   open: "open", down: "down", drained: "drained: takes no new work", draining: "draining: takes no new work, and jobs still run",
-  tainted: "tainted: for jobs that tolerate its taints",
+  tainted: "tainted: for jobs that tolerate its taints", provisioning: "provisioning: asked for, and yet to come",
 };
+
+/** Nodes under way in words, by pool: 4 nodes of pool gpu, expected 17:09. */
+export function comingWords(coming) {
+  const pools = new Map();
+  for (const one of coming) pools.has(one.pool) ? pools.get(one.pool).push(one) : pools.set(one.pool, [one]);
+  return [...pools].map(([pool, some]) => `${some.length} ${some.length === 1 ? "node" : "nodes"} of pool ${plain(pool)}, expected ${
+    clock(some.map((one) => one.expectedAt).sort().at(-1))}`).join(", ");
+}
 
 function Tip({tip, at}) {
   if (!tip) return null;
@@ -147,7 +161,9 @@ function Tip({tip, at}) {
       <small> ${Math.round((to - from) * 100)} % cpu${place?.until
         ? `, until ${clock(place.until)}${Date.parse(place.until) > at ? ` (${span((Date.parse(place.until) - at) / 1000)})` : ""}`
         : place ? `, since ${since(place.startsAt, at)}, no limit` : ""}</small></div>`)}
-    ${!fill.parts.length && html`<div>free</div>`}
+    ${node.pool ? html`<div>pool ${plain(node.pool)}, expected ${clock(node.expectedAt)}${Date.parse(node.expectedAt) > Date.now()
+        ? ` (in ${span((Date.parse(node.expectedAt) - Date.now()) / 1000)})` : " and late"}</div>`
+      : !fill.parts.length && html`<div>free</div>`}
   </div>`;
 }
 
@@ -156,14 +172,16 @@ export function ClusterMap() {
   const [offset, setOffset] = useState(Number(address().parameters.get("at")) || 0);
   const chosen = Number(address().parameters.get("job")) || null;
   const view = useRef({x: 0, y: 0, k: 1, isMoved: false}).current;
-  const plan = useMemo(() => layout(tree(state.levels, state.nodes)), [state.nodes]);
+  // Nodes under way have their place in the tree. Once they have come, they are nodes like any other.
+  const nodes = useMemo(() => [...state.nodes, ...state.coming], [state.nodes, state.coming]);
+  const plan = useMemo(() => layout(tree(state.levels, nodes)), [nodes]);
   const now = Date.now(), at = now + offset * 60_000;
   const inside = useMemo(() => byNode(state.places, at, now), [state.places, offset]);
-  const fills = useMemo(() => new Map(state.nodes.map((node) => [node.name, fillOf(node, inside.get(node.name) || [])])),
-    [state.nodes, inside]);
+  const fills = useMemo(() => new Map(nodes.map((node) => [node.name, fillOf(node, inside.get(node.name) || [])])),
+    [nodes, inside]);
   if (!state.me.seesNodes)
     return html`<p class="quiet">You may not list nodes, so there is no map. The right to list nodes shows it.</p>`;
-  if (!state.nodes.length) return html`<p class="quiet">The queue knows no nodes yet.</p>`;
+  if (!nodes.length) return html`<p class="quiet">The queue knows no nodes yet.</p>`;
 
   const draw = (context, view, size) => {
     const colours = theme();
@@ -205,7 +223,7 @@ export function ClusterMap() {
   const onHover = (what, event) => setTip(what ? {...what, x: event.offsetX, y: event.offsetY} : null);
   const onClick = (what) => { if (what?.part?.place?.jobid) location.hash = `#/job/${what.part.place.jobid}`; };
   const counts = {};
-  for (const node of state.nodes) {
+  for (const node of nodes) {
     const name = stateOf(node, fills.get(node.name).parts.some(({place}) => place));
     counts[name] = (counts[name] || 0) + 1;
   }
@@ -214,7 +232,7 @@ export function ClusterMap() {
   return html`
     <div class="bar">
       <span>${state.nodes.length} nodes, ${busy} with our work,
-        ${" "}${["down", "draining", "drained", "tainted"].map((name) => [name, counts[name] || 0]).filter(([name, count]) => count || name === "down").map(([name, count]) => `${count} ${name}`).join(", ")}</span>
+        ${" "}${["down", "draining", "drained", "tainted", "provisioning"].map((name) => [name, counts[name] || 0]).filter(([name, count]) => count || name === "down").map(([name, count]) => `${count} ${name}`).join(", ")}</span>
       <label>at <input type="range" min=${-BACK_MS / 60_000} max=${AHEAD_MS / 60_000} step="1" value=${offset}
         aria-label="time of the map" onInput=${(event) => move(Number(event.target.value))} />
         <output>${offset === 0 ? "now" : `${clock(at)} (${offset > 0 ? "in " : ""}${span(Math.abs(offset) * 60)}${offset < 0 ? " ago" : ""})`}</output></label>
@@ -222,7 +240,9 @@ export function ClusterMap() {
       ${chosen && html`<button onClick=${() => { remember({job: ""}); setTip(null); setOffset(offset); dispatchEvent(new HashChangeEvent("hashchange")); }}>all jobs</button>`}
       <span class="legend"><i class="chip free"></i>free <i class="chip job"></i>job
         <i class="chip hatch"></i>unmanaged <i class="chip down"></i>down <i class="chip draining"></i>draining
-        <i class="chip drained"></i>drained <i class="chip tainted"></i>tainted</span>
+        <i class="chip drained"></i>drained <i class="chip tainted"></i>tainted
+        <i class="chip provisioning"></i>provisioning</span>
+      ${state.coming.length > 0 && html`<span class="coming">${comingWords(state.coming)}</span>`}
     </div>
     <div class="canvas"><${Canvas} ...${{draw, hit, onHover, onClick, view}}
       label=${`Map of ${state.nodes.length} nodes. The queue lists the same jobs as text.`} />

@@ -6,7 +6,7 @@ import {address, remember} from "./address.js";
 import {clock, colour, plain, since, span} from "./words.js";
 
 const ROW = 30, KEPT = "fluxqueue-columns";
-const waits = (job) => job.state === "Pending" || job.state === "Reserved" || job.state === "Held";
+const waits = (job) => ["Pending", "Provisioning", "Reserved", "Held"].includes(job.state);
 
 /** When a job starts, and how sure that is. */
 export function startOf(job, now = Date.now()) {

@@ -7,7 +7,7 @@ const AGAIN_MS = 1000, RESTS = 3;
 const HISTORY_S = 6 * 3600;
 
 export const state = {
-  me: null, levels: [], nodes: [], places: [], queue: [], starts: new Map(), queues: [], use: [],
+  me: null, levels: [], nodes: [], coming: [], places: [], queue: [], starts: new Map(), queues: [], use: [],
   isLive: false, error: null, needsLogin: false, readAt: 0, isCut: false,
 };
 
@@ -23,7 +23,7 @@ async function read() {
   state.me = who;
   if (who.seesNodes) {
     const [map, places] = await Promise.all([get("/map"), list("/places", {since: `${HISTORY_S}s`}, 20000)]);
-    Object.assign(state, {levels: map.levels, nodes: map.nodes, places});
+    Object.assign(state, {levels: map.levels, nodes: map.nodes, coming: map.coming, places});
     // The first picture does not wait for a long queue.
     if (!state.readAt) { state.readAt = Date.now(); tell(); }
   }
@@ -74,5 +74,6 @@ export async function start() {
     tell();
   });
 }
-// Times pass although nothing changes.
-setInterval(tell, 10_000);
+// Times pass although nothing changes. Nodes that come change no job.
+const awaitsNodes = () => state.coming.length || state.queue.some((job) => ["Pending", "Provisioning"].includes(job.state));
+setInterval(() => (state.isLive && awaitsNodes() ? refresh() : tell()), 10_000);

@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.errors import IllegalTransition
-from fluxqueue.fluxjob.states import FINAL, TRANSITIONS, WAITING, FluxJobState, check_transition
+from fluxqueue.fluxjob.states import (
+    FINAL,
+    PROVISIONING,
+    SHOWN,
+    TRANSITIONS,
+    WAITING,
+    FluxJobState,
+    check_transition,
+    read_state,
+    shown_state,
+)
 
 
 def test_table_names_every_state() -> None:
@@ -20,6 +30,19 @@ def test_final_states_are_left_by_nothing(state: FluxJobState) -> None:
     assert not TRANSITIONS[state]
     with pytest.raises(IllegalTransition, match="it is final"):
         check_transition(state, FluxJobState.PENDING)
+
+
+def test_a_job_that_waits_for_nodes_is_shown_as_provisioning() -> None:
+    """The word stands for a pending job alone, and is read back as one."""
+    assert shown_state(FluxJobState.PENDING, PROVISIONING) == PROVISIONING
+    assert shown_state(FluxJobState.PENDING, "OverLimit") == "Pending"
+    for state in set(FluxJobState) - {FluxJobState.PENDING}:
+        assert shown_state(state, PROVISIONING) == state
+    for word in SHOWN:
+        state = read_state(word)
+        assert shown_state(state, PROVISIONING if word == PROVISIONING else None) == word
+    with pytest.raises(ValueError, match="Nowhere"):
+        read_state("Nowhere")
 
 
 @pytest.mark.parametrize("state", sorted(set(FluxJobState) - FINAL))
