@@ -34,7 +34,7 @@ COLOURS = {"brown": "yellow", "brightbrown": "bright_yellow", "default": ""}
 
 
 def best_screen() -> Text:
-    """Play the demo, and return the fullest screen of its last scene."""
+    """Play the demo, and return the fullest screen of its third scene."""
     screen = pyte.Screen(WIDTH, HEIGHT)
     stream = pyte.ByteStream(screen)
     ours, theirs = pty.openpty()

@@ -1,6 +1,6 @@
 """``fluxqueue demo``: the whole system on one machine, shown at work and then checked.
 
-It starts what ``fluxqueue up`` starts in a temporary folder, plays three scenes and checks every
+It starts what ``fluxqueue up`` starts in a temporary folder, plays four scenes and checks every
 invariant. The exit code is 1 if anything was lost or leaked. The folder with the logs is then kept.
 """
 
@@ -141,20 +141,20 @@ async def _play(folder: Path, jobs: int, seed: int, screen: Screen, window: Demo
         async with Stack(options) as stack:
             screen.say(f"ready after {clock() - begun_s:.1f} s")
             async with window.shown(stack, screen):
-                problems, last = await _scenes(stack, jobs, seed, screen)
+                problems, largest = await _scenes(stack, jobs, seed, screen)
     for problem in problems:
         typer.echo(f"PROBLEM {problem}")
-    typer.echo(str(last))
+    typer.echo(str(largest))
     return not problems
 
 
 async def _scenes(
     stack: Stack, jobs: int, seed: int, screen: Screen
 ) -> tuple[list[str], DemoOutcome]:
-    """Play all scenes. Return the problems, and the last outcome with the leaks of all."""
+    """Play all scenes. Return the problems, and the largest outcome with the leaks of all."""
     from fluxqueue.clock import SystemClock
     from fluxqueue.db.database import Database
-    from fluxqueue.demo.manifests import batch_scene, pi_scene, retry_scene
+    from fluxqueue.demo.manifests import batch_scene, pi_scene, pool_scene, retry_scene
     from fluxqueue.demo.play import Play
     from fluxqueue.demo.watching import Watching
     from fluxqueue.kube.client import KubeClient
@@ -170,7 +170,8 @@ async def _scenes(
         Watching(client, clock) as watching,
     ):
         play = Play(database, client, clock, watching, screen)
-        for number, scene in enumerate((pi_scene(), retry_scene(), batch_scene(jobs, seed)), 1):
+        scenes = (pi_scene(), retry_scene(), batch_scene(jobs, seed), pool_scene())
+        for number, scene in enumerate(scenes, 1):
             screen.say(f"\n{number}. {scene.title}")
             outcome = await play.run(scene)
             for line in await play.story(scene):
@@ -183,7 +184,8 @@ async def _scenes(
         if part.restarts:  # nothing is lost: a part that crashes is restarted
             screen.say(f"{name} crashed and was restarted {part.restarts} times")
     leaked = sum(outcome.leaked for outcome in outcomes)
-    return problems, dataclasses.replace(outcomes[-1], leaked=leaked)
+    largest = max(outcomes, key=lambda one: one.jobs)
+    return problems, dataclasses.replace(largest, leaked=leaked)
 
 
 async def _check(database: Database, client: KubeClient, screen: Screen) -> list[str]:

@@ -52,6 +52,15 @@ class Account:
 
 
 @dataclass(slots=True)
+class NodeSeen:
+    """A node: its cpu in millicores, and when it came and went (monotonic seconds)."""
+
+    capacity_m: int
+    came_s: float
+    gone_s: float | None = None
+
+
+@dataclass(slots=True)
 class DemoLedger:
     """Accounts by namespace, and the highest use of every node in millicores."""
 

@@ -1,4 +1,4 @@
-"""The three scenes as data: which Jobs are submitted when, and how each must end. Pure.
+"""The four scenes as data: which Jobs are submitted when, and how each must end. Pure.
 
 The pods do no work. The embedded cluster reads from annotations how long they run and how they end
 (``localcluster/...``). Everything else is an ordinary batch/v1 Job.
@@ -17,10 +17,18 @@ BATCH_NODE_NAMES = tuple(f"node-{number}" for number in range(1, BATCH_NODES + 1
 POOL_LABEL = "demo"
 """Node label that separates the first two scenes from the third."""
 
+GPU_NODES, GPU_CORES, GPU_MEMORY_GI, GPUS = 4, 16, 64, 4
+GPU_POOL = "gpu"
+GPU_NODE_NAMES = tuple(f"{GPU_POOL}-{number}" for number in range(1, GPU_NODES + 1))
+"""The nodes of the fourth scene. They do not exist when it begins."""
+GPU_DELAY_S, GPU_IDLE_S = 2, 1
+"""How long the simulated autoscaler needs for a node, and how long it keeps an idle one."""
+
 BURST_SHARE = 0.7
 TRICKLE_S = 6.0
 IMPOSSIBLE_CORES = 40
 SEGFAULT = 139
+GPU_RESOURCE = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class Scene:
     """Jobs in a namespace of their own.
 
     ``together_max`` is the number of pods that may hold a node at one moment, and must do so at
-    some moment. None means that only the nodes' capacity limits it.
+    some moment. None means that only the nodes' capacity limits it. ``node_pool`` is a
+    FluxNodePool that exists from the beginning of the scene. All its nodes must come and go.
     """
 
     title: str
@@ -56,24 +65,37 @@ class Scene:
     submissions: tuple[Submission, ...]
     together_max: int | None = None
     timeout_s: float = 120.0
+    node_pool: Mapping[str, Any] | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return the scene's nodes."""
-        return (PI_NODE,) if self.pool == "pi" else BATCH_NODE_NAMES
+        return {"pi": (PI_NODE,), GPU_POOL: GPU_NODE_NAMES}.get(self.pool, BATCH_NODE_NAMES)
+
+    @property
+    def new_nodes(self) -> tuple[str, ...]:
+        """Return the nodes that must come and go."""
+        return () if self.node_pool is None else self.nodes
 
     @property
     def cores(self) -> int:
         """Return the cores of the scene's nodes."""
-        return PI_CORES if self.pool == "pi" else BATCH_NODES * BATCH_CORES
+        each = {"pi": PI_CORES, GPU_POOL: GPU_CORES}.get(self.pool, BATCH_CORES)
+        return each * len(self.nodes)
 
 
 def node_arguments() -> list[str]:
-    """Return arguments of the embedded cluster: one node for pi, twenty for the batch."""
+    """Return arguments of the embedded cluster: one node for pi, twenty for the batch.
+
+    The nodes with GPUs are added by its autoscaler, when pods need them.
+    """
     batch = f"cpu={BATCH_CORES},memory={BATCH_MEMORY_GI}Gi,{POOL_LABEL}=batch"
     nodes = [f"{PI_NODE},cpu={PI_CORES},memory=64Gi,{POOL_LABEL}=pi"]
     nodes += [f"{name},{batch}" for name in BATCH_NODE_NAMES]
-    return [word for node in nodes for word in ("--node", node)]
+    gpu = f"cpu={GPU_CORES},memory={GPU_MEMORY_GI}Gi,gpus={GPUS},{POOL_LABEL}={GPU_POOL}"
+    times = f"max={GPU_NODES},delay={GPU_DELAY_S},idle={GPU_IDLE_S}"
+    arguments = [word for node in nodes for word in ("--node", node)]
+    return [*arguments, "--node-pool", f"{GPU_POOL},{times},{gpu}"]
 
 
 def pi_scene() -> Scene:
@@ -141,6 +163,49 @@ def batch_scene(jobs: int, seed: int) -> Scene:
     )
 
 
+def pool_scene() -> Scene:
+    """Return a gang for four GPU nodes, on a cluster that has none."""
+    job = _job(
+        "train",
+        "demo-pool",
+        GPU_POOL,
+        pods=GPU_NODES,
+        cpu=GPU_CORES,
+        duration_s=2.0,
+        is_indexed=True,
+        gpus=GPUS,
+    )
+    return Scene(
+        title=f"a job for {GPU_NODES} GPU nodes on a cluster that has none: they come, and go",
+        namespace="demo-pool",
+        pool=GPU_POOL,
+        submissions=(Submission(job),),
+        node_pool=_node_pool(),
+    )
+
+
+def _node_pool() -> dict[str, Any]:
+    """Return the FluxNodePool of the nodes that the simulated autoscaler can add."""
+    shape = {
+        "cpu": str(GPU_CORES),
+        "memory": f"{GPU_MEMORY_GI}Gi",
+        GPU_RESOURCE: str(GPUS),
+        "pods": "110",
+    }
+    return {
+        "apiVersion": "jobs.converged-computing.org/v1alpha1",
+        "kind": "FluxNodePool",
+        "metadata": {"name": GPU_POOL},
+        "spec": {
+            "node": {"labels": {POOL_LABEL: GPU_POOL}, "allocatable": shape},
+            "max": GPU_NODES,
+            "provisioningTime": "5s",
+            "pricePerHour": "3.10",
+            "provider": {"placeholder": {}},
+        },
+    }
+
+
 def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
     """Return one Job of a kind drawn by weight.
 
@@ -186,14 +251,18 @@ def _job(
     memory_gi: int = 1,
     backoff_limit: int = 0,
     is_indexed: bool = False,
+    gpus: int = 0,
     simulate: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     script = {"duration": f"{duration_s}s", **(simulate or {})}
+    resources: dict[str, Any] = {"requests": {"cpu": str(cpu), "memory": f"{memory_gi}Gi"}}
+    if gpus:
+        resources["limits"] = {GPU_RESOURCE: str(gpus)}
     container = {
         "name": "main",
         "image": "perl:5.34",
         "command": ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"],
-        "resources": {"requests": {"cpu": str(cpu), "memory": f"{memory_gi}Gi"}},
+        "resources": resources,
     }
     return {
         "apiVersion": "batch/v1",

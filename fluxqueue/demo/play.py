@@ -18,9 +18,9 @@ from fluxqueue.demo.screen import SMALL_SCENE, Frame, Screen
 from fluxqueue.demo.verdict import DemoOutcome, judge
 from fluxqueue.demo.watching import Watching
 from fluxqueue.errors import Conflict, DatabaseUnavailable, InvalidSettings
-from fluxqueue.fluxjob.states import FINAL
+from fluxqueue.fluxjob.states import FINAL, PROVISIONING
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import JOBS, NAMESPACES
+from fluxqueue.kube.resources import FLUX_NODE_POOLS, JOBS, NAMESPACES
 
 FRAME_S, LARGE_FRAME_S = 0.25, 0.5
 BURST_MIN = 8
@@ -54,6 +54,8 @@ class Play:
             The cluster or the database cannot be reached.
         """
         await self._make_namespace(scene.namespace)
+        if scene.node_pool is not None:
+            await self._client.create(FLUX_NODE_POOLS, None, scene.node_pool)
         started_s = self._clock.monotonic_s()
         submitting = asyncio.create_task(self._submit_all(scene, started_s))
         try:
@@ -100,10 +102,16 @@ class Play:
                 # A user may test what happens when a process is killed, and kill this one too.
                 self._screen.say(f"   the database is away: {error}")
                 lines = []
-            if submitting.done() and (_is_over(scene, lines) or submitting.exception()):
+            is_over = _is_over(scene, lines) and not self._left(scene)
+            if submitting.done() and (is_over or submitting.exception()):
                 return
             await self._clock.sleep(LARGE_FRAME_S if len(lines) > SMALL_SCENE else FRAME_S)
         self._screen.say(f"   given up after {scene.timeout_s:g} s")
+
+    def _left(self, scene: Scene) -> list[str]:
+        """Return the new nodes of the scene that are still there."""
+        seen = self._watching.nodes
+        return [one for one in scene.new_nodes if one in seen and seen[one].gone_s is None]
 
     async def _frame(self, scene: Scene, lines: Sequence[FluxJobLine], elapsed_s: float) -> Frame:
         account = self._watching.ledger.accounts[scene.namespace]
@@ -125,6 +133,8 @@ class Play:
                 await node_lines(self._database),
                 self._watching.ledger,
                 self._told_after_s(scene),
+                self._watching.nodes,
+                [one.name for one in scene.submissions if self._coming_reason(scene, one.name)],
             )
             if not outcome.problems or self._clock.monotonic_s() > until_s:
                 return outcome
@@ -138,6 +148,30 @@ class Play:
             if said_s is not None:
                 found[one.name] = said_s - self._submitted_at_s[one.name]
         return found
+
+    def _coming_reason(self, scene: Scene, name: str) -> str | None:
+        """Return the reason with which a Job waited for nodes to come, None if it did not."""
+        return self._watching.reason.get((scene.namespace, name, PROVISIONING))
+
+    def _node_story(self, scene: Scene) -> list[str]:
+        """Return when the new nodes were asked for, came and went."""
+        told = []
+        for one in scene.submissions:
+            reason = self._coming_reason(scene, one.name)
+            if reason is not None:
+                said_s = self._watching.said_at_s[scene.namespace, one.name, PROVISIONING]
+                after_s = said_s - self._submitted_at_s[one.name]
+                told.append(f"{one.name} was Provisioning after {after_s:.2f} s: {reason}")
+        seen = [self._watching.nodes[one] for one in scene.new_nodes if one in self._watching.nodes]
+        gone = [one.gone_s for one in seen if one.gone_s is not None]
+        if scene.new_nodes and seen:
+            first_s = min(self._submitted_at_s.get(one.name, 0.0) for one in scene.submissions)
+            came = (
+                f"{len(seen)} nodes came within {max(one.came_s for one in seen) - first_s:.1f} s"
+            )
+            went = f", and {len(gone)} had gone after {max(gone) - first_s:.1f} s" if gone else ""
+            told.append(f"watched: {came}{went}")
+        return told
 
     async def story(self, scene: Scene) -> list[str]:
         """Return what was seen of the pods, and the reason and delay of each impossible Job."""
@@ -153,7 +187,7 @@ class Play:
             f"watched: {account.succeeded.total()} pods succeeded, {account.failed} failed;"
             f" never more than {account.together_peak} at once"
         )
-        return [*told, seen]
+        return [*told, *self._node_story(scene), seen]
 
 
 def _is_over(scene: Scene, lines: Sequence[FluxJobLine]) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures, RunFigures
-from fluxqueue.demo.ledger import Account, DemoLedger
+from fluxqueue.demo.ledger import Account, DemoLedger, NodeSeen
 from fluxqueue.demo.manifests import Scene
 
 SAID_AT_ONCE_S = 5.0
@@ -41,12 +41,16 @@ def judge(
     nodes: Sequence[NodeFigures],
     ledger: DemoLedger,
     told_after_s: Mapping[str, float],
+    seen: Mapping[str, NodeSeen] | None = None,
+    coming: Collection[str] = (),
 ) -> DemoOutcome:
     """Compare the rows and the watched pods with what the scene must be.
 
     Parameters
     ----------
     told_after_s : seconds from submission until a FluxJob was seen as Unsatisfiable, by Job name.
+    seen : the nodes that were watched, also those that are gone.
+    coming : names of the Jobs that were seen to wait for nodes to come.
     """
     account = ledger.accounts[scene.namespace]
     capacity_core_s = scene.cores * figures.makespan_s
@@ -55,8 +59,9 @@ def judge(
         *_ends(scene, lines),
         *_pods(scene, account),
         *_together(scene, account),
-        *_nodes(nodes, ledger),
+        *_nodes(nodes, ledger, seen or {}),
         *_told(scene, told_after_s),
+        *_new_nodes(scene, seen or {}, coming),
     ]
     if figures.leaked_slots or still_allocated_m:
         problems.append(
@@ -105,13 +110,33 @@ def _together(scene: Scene, account: Account) -> list[str]:
     return problems
 
 
-def _nodes(nodes: Sequence[NodeFigures], ledger: DemoLedger) -> list[str]:
-    capacity = {node.node: node.capacity_m for node in nodes}
+def _nodes(
+    nodes: Sequence[NodeFigures], ledger: DemoLedger, seen: Mapping[str, NodeSeen]
+) -> list[str]:
+    capacity = {name: one.capacity_m for name, one in seen.items()}
+    capacity |= {node.node: node.capacity_m for node in nodes}
     return [
         f"{name} was seen with {peak_m / 1000:g} cores in use of {capacity.get(name, 0) / 1000:g}"
         for name, peak_m in sorted(ledger.node_peak_m.items())
         if peak_m > capacity.get(name, 0)
     ]
+
+
+def _new_nodes(scene: Scene, seen: Mapping[str, NodeSeen], coming: Collection[str]) -> list[str]:
+    """Return an error for each node that did not come or go, and each Job without notice."""
+    if not scene.new_nodes:
+        return []
+    problems = [
+        f"{one.name} was never seen to wait for nodes"
+        for one in scene.submissions
+        if one.name not in coming
+    ]
+    for name in scene.new_nodes:
+        if name not in seen:
+            problems.append(f"node {name} never came")
+        elif seen[name].gone_s is None:
+            problems.append(f"node {name} is still there")
+    return problems
 
 
 def _told(scene: Scene, told_after_s: Mapping[str, float]) -> list[str]:

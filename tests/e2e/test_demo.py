@@ -44,7 +44,7 @@ async def start_demo(folder: Path, *more: str) -> asyncio.subprocess.Process:
 @pytest.mark.slow
 @pytest.mark.long("the whole of `make demo`, which plays for a minute")
 async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
-    """Three scenes, each with its figures; two pods at once where only two fit; exit code 0."""
+    """Four scenes, each with its figures; two pods at once where only two fit; exit code 0."""
     process = await start_demo(folder)
     out, _ = await process.communicate()
     text = out.decode()
@@ -53,7 +53,7 @@ async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
     scenes = [match for line in lines[:-1] if (match := FIGURES.search(line))]
     last = FIGURES.fullmatch(lines[-1])
     assert last is not None, text
-    assert [match["jobs"] for match in scenes] == ["4", "5", str(JOBS)]
+    assert [match["jobs"] for match in scenes] == ["4", "5", str(JOBS), "1"]
     assert {match["leaked"] for match in (*scenes, last)} == {"0"}
     # Four pods that fail once and are replaced, and one Job that is tried twice and given up.
     assert [match["pods"] for match in scenes[:2]] == ["4", "10"]
@@ -62,6 +62,9 @@ async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
         "needs 40 cpu on one node; the largest of the 20 nodes (of 21) that it may use has 32"
         in text
     )
+    assert re.search(r"train was Provisioning .*: 4 nodes of pool gpu asked for at", text)
+    assert re.search(r"watched: 4 nodes came within [\d.]+ s, and 4 had gone after", text)
+    assert last["jobs"] == str(JOBS), "the last line is of the largest scene"
     assert "invariants checked: 0 broken" in text
 
 

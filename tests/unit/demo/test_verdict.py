@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures, RunFigures
-from fluxqueue.demo.ledger import DemoLedger
-from fluxqueue.demo.manifests import batch_scene, pi_scene
+from fluxqueue.demo.ledger import DemoLedger, NodeSeen
+from fluxqueue.demo.manifests import batch_scene, pi_scene, pool_scene
 from fluxqueue.demo.verdict import DemoOutcome, judge
 from tests.support.views import running_pod
 
@@ -96,3 +96,27 @@ def test_an_impossible_job_must_be_told_soon() -> None:
     figures = RunFigures({}, 0.0, 0.0, 0)
     problems = judge(scene, figures, [], [], DemoLedger(), told).problems
     assert "impossible was called impossible only after 7.0 s" in problems
+
+
+def test_nodes_must_come_and_go() -> None:
+    """Each new node of the scene, and the job must have said that it waits for them."""
+    scene = pool_scene()
+    lines = [line("train", "Completed")]
+    figures = RunFigures({"Completed": 1}, 6.0, 4.0, 0)
+    ledger = DemoLedger()
+    for number in range(4):
+        running = running_pod(f"train-{number}", owner="train", node=f"gpu-{number + 1}")
+        running["metadata"]["namespace"] = scene.namespace
+        ledger.take(None, running, 4.0)
+        ledger.take(running, {**running, "status": {"phase": "Succeeded"}}, 6.0)
+    seen = {name: NodeSeen(16000, 3.0, 9.0) for name in scene.new_nodes}
+
+    def problems(seen: dict[str, NodeSeen], coming: list[str]) -> tuple[str, ...]:
+        return judge(scene, figures, lines, [], ledger, {}, seen, coming).problems
+
+    assert problems(seen, ["train"]) == ()
+    assert problems(seen, []) == ("train was never seen to wait for nodes",)
+    stays = seen | {"gpu-2": NodeSeen(16000, 3.0)}
+    assert problems(stays, ["train"]) == ("node gpu-2 is still there",)
+    del stays["gpu-4"]
+    assert "node gpu-4 never came" in problems(stays, ["train"])
