@@ -90,6 +90,7 @@ VERBS = {
     "version": CommandVerb("user.version:version", USERS),
     "up": CommandVerb("up:up"),
     "check": CommandVerb("check:check"),
+    "pools": CommandVerb("user.pools:app"),
     "install": CommandVerb("install:install"),
     "demo": CommandVerb("demo:demo"),
     "sim": CommandVerb("sim:sim"),

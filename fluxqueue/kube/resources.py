@@ -102,6 +102,11 @@ PROVISIONING_REQUESTS = ApiResource(
     "autoscaling.x-k8s.io", "v1", "provisioningrequests", "ProvisioningRequest", True
 )
 """By which cluster-autoscaler adds nodes. Few clusters serve them."""
+NODE_CLAIMS = tuple(
+    ApiResource("karpenter.sh", version, "nodeclaims", "NodeClaim", False)
+    for version in ("v1", "v1beta1")
+)
+"""The nodes that Karpenter has made or is making, the best version first."""
 DEVICE_CLASSES = ApiResource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
 DEVICE_TAINT_RULES = tuple(
     ApiResource("resource.k8s.io", version, "devicetaintrules", "DeviceTaintRule", False)

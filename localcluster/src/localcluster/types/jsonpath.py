@@ -13,7 +13,7 @@ from typing import Any
 Step = Callable[[Any], list[Any]]
 
 _PART = re.compile(
-    r"""\.(?P<name>(?:[A-Za-z0-9_$-]|\\.)+)
+    r"""\.(?P<name>(?:[^\s.,*@\[\]{}\\]|\\.)+)
       | \[\s*(?P<index>-?\d+)\s*\]
       | \[\s*(?P<quoted>'[^']*'|"[^"]*")\s*\]
       | (?P<all>\[\*\]|\.\*)

@@ -159,14 +159,19 @@ def test_printer_columns_print_lists_as_json_and_missing_values_as_null() -> Non
                 "type": "string",
                 "jsonPath": '.status.conditions[?(@.type=="Ready")].status',
             },
+            {
+                "name": "Pool",
+                "type": "string",
+                "jsonPath": r".metadata.labels.example\.com/node-pool",
+            },
         ]
     }
     obj = {
-        "metadata": {"name": "x"},
+        "metadata": {"name": "x", "labels": {"example.com/node-pool": "gpu"}},
         "status": {"nodes": ["a", "b"], "conditions": [{"type": "Ready", "status": "True"}]},
     }
     cells = [column.value(obj) for column in printer_columns(version)]
-    assert cells == ["x", '["a","b"]', None, "True"]
+    assert cells == ["x", '["a","b"]', None, "True", "gpu"]
 
 
 @pytest.mark.parametrize("path", ["spec.x", ".spec.[", ".a[?(x)]", ""])
