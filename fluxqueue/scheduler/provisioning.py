@@ -7,7 +7,7 @@ nodes are used first, then nodes under way, then new ones. Pure: time is an argu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
 
@@ -17,6 +17,7 @@ from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, P
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, describe_price
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
@@ -28,6 +29,7 @@ from fluxqueue.scheduler.coming_nodes import (
     coming_nodes,
 )
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.plan_search import PlanTried, PlanVariant, PoolNames, search_cheaper
 
 JOBS_MAX = 50
 """The most jobs for which one cycle plans new nodes: the first in turn. The next cycle goes on."""
@@ -140,14 +142,44 @@ def plan_nodes(
     started = {job.uid: set(where.nodes) for job, where in decisions.allocated}
     used = [one for one in requests if not started.get(one.uid, set()).isdisjoint(one.arrived)]
     open_ = [one for one in requests if one not in used]
-    plan = _NodePlanner(matcher, decisions, pools, open_, now, rules or {}, spent or {})
-    plan.plan.used = [one.number for one in used]
+
+    def walk(variant: PlanVariant) -> PlanTried[NodePlan]:
+        planner = _NodePlanner(
+            matcher, decisions, pools, open_, now, rules or {}, spent or {}, variant.choices
+        )
+        planner.plan.used = [one.number for one in used]
+        with matcher.trying():
+            planner.walk(_in_order(waiting, variant.first, pools))
+        return planner.tried()
+
     with matcher.trying():
         for uid, placements in (held or {}).items():
             for placement in placements if uid not in started else ():
                 matcher.unreserve(placement)
-        plan.walk(waiting)
-    return plan.plan
+        return search_cheaper(walk).plan
+
+
+def _in_order(
+    waiting: Sequence[PendingJob], first: Set[str], pools: Sequence[PoolState]
+) -> Sequence[PendingJob]:
+    """Return the jobs, those of ``first`` by the size of their slots, all others as they are."""
+    if not first:
+        return waiting
+    by_size = sorted(
+        (job for job in waiting if job.uid in first), key=lambda job: -_size(job.request, pools)
+    )
+    ordered = iter(by_size)
+    return [next(ordered) if job.uid in first else job for job in waiting]
+
+
+def _size(request: Jobspec, pools: Sequence[PoolState]) -> float:
+    """Return the share of a node that the largest slot takes, on the largest nodes of all pools."""
+    largest: dict[str, int] = {}
+    for one in pools:
+        for name, amount in one.pool.capacity.items():
+            largest[name] = max(largest.get(name, 0), amount)
+    needs = (need for kind in slot_kinds(request) for need in kind.needs)
+    return max((amount / (largest.get(name) or 1) for name, amount in needs), default=0.0)
 
 
 @dataclass(slots=True)
@@ -161,7 +193,11 @@ class _NodePlanner:
     now: int
     rules: Mapping[str, QueueRules]
     spent: Mapping[str, Decimal]
+    choices: Mapping[str, PoolNames] = field(default_factory=dict)
+    """Jobs with pools that they try before all others."""
     plan: NodePlan = field(default_factory=NodePlan)
+    _chosen: dict[str, PoolNames] = field(default_factory=dict)
+    _rivals: dict[str, list[PoolNames]] = field(default_factory=dict)
     _tables: dict[tuple[str, ...], ComingNodes] = field(default_factory=dict)
     _booked: list[tuple[str, Placement]] = field(default_factory=list)
     _used: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -195,6 +231,14 @@ class _NodePlanner:
                     continue
                 self._plan_one(job, starts.get(job.uid))
         self._give_up({job.uid for job in present})
+
+    def tried(self) -> PlanTried[NodePlan]:
+        """Return the plan for a comparison with others. Call it after ``walk``."""
+        cost = sum((one.price * one.count for one in self.plan.asks), Decimal(0))
+        ready_at = self.plan.ready_at
+        nodes = sum(len(one.matcher.ledger.names) for one in self._tables.values())
+        effort = nodes * (1 + len(ready_at))
+        return PlanTried(self.plan, cost, ready_at, self._chosen, self._rivals, effort)
 
     def _count(self) -> None:
         """Count what may still be asked for, and what is spent."""
@@ -278,12 +322,15 @@ class _NodePlanner:
         best: tuple[Decimal, int, tuple[str, ...]] | None = None
         chosen: NodesFound | None = None
         best_rank: object = None
+        rivals: list[PoolNames] = []
         for names, rank in self._choices(job):
             if best is not None and rank != best_rank:
                 break
             found = self._try(job, names, start, refused)
             if found is None:
                 continue
+            if found.new and len(names) == 1:
+                rivals.append(names)
             option = self._price(found), found.ready_at, names
             if best is None or option < best:
                 if best is not None:
@@ -292,6 +339,8 @@ class _NodePlanner:
             else:
                 self._tables[names].undo(job.uid)
         if best is not None and chosen is not None:
+            if chosen.new:
+                self._chosen[job.uid], self._rivals[job.uid] = best[2], rivals
             self._take(job, best[2], chosen)
         elif refused and not self._can_be_held(job.request):
             self.plan.why[job.uid] = "; ".join(dict.fromkeys(refused))
@@ -299,6 +348,8 @@ class _NodePlanner:
     def _choices(self, job: PendingJob) -> Iterator[tuple[tuple[str, ...], object]]:
         """Yield the sets of pools to try, each with its rank. Equal ranks compete by price."""
         yield (), -1  # nodes under way may be enough
+        if job.uid in self.choices:
+            yield self.choices[job.uid], "chosen"
         allowed = self._rule(job).pools
         if allowed is not None:
             names = [name for name in allowed if name in self._states]
@@ -307,8 +358,10 @@ class _NodePlanner:
             ordered = sorted(
                 self._states.values(), key=lambda one: (-one.pool.priority, one.pool.name)
             )
-            names = [one.pool.name for one in ordered]
             yield from (((one.pool.name,), ("priority", one.pool.priority)) for one in ordered)
+            # Together, the nodes of the cheapest pool are used first.
+            ordered.sort(key=lambda one: (-one.pool.priority, one.pool.price, one.pool.name))
+            names = [one.pool.name for one in ordered]
         if len(names) > 1:
             yield tuple(names), "together"
 
