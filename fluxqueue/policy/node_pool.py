@@ -48,6 +48,10 @@ REQUIRED = {
 NODE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 """What Kubernetes permits as the name of a node."""
 
+NAME_MAX = 40
+POOL_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
+"""What the definition permits as the name of a pool. Longer names fit in no label."""
+
 CHECK_CAPACITY = "check-capacity."
 """The classes of ProvisioningRequests that begin so add no nodes."""
 
@@ -128,6 +132,11 @@ class NodePool:
         return max(1, ordered[ceil(LEARNED_SHARE * len(ordered)) - 1])
 
 
+def is_pool_name(text: str) -> bool:
+    """Return whether a pool may have this name. Objects that bring nodes are named after it."""
+    return POOL_NAME.fullmatch(text) is not None
+
+
 def read_node_pool(name: str, spec: object) -> NodePool:
     """Read the spec of a FluxNodePool.
 
@@ -136,6 +145,13 @@ def read_node_pool(name: str, spec: object) -> NodePool:
     InvalidInput
         A field is not valid. ``where`` is its path.
     """
+    if not is_pool_name(name):
+        raise InvalidInput(
+            "is no name of a pool",
+            where="metadata.name",
+            value=name,
+            hint=f"use at most {NAME_MAX} lower-case letters, digits and hyphens",
+        )
     found = _mapping(spec, "spec")
     node = _mapping(found.get("node"), "spec.node")
     most = _whole(found.get("max"), "spec.max", 0, NODES_MAX)

@@ -130,6 +130,10 @@ async def test_bad_pools_are_refused(pools: Pools) -> None:
         await pools.make("bad", pricePerHour="3,10")
     with pytest.raises(Invalid, match=r"(?i)properties"):
         await pools.make("bad", provider={})
+    with pytest.raises(Invalid, match="at most 40 lower-case letters"):
+        await pools.make("bad.name")
+    with pytest.raises(Invalid, match="at most 40 lower-case letters"):
+        await pools.make("b" * 40)
 
 
 async def test_a_pool_that_refuses_leaves_its_turn_to_the_next(space: Space, pools: Pools) -> None:

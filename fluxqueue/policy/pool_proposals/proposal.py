@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import ceil
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU, MEMORY
-from fluxqueue.policy.node_pool import LEARNED_SHARE, NODES_MAX, read_node_pool
+from fluxqueue.policy.node_pool import LEARNED_SHARE, NAME_MAX, NODES_MAX, read_node_pool
 from fluxqueue.workload.quantity import to_base_units
 
 API_VERSION, KIND = "jobs.converged-computing.org/v1alpha1", "FluxNodePool"
@@ -147,9 +148,12 @@ def bounded(number: int) -> int:
 
 
 def object_name(*parts: str) -> str:
-    """Join parts to the name of an object: ``gpu-p4d-24xlarge``."""
+    """Join parts to the name of a pool: ``gpu-p4d-24xlarge``. A long one ends in its hash."""
     joined = "-".join(part for part in parts if part).lower()
-    return re.sub(r"[^a-z0-9-]+", "-", joined).strip("-")[:63].rstrip("-") or "pool"
+    name = re.sub(r"[^a-z0-9-]+", "-", joined).strip("-") or "pool"
+    if len(name) <= NAME_MAX:
+        return name
+    return f"{name[: NAME_MAX - 7].rstrip('-')}-{sha256(joined.encode()).hexdigest()[:6]}"
 
 
 def checked(proposal: PoolProposal) -> PoolProposal:

@@ -44,9 +44,6 @@ RETRY_S = 120
 LIMIT_S = 900
 """How long a Job that powers off may run."""
 
-NAME_MAX = 40
-"""Characters of the pool in the name of a Job. The number of the request makes it unique."""
-
 
 class PowerCommand:
     """The provider ``command``."""
@@ -213,7 +210,7 @@ class _Power:
     # --- Jobs ------------------------------------------------------------------------------------
 
     def _name(self, name: str) -> str:
-        return f"{self.pool.name[:NAME_MAX].rstrip('-.').replace('.', '-')}-{name}"
+        return f"{self.pool.name}-{name}"
 
     async def _create(
         self, name: str, action: str, nodes: Sequence[str], own: Mapping[str, str]

@@ -101,6 +101,14 @@ def test_a_wrong_field_is_named(more: Spec, where: str) -> None:
     assert caught.value.where == where
 
 
+@pytest.mark.parametrize("name", ["", "a.b", "A", "-a", "a-", "p" * 41])
+def test_a_name_that_is_no_label_is_refused(name: str) -> None:
+    """Pods, Jobs and requests of the pool have it in their names and as a label."""
+    with pytest.raises(InvalidInput, match=r"metadata\.name"):
+        read_node_pool(name, spec())
+    assert read_node_pool("p" * 40, spec()).name == "p" * 40
+
+
 def test_the_measured_times_replace_the_given_one() -> None:
     """From the third on, four of five nodes come within the expected time."""
     pool: NodePool = read_node_pool("gpu", spec())

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.policy.node_pool import read_node_pool
+from fluxqueue.policy.node_pool import is_pool_name, read_node_pool
 from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY, propose_cluster_api
 from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
     NodeGroup,
@@ -21,6 +21,7 @@ from fluxqueue.policy.pool_proposals.proposal import (
     PoolProposal,
     PresentNode,
     amounts_of,
+    object_name,
     render,
     shape_of,
 )
@@ -309,3 +310,10 @@ def test_objects_of_other_kinds_and_odd_shapes_are_left_out(kind: str | None) ->
     odd = {"kind": kind, "apiVersion": "x/v1", "metadata": {"name": "a", "annotations": None}}
     assert all(one.spec is None for one in propose_cluster_api([odd], []))
     assert propose_karpenter([{"metadata": {"name": "a"}}], [{"metadata": {}}], [])[0].spec is None
+
+
+def test_a_long_name_stays_one_of_a_pool_and_its_own() -> None:
+    """Two of them that begin alike stay apart."""
+    names = [object_name("team", "n" * 60, end) for end in ("a", "b")]
+    assert all(is_pool_name(name) for name in (*names, object_name("A.b", "c_d")))
+    assert names[0] != names[1]
