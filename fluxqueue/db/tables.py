@@ -476,7 +476,7 @@ Index(
 Index(
     "ix_allocation_slots_others",
     allocation_slots.c.allocation_id,
-    postgresql_where=text("others IS NOT NULL"),
+    postgresql_where=text("others IS NOT NULL AND state <> 'returned'"),
 )
 Index(
     "ix_allocation_slots_returned_at",

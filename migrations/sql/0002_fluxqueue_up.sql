@@ -386,7 +386,7 @@ CREATE TABLE allocation_slots (
 
 CREATE INDEX ix_allocation_slots_live ON allocation_slots (allocation_id, node) WHERE state <> 'returned';
 
-CREATE INDEX ix_allocation_slots_others ON allocation_slots (allocation_id) WHERE others IS NOT NULL;
+CREATE INDEX ix_allocation_slots_others ON allocation_slots (allocation_id) WHERE others IS NOT NULL AND state <> 'returned';
 
 CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) WHERE returned_at IS NOT NULL;
 
