@@ -104,6 +104,8 @@ def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
         f"Jobs released: {len(report.jobs)} ({verb}, except held ones)",
         f"pods ungated: {len(report.pods)}",
     ]
+    if report.nodes:
+        lines.append(f"nodes that autoscalers may remove again: {len(report.nodes)}")
     if options.remove_policies:
         lines.append(f"admission policies and bindings removed: {report.policies_removed}")
     if options.secret is not None:

@@ -32,11 +32,13 @@ from fluxqueue.kube.resources import (
     FLUXJOBS,
     JOBS,
     MUTATING_WEBHOOKS,
+    NODES,
     PODS,
     SECRETS,
     ApiResource,
 )
 from fluxqueue.objects import Object
+from fluxqueue.scheduler.node_protection import releasing_notes
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import leave_job_patch, leave_pod_patch
 from fluxqueue.workload.json_patch import Patch
@@ -54,6 +56,7 @@ QUIET_ROUNDS = 2
 """Rounds without changes before the end, because API servers call a webhook a moment longer."""
 
 PART_OF = "app.kubernetes.io/part-of=fluxqueue"
+FORBIDDEN = 403
 PATIENCE_S = 60.0
 """How long (seconds) failed changes are retried."""
 
@@ -89,7 +92,8 @@ class UninstallOptions:
 class UninstallReport:
     """What was done, and what remains.
 
-    ``jobs`` also names other suspended objects that waited, with their kind. ``failed`` holds
+    ``jobs`` also names other suspended objects that waited, with their kind. ``nodes`` are those
+    that are not protected from autoscalers any more. ``failed`` holds
     errors by object. ``running`` holds Jobs with our gate that run. ``held`` holds Jobs that were
     released but stay suspended, because their author or an operator held them.
     """
@@ -100,6 +104,7 @@ class UninstallReport:
     view_forgotten: bool = False
     jobs: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
+    nodes: set[str] = field(default_factory=set)
     held: set[str] = field(default_factory=set)
     failed: dict[str, str] = field(default_factory=dict)
     running: list[str] = field(default_factory=list)
@@ -136,6 +141,7 @@ async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions)
         if quiet >= QUIET_ROUNDS and (not report.running or lasted_s >= options.wait_s):
             break
         await clock.sleep(ROUND_S)
+    await _release_nodes(client, report)
     await _remove_secret(client, options, report)
     if not options.keep_view:
         await _forget_view(client, report)
@@ -184,6 +190,34 @@ async def _remove_secret(
         return
     except (ApiError, ApiUnavailable) as error:
         report.failed[f"Secret {namespace}/{name}"] = str(error)
+
+
+async def _release_nodes(client: KubeClient, report: UninstallReport) -> None:
+    """Remove our annotations against scale-down. Without us, such nodes would stay for ever."""
+
+    def own(node: Object) -> Object | None:
+        return node if releasing_notes(node["metadata"].get("annotations") or {}) else None
+
+    try:
+        found, _ = await client.collect(NODES, keep=own, metadata_only=True)
+    except ApiError as error:
+        # The chart gives the right only if nodes are protected.
+        if error.code != FORBIDDEN:
+            report.failed["nodes"] = str(error)
+        return
+    except ApiUnavailable as error:
+        report.failed["nodes"] = str(error)
+        return
+    for node in filter(None, found):
+        meta = node["metadata"]
+        changes = releasing_notes(meta["annotations"])
+        # With the version, so that an annotation that changes meanwhile stays.
+        patch = {"metadata": {"resourceVersion": meta["resourceVersion"], "annotations": changes}}
+        error_text = await _error_of(client.patch(NODES, None, meta["name"], patch))
+        if error_text is not None:
+            report.failed[f"Node {meta['name']}"] = error_text
+        else:
+            report.nodes.add(meta["name"])
 
 
 async def _forget_view(client: KubeClient, report: UninstallReport) -> None:

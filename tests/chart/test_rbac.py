@@ -311,6 +311,12 @@ def test_hooks() -> None:
     }
 
 
+def test_the_hook_releases_nodes_where_they_are_protected() -> None:
+    values = {"nodePools": {"protect": "running"}}
+    before, after = (_rights(f"{RELEASE}-uninstall", one)["*"] for one in ({}, values))
+    assert after - before == {("", "nodes", (), ("list", "patch"))}
+
+
 def test_the_test_may_act_in_its_own_namespace_only() -> None:
     assert _rights(f"{RELEASE}-test", {"test": {"namespace": "users"}}) == {
         "users": {

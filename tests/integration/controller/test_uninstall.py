@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from fluxqueue.cli.uninstall import describe
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.uninstall import UninstallOptions, uninstall
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
-from fluxqueue.kube.resources import CONFIGMAPS
+from fluxqueue.kube.resources import CONFIGMAPS, NODES
+from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.workload.labels import PROTECTED
 from tests.support.typing_verbs import typist
 
 OURS = UninstallOptions("fluxqueue")
@@ -38,6 +41,23 @@ async def test_the_word_of_where_the_view_server_is_goes_along(client: KubeClien
     with pytest.raises(NotFound):
         await client.get(CONFIGMAPS, VIEW_NAMESPACE, VIEW_NAME)
     assert not (await uninstall(client, SystemClock(), OURS)).view_forgotten
+
+
+async def test_nodes_may_be_removed_by_autoscalers_again(client: KubeClient) -> None:
+    """Our annotations go. One that another author has set stays."""
+    ours = {**dict.fromkeys(KEYS, ON), PROTECTED: KEYS[0]}
+    for name, notes in (("ours", ours), ("theirs", {KEYS[1]: ON})):
+        await client.create(NODES, None, {"metadata": {"name": name, "annotations": notes}})
+    report = await uninstall(client, SystemClock(), OURS)
+    assert (report.nodes, report.failed) == ({"ours"}, {})
+    assert "nodes that autoscalers may remove again: 1" in describe(report, OURS)
+    for name in ("ours", "theirs"):
+        notes = (await client.get(NODES, None, name))["metadata"]["annotations"]
+        assert {key: notes.get(key) for key in (*KEYS, PROTECTED)} == {
+            KEYS[0]: None,
+            KEYS[1]: ON,
+            PROTECTED: None,
+        }
 
 
 async def test_the_chart_s_word_is_helm_s_to_remove(client: KubeClient) -> None:
