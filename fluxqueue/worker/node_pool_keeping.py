@@ -130,6 +130,10 @@ class NodePoolKeeper:
             ended = tuple(one.number for one in order.ended)
             outcome = OrderOutcome({one.number: str(error) for one in order.open}, ended)
             self._note_refusal(name, str(error))
+        except Exception:
+            # A defect that one pool meets must not keep the nodes of the others from coming.
+            logger.exception("provider failed", extra={"action": "pools", "pool": name})
+            return
         else:
             self._refusals.pop(name, None)
         await self._settle(order, outcome)

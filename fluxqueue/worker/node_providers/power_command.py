@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 RESUME, SUSPEND = "resume", "suspend"
 """The fields of the provider with the names of the PodTemplates, and the actions."""
 
+GIVEN = ("FLUXQUEUE_ACTION", "FLUXQUEUE_NODES", "FLUXQUEUE_NODE_NAMES", "FLUXQUEUE_POOL")
+"""The variables of a command: the action, the hostlist, the names with spaces, and the pool."""
+
 BATCH = "fluxqueue/suspended-at"
 """Label of a Job that powers off idle nodes: when that was decided, in epoch seconds."""
 
@@ -300,8 +303,7 @@ def power_job(
 ) -> dict[str, Any]:
     """Return the Job that runs the first container of ``template`` for ``nodes``.
 
-    The container receives the hostlist as its last argument, and the variables FLUXQUEUE_ACTION,
-    FLUXQUEUE_NODES (the hostlist), FLUXQUEUE_NODE_NAMES (the names with spaces) and FLUXQUEUE_POOL.
+    The container receives the hostlist as its last argument, and the variables ``GIVEN``.
     A command that powers on runs once. One that powers off is tried again by the Job.
     """
     pod = copy.deepcopy(template.get("template") or {})
@@ -311,8 +313,8 @@ def power_job(
     hosts = compress(nodes)
     container = spec["containers"][0]
     container["args"] = [*(container.get("args") or ()), hosts]
-    variables = {"ACTION": action, "NODES": hosts, "NODE_NAMES": " ".join(nodes), "POOL": pool.name}
-    own = [{"name": f"FLUXQUEUE_{name}", "value": value} for name, value in variables.items()]
+    values = (action, hosts, " ".join(nodes), pool.name)
+    own = [{"name": name, "value": one} for name, one in zip(GIVEN, values, strict=True)]
     container["env"] = [*(container.get("env") or ()), *own]
     container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     pod_meta = pod.setdefault("metadata", {})
