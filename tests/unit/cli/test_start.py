@@ -29,7 +29,7 @@ except SystemExit:
     print(" ".join(sorted(sys.modules)), file=sys.stderr)
 """
 OURS = {
-    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing"),
+    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing", ".turns"),
     *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
     *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".workload", ".workload.fluxjob_name"),
