@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from fluxqueue.clock import SystemClock
 from fluxqueue.db.store import steering
 from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.db.store.queues import QueueSeen, save_queues
@@ -262,6 +263,8 @@ async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Ro
     await _take(rows, *runs, Found(preempting.HIGH, records["high"]))
     async with rows.database.begin() as tx:
         await note_preemptions(tx)
+    # The rows have the time of the database, which no worker is seconds behind.
+    clock.advance(max(0, SystemClock().now_s() + 1 - clock.now_s()))
     await rows.see(job("other", "q", request(cpu=4), priority=5))
     await rows.match()
     assert await preempting.vacating(rows) == {"c": "job 4", "b": "job 5"}
