@@ -96,6 +96,7 @@ class ShareLedger:
         self._vacant: list[int] = []
         self.claims: Counter[str] = Counter()
         """How often claims for one pod are in use, by jobs and by unmanaged pods."""
+        self._are_claims_known = False
         self._ports: list[str] = []
         self._exclusive_on: dict[int, dict[str, int]] = {}
         self._vectors: dict[Bundle, Vector] = {}
@@ -119,10 +120,12 @@ class ShareLedger:
             The namespaces of these pods and what the permanent ones use.
         """
         apart = {name: amount for name, amount in foreign.items() if is_exclusive(name)}
-        for name in (*fact.capacity, *(foreign.keys() - apart.keys())):
-            self.column(name)
+        for name in (*fact.capacity, *foreign):
+            if name not in apart:
+                self.column(name)
         row = self._row(fact.name)
-        self._note_exclusive(row, apart)
+        if apart or row in self._exclusive_on:
+            self._note_exclusive(row, apart)
         self.others[fact.name] = others or Others()
         self.masks.set(row, fact)
         self.topology.set(row, fact)
@@ -291,7 +294,8 @@ class ShareLedger:
             self._live[key] = Live([(self.ends.add(hold), hold)], placement.until)
             for row in hold.rows.tolist():
                 self._keys_on[row][key] = 1
-            self._count_claims(hold.claims, 1)
+            if hold.claims:
+                self._count_claims(hold.claims, 1)
             rows.append(hold.rows)
             takes.append(hold.takes)
         if not rows:
@@ -416,7 +420,8 @@ class ShareLedger:
     def _take(self, hold: Hold, sign: int) -> None:
         rows, takes = hold.rows, hold.takes
         width = takes.shape[1]
-        self._count_claims(hold.claims, sign)
+        if hold.claims:
+            self._count_claims(hold.claims, sign)
         if len(rows) == 1:
             row = int(rows[0])
             self.now.free[row, :width] -= takes[0] if sign > 0 else -takes[0]
@@ -586,6 +591,7 @@ class ShareLedger:
         known = self._vectors.get(needs)
         if known is not None:
             return known
+        self._are_claims_known |= any(name.startswith(ONE_POD_CLAIM) for name, _ in needs)
         # New resources add columns, so this must come before the vector gets its size.
         wanted = {
             self.column(name): amount for name, amount in needs if amount and self.counts(name)
@@ -605,6 +611,9 @@ class ShareLedger:
         for needs in kinds.values():
             # New resources add columns, which must exist before anything is counted.
             self.vector(needs)
+        hold = self._compile(placement, is_one_kind=len(kinds) == 1)
+        if not self._are_claims_known:
+            return hold
         claims = tuple(
             dict.fromkeys(
                 name
@@ -613,7 +622,6 @@ class ShareLedger:
                 if name.startswith(ONE_POD_CLAIM)
             )
         )
-        hold = self._compile(placement, is_one_kind=len(kinds) == 1)
         return replace(hold, claims=claims) if claims else hold
 
     def _compile(self, placement: Placement, *, is_one_kind: bool) -> Hold:

@@ -291,8 +291,13 @@ def _pools(resources: Sequence[Resource]) -> Bundle:
 
 def set_apart(ask: Ask, counts: Callable[[str], bool]) -> Ask:
     """Return the request with ``apart`` what ``counts`` does not compare with nodes."""
-    names = {name for kind in _all_kinds(ask) for name, _ in kind.needs}
-    left = {name for name in names if not counts(name)}
+    left = {
+        name
+        for _, leaf in _leaves(ask.grown, 1)
+        for kind in leaf.kinds
+        for name, _ in kind.needs
+        if not counts(name)
+    }
     if not left:
         return ask
 
@@ -306,12 +311,6 @@ def set_apart(ask: Ask, counts: Callable[[str], bool]) -> Ask:
         grown=changed(ask.grown),
         claims=tuple(sorted(name for name in left if name.startswith(ONE_POD_CLAIM))),
     )
-
-
-def _all_kinds(ask: Ask) -> Iterator[UnitSlots]:
-    for parts in (ask.parts, ask.grown):
-        for _, leaf in _leaves(parts, 1):
-            yield from leaf.kinds
 
 
 def _set_apart(part: Part, left: Set[str]) -> Part:
