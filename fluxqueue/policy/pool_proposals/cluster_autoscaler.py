@@ -40,12 +40,10 @@ GROUP_LABELS = (
 OF_CLUSTER_API = re.compile(r"(?:MachineDeployment|MachineSet|MachinePool)/")
 """Node groups that ``cluster_api`` proposes."""
 
-_OLD_GROUP = re.compile(
-    r"Name:\s*(?P<name>\S+)\s+Health:\s*(?P<health>\w+).*?"
-    r"minSize=(?P<least>\d+),\s*maxSize=(?P<most>\d+)",
-    re.DOTALL,
-)
-"""A group in the text of cluster-autoscaler before 1.30."""
+_NAME, _HEALTH = "Name:", "Health:"
+"""The beginnings of the lines of a group in the text of cluster-autoscaler before 1.30."""
+_SIZES = re.compile(r"minSize=([0-9]{1,6}), maxSize=([0-9]{1,6})")
+_WORDS = re.compile(r"[A-Za-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +65,7 @@ def read_node_groups(config_map: Mapping[str, Any]) -> list[NodeGroup]:
         status = None
     groups = status.get("nodeGroups") if isinstance(status, dict) else None
     if not isinstance(groups, list):
-        return [
-            NodeGroup(one["name"], int(one["least"]), int(one["most"]), one["health"] == "Healthy")
-            for one in _OLD_GROUP.finditer(text)
-        ]
+        return _read_old(text)
     found = []
     for one in groups:
         health = one.get("health") or {} if isinstance(one, dict) else {}
@@ -78,6 +73,22 @@ def read_node_groups(config_map: Mapping[str, Any]) -> list[NodeGroup]:
         if isinstance(least, int) and isinstance(most, int) and one.get("name"):
             is_healthy = health.get("status", "Healthy") == "Healthy"
             found.append(NodeGroup(str(one["name"]), least, most, is_healthy))
+    return found
+
+
+def _read_old(text: str) -> list[NodeGroup]:
+    """Read the text of cluster-autoscaler before 1.30: a name, and then its health."""
+    found = []
+    name = ""
+    for line in map(str.strip, text.splitlines()):
+        if line.startswith(_NAME):
+            name = line.removeprefix(_NAME).strip()
+        elif line.startswith(_HEALTH) and name:
+            sizes = _SIZES.search(line)
+            if sizes is not None:
+                is_healthy = line.removeprefix(_HEALTH).split()[0] == "Healthy"
+                found.append(NodeGroup(name, int(sizes[1]), int(sizes[2]), is_healthy))
+            name = ""
     return found
 
 
@@ -112,7 +123,9 @@ def _labelled(nodes: Sequence[PresentNode]) -> list[tuple[str, str]]:
 
 def _is_named(group: str, value: str) -> bool:
     """Return whether the name of a group has ``value`` as whole words: ``gke-c1-gpu-1a2b-grp``."""
-    return re.search(rf"(?:^|[^A-Za-z0-9]){re.escape(value)}(?:[^A-Za-z0-9]|$)", group) is not None
+    words, wanted = _WORDS.findall(group), _WORDS.findall(value)
+    starts = range(len(words) - len(wanted) + 1)
+    return bool(wanted) and any(words[at : at + len(wanted)] == wanted for at in starts)
 
 
 def _propose(

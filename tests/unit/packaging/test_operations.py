@@ -57,6 +57,7 @@ CLIENT_VARIABLES = {
     DIRECTIVES_VARIABLE,
     "FLUXQUEUE_PYTHON",  # .ci/kubectl-fluxqueue
     "FLUXQUEUE_SHARED",  # recordings and cases that tests read
+    "FLUXQUEUE_UPSTREAM",  # repositories of other projects, for tests
 }
 """Defaults of options that users type."""
 
