@@ -99,6 +99,21 @@ async def test_a_pod_runs_where_kube_scheduler_finds_its_place(
     await assert_invariants(space.world)
 
 
+async def test_pods_stay_away_from_pods_of_others(space: Space, unmanaged: Space) -> None:
+    """The matcher would choose their node first."""
+    await put_db(unmanaged, "node-1")
+    (term,) = beside_db("away", unmanaged)["spec"]["template"]["spec"]["affinity"]["podAffinity"][
+        REQUIRED
+    ]
+    affinity = {"podAntiAffinity": {REQUIRED: [term]}}
+    body = job("away", pods=2, pool="main", run=FOR_EVER, pod={"affinity": affinity})
+    await space.create(body)
+    pods = await space.until_running("away", 2)
+    assert "node-1" not in {pod["spec"]["nodeName"] for pod in pods}
+    assert not await was_refused(space, "away")
+    await assert_invariants(space.world)
+
+
 @pytest_asyncio.fixture(loop_scope="session")
 async def many_nodes(space: Space) -> AsyncIterator[list[str]]:
     """Thirty more nodes, for the time of one test."""

@@ -146,38 +146,6 @@ async def test_a_node_that_others_fill_first_is_left_to_them(
     await assert_invariants(space.world)
 
 
-APART: Obj = {
-    "podAntiAffinity": {
-        "requiredDuringSchedulingIgnoredDuringExecution": [
-            {
-                "labelSelector": {"matchLabels": {"app": "apart"}},
-                "topologyKey": HOSTNAME,
-            }
-        ]
-    }
-}
-
-
-@pytest.mark.long("it is tried twice, with a pause of 10 s")
-# The embedded scheduler does not know this constraint.
-@pytest.mark.parametrize(
-    "cluster_kind", [pytest.param("real", marks=pytest.mark.real_cluster)], indirect=True
-)
-async def test_what_the_matcher_does_not_consider_is_repaired(space: Space) -> None:
-    """Two pods fit one node, and must not share it: kube-scheduler refuses the second."""
-    body = job("apart", pods=2, cpu="2", pool="main", run=FOR_EVER, pod={"affinity": APART})
-    body["spec"]["template"]["metadata"]["labels"] = {"app": "apart"}
-    await space.create(body)
-    await eventually(lambda: _runs(space, "apart", 2), "both pods run", timeout_s=120)
-    nodes = [pod["spec"]["nodeName"] for pod in await space.pods("apart")]
-    assert len(set(nodes)) == 2
-    found = await space.fluxjob("apart")
-    assert found is not None
-    told = [one["message"] for one in await space.events_on(found["spec"]["workload"]["uid"])]
-    assert any("anti-affinity rules" in message for message in told), told
-    await assert_invariants(space.world)
-
-
 @pytest.mark.long("the Job controller tries again after 10 s, and longer")
 async def test_pods_that_cannot_be_created_are_explained_in_the_controllers_words(
     space: Space,
