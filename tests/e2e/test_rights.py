@@ -32,6 +32,7 @@ from fluxqueue.kube.resources import (
     JOBS,
     MUTATING_WEBHOOKS,
     NODE_TOPOLOGIES,
+    NODES,
     PLACEMENT_REVIEWS,
     PODS,
     SECRETS,
@@ -39,11 +40,13 @@ from fluxqueue.kube.resources import (
     STORAGE_CLASSES,
     ApiResource,
 )
-from fluxqueue.workload.labels import GATE, MANAGED, SUSPENDED, USER
+from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.workload.labels import GATE, MANAGED, PROTECTED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.pools import Pools
+from tests.e2e.power_room import PowerRoom
 from tests.e2e.refusals import REFUSAL, refused_pods
 from tests.e2e.rights import RightsWorld, rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
@@ -107,6 +110,7 @@ async def test_the_chart_grants_what_is_needed_and_nothing_else(rights: RightsWo
     await space.create(bare_pod("left", cpu="16", nodeSelector={"pool": "single"}))
     for name in ("left-2", "left"):
         await space.until_state(name, *WAITING)
+    await _a_node_is_still_protected(space)
     await _uninstall(rights)
     await _nothing_waits_suspended(space)
     uses, served = rights.uses(), await chart_rights.served(world.client)
@@ -140,13 +144,27 @@ async def _pods_are_refused(space: Space) -> None:
 
 
 async def _nodes_are_asked_for(space: Space) -> None:
-    """The worker makes and deletes placeholders, and scales an object."""
-    pools = Pools(space)
-    for pool in (await pools.make("held"), await pools.make_scaled("scaled", idleTime="1s")):
+    """By each provider, one after the other. What the worker has made, it deletes."""
+    pools, room = Pools(space), PowerRoom(space)
+    for pool in (
+        await pools.make("held"),
+        await pools.make_scaled("scaled", idleTime="1s"),
+        await pools.make_requested("asked"),
+        await pools.make_buffered("buffered"),
+        await pools.make_powered("powered", room, idleTime="1s"),
+    ):
         await space.create(job(pool, cpu="6", pool=pool))
         await space.until_job(pool)
         await pools.until(pool, measured=1, nodes=0)
     await pools.remove()
+    await room.close()
+
+
+async def _a_node_is_still_protected(space: Space) -> None:
+    """As if the worker had been removed before it released the node."""
+    name = (await space.client.list(NODES)).items[0]["metadata"]["name"]
+    notes = {KEYS[0]: ON, PROTECTED: KEYS[0]}
+    await space.client.patch(NODES, None, name, {"metadata": {"annotations": notes}})
 
 
 async def _somebody_asks_the_view_server(rights: RightsWorld) -> None:
