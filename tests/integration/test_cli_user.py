@@ -108,7 +108,7 @@ async def test_of_many_lines_come_as_they_are_read(
         assert (await shell.type("nodes", "n1")).lines[1][4] == "4", "those that run are found"
         return
     assert found == ["train", "after", "next", "post", "held-1", "held-0"]
-    assert "more than 2 are Pending: shown by name as they are read" in said
+    assert "more than 2 are Pending or Provisioning: shown by name as they are read" in said
     assert await names("--limit", "2") == (["train", "after"], said)
     assert await names("-t", "pending", "-u", "bob") == (["next"], "")
     found, said = await names("--sort", "turn", "--limit", "2")
