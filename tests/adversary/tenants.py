@@ -31,6 +31,8 @@ from tests.support.waiting import eventually
 Obj = dict[str, Any]
 RBAC = "rbac.authorization.k8s.io"
 ANSWER_S = 30.0
+REMOVED_S = 900.0
+"""A real control plane deletes five thousand Jobs in minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,7 @@ async def tenancy(world: World, user: str, *roles: str) -> AsyncIterator[Tenant]
     finally:
         await transport.close()
         await _let_go(space)
-        await remove_space(space)
+        await remove_space(space, timeout_s=REMOVED_S)
 
 
 async def let(world: World, namespace: str, user: str, role: str) -> None:

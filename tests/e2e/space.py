@@ -204,7 +204,7 @@ async def make_space(world: World, labels: Mapping[str, str] | None = None) -> S
     return space
 
 
-async def remove_space(space: Space) -> None:
+async def remove_space(space: Space, *, timeout_s: float = WAIT_S) -> None:
     """Delete the namespace and wait until nothing that uses resources is left in it."""
     await space.client.delete(NAMESPACES, None, space.name)
     left: list[Obj] = []
@@ -216,7 +216,7 @@ async def remove_space(space: Space) -> None:
         return not left
 
     try:
-        await eventually(is_empty, f"nothing left in {space.name}")
+        await eventually(is_empty, f"nothing left in {space.name}", timeout_s=timeout_s)
     except AssertionError as error:
         shown = [(one["metadata"], one.get("spec"), one.get("status")) for one in left[:2]]
         raise AssertionError(f"{error}; {len(left)} are, such as {shown}") from error
