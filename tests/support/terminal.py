@@ -24,6 +24,9 @@ ENVIRON = {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm", "NO_COL
 CHUNK = 65536
 _CONTROL = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]")
 
+_SPINNER = re.compile("[\u2800-\u28ff] [^\r\n]*[\r\n]*")
+"""A frame of a progress line, which the next one overwrites and the end removes."""
+
 
 class Terminal:
     """One command and what it has printed, for as long as ``async with``."""
@@ -90,8 +93,8 @@ class Terminal:
 
     @property
     def printed(self) -> str:
-        """What was printed so far, without control sequences."""
-        return _CONTROL.sub(b"", bytes(self._output)).decode(errors="replace")
+        """What was printed so far, without control sequences and progress lines."""
+        return _SPINNER.sub("", _CONTROL.sub(b"", bytes(self._output)).decode(errors="replace"))
 
     async def more(self, timeout_s: float) -> bool:
         """Wait until more is printed. Return False at the end, or after ``timeout_s``."""
