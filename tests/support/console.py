@@ -44,7 +44,8 @@ _VARIABLE = [
     (re.compile(r"~?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)?"), "<time>"),
     (re.compile(r"\b\d\d:\d\d UTC"), "<clock>"),
     (re.compile(r"\b\d+(\.\d+)? s\b"), "<span>"),
-    (re.compile(r"\b(\d+[dhms]){1,3}\b"), "<span>"),
+    # Not the end of a pod's name, such as ``pi-6574d``.
+    (re.compile(r"(?<!-)\b(\d+[dhms]){1,3}\b"), "<span>"),
     (re.compile(r"\b(\d+-)?\d\d:\d\d(:\d\d)?\b|\b\d+:\d\d\b"), "<span>"),
     (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"), "-<random>"),
     (re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b"), "<address>"),

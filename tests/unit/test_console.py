@@ -42,6 +42,7 @@ def test_commands_go_on_over_lines() -> None:
         ("...\nb\n", "b\n", True),
         ("...\nb\n", "b\nc\n", False),
         ("pi-x2c4v Running 4s\n", "pi-zz9wv Running 2m3s\n", True),
+        ("pi-x2c4v Running\n", "pi-6574d Running\n", True),
         ("pi-x2c4v Running\n", "pi-x2c4v Pending\n", False),
         ("pi-small\n", "pi-large\n", False),
         ("17 train 2026-11-22T17:05:20Z\n", "3 train 2031-01-01T00:00:00Z\n", True),
