@@ -74,6 +74,9 @@ def test_a_namespace_that_the_last_batch_did_not_have_is_a_newcomer() -> None:
         dirty.mark(DirtyKind.WORKLOAD, f"many/{number}")
     dirty.take(2)
     assert not dirty.has_newcomer()
+    dirty.mark(DirtyKind.NODE, "n1")
+    dirty.take(0)
+    assert not dirty.has_newcomer(), "a batch without workloads does not count"
     dirty.mark(DirtyKind.WORKLOAD, "one/0")
     assert dirty.has_newcomer()
     dirty.take(2)

@@ -76,26 +76,21 @@ def discover(
 
 def propose(sources: PoolSources) -> list[PoolProposal]:
     """Return the proposals of all sources. A name that two of them use gets a number."""
-    from dataclasses import replace
-
     from fluxqueue.policy.pool_proposals.cluster_api import propose_cluster_api
     from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
         propose_cluster_autoscaler,
         read_node_groups,
     )
     from fluxqueue.policy.pool_proposals.karpenter import propose_karpenter
+    from fluxqueue.policy.pool_proposals.proposal import with_own_names
 
-    found = [
-        *propose_karpenter(sources.node_pools, sources.node_claims, sources.nodes),
-        *propose_cluster_api(sources.scalable, sources.nodes),
-        *propose_cluster_autoscaler(read_node_groups(sources.status), sources.nodes),
-    ]
-    seen: dict[str, int] = {}
-    for index, one in enumerate(found):
-        seen[one.name] = seen.get(one.name, 0) + 1
-        if seen[one.name] > 1:
-            found[index] = replace(one, name=f"{one.name}-{seen[one.name]}")
-    return found
+    return with_own_names(
+        [
+            *propose_karpenter(sources.node_pools, sources.node_claims, sources.nodes),
+            *propose_cluster_api(sources.scalable, sources.nodes),
+            *propose_cluster_autoscaler(read_node_groups(sources.status), sources.nodes),
+        ]
+    )
 
 
 def _notes(sources: PoolSources) -> list[str]:

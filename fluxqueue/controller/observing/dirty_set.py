@@ -52,7 +52,10 @@ class DirtySet:
         self._last_lanes: set[str] = set()
 
     def has_newcomer(self) -> bool:
-        """Return whether a workload of a namespace is marked that had none in the last batch."""
+        """Return whether a workload of a namespace is marked that had none in the last batch.
+
+        Batches without workloads do not count.
+        """
         return not self._last_lanes.issuperset(self._keys[DirtyKind.WORKLOAD].lanes)
 
     def mark(self, kind: DirtyKind, key: str, *, within_s: float = GATHER_S) -> None:
@@ -67,7 +70,8 @@ class DirtySet:
     def take(self, limit: int, *, by_s: float = NEVER_S) -> Batch:
         """Remove and return up to ``limit`` keys of each kind due by ``by_s``, oldest first."""
         taken = {kind: self._take(kind, limit) for kind in DirtyKind if self._due[kind] <= by_s}
-        self._last_lanes = {self._lane_of(key) for key in taken.get(DirtyKind.WORKLOAD, ())}
+        if workloads := taken.get(DirtyKind.WORKLOAD):
+            self._last_lanes = {self._lane_of(key) for key in workloads}
         return {kind: keys for kind, keys in taken.items() if keys}
 
     def _take(self, kind: DirtyKind, limit: int) -> list[str]:

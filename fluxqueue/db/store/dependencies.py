@@ -53,33 +53,26 @@ WALKED_MAX = 300
 A circle behind more of them is not found. Its jobs wait, as they do in any case.
 """
 
-_BEHIND = """
-WITH RECURSIVE walk (uid, target) AS (
-    SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE d.target_uid = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
-      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
-    UNION
-    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.target_uid = w.uid
-    JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE NOT d.is_satisfied
-      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
-SELECT uid, target FROM walk LIMIT :limit
-"""
-"""The nearest dependencies on some jobs."""
 
-_AHEAD = """
+def _walk_from(start: str, step: str) -> str:
+    """Return the statement that follows waiting dependencies from some jobs in one direction."""
+    return f"""
 WITH RECURSIVE walk (uid, target) AS (
     SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE d.uid = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
+    WHERE {start} = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
       AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
     UNION
-    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON d.uid = w.target
+    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON {step}
     JOIN fluxjobs t ON t.uid = d.target_uid
     WHERE NOT d.is_satisfied
       AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
 SELECT uid, target FROM walk LIMIT :limit
-"""
-"""The nearest dependencies ahead of some jobs. The limit ends the recursion, too."""
+"""  # noqa: S608  the two calls below give constants
+
+
+_BEHIND = _walk_from("d.target_uid", "d.target_uid = w.uid")
+_AHEAD = _walk_from("d.uid", "d.uid = w.target")
+"""The nearest dependencies on some jobs, and ahead of them. The limit ends the recursion, too."""
 
 
 async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import ceil
 from typing import Any
@@ -154,6 +154,18 @@ def object_name(*parts: str) -> str:
     if len(name) <= NAME_MAX:
         return name
     return f"{name[: NAME_MAX - 7].rstrip('-')}-{sha256(joined.encode()).hexdigest()[:6]}"
+
+
+def with_own_names(proposals: Iterable[PoolProposal]) -> list[PoolProposal]:
+    """Return the proposals with a name of its own for each: a name that is taken gets a number."""
+    found: dict[str, PoolProposal] = {}
+    for one in proposals:
+        name, number = one.name, 1
+        while name in found:
+            number += 1
+            name = object_name(one.name, str(number))
+        found[name] = replace(one, name=name)
+    return list(found.values())
 
 
 def checked(proposal: PoolProposal) -> PoolProposal:

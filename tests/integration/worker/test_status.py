@@ -57,11 +57,13 @@ class CountingClient(KubeClient):
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self.asked: list[str] = []
+        self.are_put_behind: list[bool] = []
 
     async def request(self, method: str, path: str, **named: Any) -> dict[str, Any]:
         """All is carried out."""
         if path.endswith("/status"):
             self.asked.append(method)
+            self.are_put_behind.append(self._is_background)
         return await super().request(method, path, **named)
 
 
@@ -211,6 +213,20 @@ async def test_conditions_have_the_times_of_the_audit_trail(
         assert found["Queued"] == ("False", times["Allocated"])
         assert found["Reserved"] == ("False", "2030-01-01T00:02:00Z")
         assert found["Allocated"] == ("True", times["Allocated"])
+
+
+async def test_statuses_wait_for_releases_and_those_of_a_release_do_not(
+    database_url: str, cluster: LocalCluster
+) -> None:
+    """A thousand statuses must not be in the way of the next start."""
+    async with rows_of(database_url) as rows, _client(cluster, CountingClient) as client:
+        uid = await _submit(rows, client, "a")
+        await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
+        await write_statuses(_context(rows, client), [uid])
+        assert set(client.are_put_behind) == {True}
+        client.are_put_behind.clear()
+        await write_status(client, (await read_statuses(rows.database, [uid]))[uid])
+        assert set(client.are_put_behind) == {False}
 
 
 async def test_an_event_that_is_refused_stops_nobody(

@@ -1,4 +1,4 @@
-"""Volume claims for one pod at a time: who has one keeps others in the queue."""
+"""Volume claims for one pod at a time: a job with one keeps others in the queue."""
 
 from __future__ import annotations
 
