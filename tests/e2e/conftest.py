@@ -17,7 +17,7 @@ from pytest_asyncio import is_async_test
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import NODES as NODE_OBJECTS
-from tests.e2e.health import assert_nothing_left
+from tests.e2e.health import assert_nothing_left, assert_own_nodes
 from tests.e2e.objects import job
 from tests.e2e.rights import is_under_rights, sufficient_rights
 from tests.e2e.space import Space, make_space, remove_space
@@ -92,6 +92,7 @@ async def space(world: World) -> AsyncIterator[Space]:
     yield made
     await remove_space(made)
     await assert_nothing_left(world)
+    await assert_own_nodes(world)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -103,8 +104,8 @@ async def unmanaged(world: World, space: Space) -> AsyncIterator[Space]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def late(world: World) -> AsyncIterator[World]:
-    """Nodes that join during the test leave after it."""
+async def late(world: World, space: Space) -> AsyncIterator[World]:
+    """Nodes that join during the test leave after it, before its namespace does."""
     yield world
     for name in [node for node in ("late-1", "late-2") if await _exists(world, node)]:
         await world.late_nodes.fleet.remove(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
-from tests.e2e.world import World
+from tests.e2e.world import NODES, World
 from tests.support.waiting import eventually
 
 LEFT_S = 120.0
@@ -49,3 +49,18 @@ async def assert_nothing_left(world: World) -> None:
     except AssertionError as error:
         raise AssertionError("\n".join([str(error), *left])) from error
     await assert_invariants(world)
+
+
+async def assert_own_nodes(world: World) -> None:
+    """The queue knows the nodes that the world began with, and no others: the next test counts."""
+    own = sorted(one.name for one in NODES)
+    known: list[str] = []
+
+    async def are_known() -> bool:
+        known[:] = [row["name"] for row in await world.rows("SELECT name FROM nodes")]
+        return sorted(known) == own
+
+    try:
+        await eventually(are_known, "the nodes of the start", timeout_s=LEFT_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; they are {sorted(known)}") from error

@@ -144,7 +144,7 @@ class Pools:
 
     async def remove(self) -> None:
         """Remove all pools, and wait until no row has one."""
-        self.autoscaler.pools = []
+        await self.autoscaler.give_up()
         for name in self.made:
             with suppress(NotFound):  # the test has deleted it, and its nodes stayed
                 await self.space.client.delete(FLUX_NODE_POOLS, None, name)

@@ -78,7 +78,7 @@ async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
     await space.until_job("scaled")
     assert await pools.replicas(pool) == 3
 
-    pools.autoscaler.pools = []  # nothing comes any more
+    await pools.autoscaler.give_up()  # nothing comes any more
     await space.create(job("never", pods=4, cpu="6", pool=pool, run=FOR_EVER))
     await pools.until(pool, nodes=3, arriving=1)
     await eventually(lambda: _has_replicas(pools, pool, 4), "one more is asked for")
@@ -95,7 +95,7 @@ async def test_a_deleted_pool_gives_up_the_replicas_that_have_not_come(
     pool = await pools.make_scaled("gone", min=0)
     await space.create(job("here", cpu="6", pool=pool))
     await space.until_job("here")
-    pools.autoscaler.pools = []  # nothing comes any more
+    await pools.autoscaler.give_up()  # nothing comes any more
     await space.create(job("never", pods=3, cpu="6", pool=pool, run=FOR_EVER))
 
     async def are_asked_for() -> bool:

@@ -55,7 +55,8 @@ class Autoscaler:
     ) -> None:
         self._client = context.client
         self.pools = list(pools)
-        """The pools. They may be replaced at any time."""
+        """The pools. More may be added at any time; ``give_up`` takes them all away."""
+        self._turning = asyncio.Lock()
         self._add, self._remove = add, remove
         self._pods = context.informers.get(PODS)
         self._pods_on = context.informers.index(PODS, by_node)
@@ -81,10 +82,21 @@ class Autoscaler:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def give_up(self) -> None:
+        """Have no pools any more. When this returns, no node comes that was under way."""
+        async with self._turning:  # a turn that has begun may bring nodes until it ends
+            self.pools = []
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._coming.clear()
+
     async def _run(self) -> None:
         while True:
             try:
-                await self._turn()
+                async with self._turning:
+                    await self._turn()
             except ClientError as error:
                 logger.debug("autoscaler tries again error=%s", error)
             except Exception:
