@@ -18,7 +18,7 @@ from functools import partial
 from time import perf_counter, process_time
 from typing import Any
 
-from benchmarks import cycle
+from benchmarks import cycle, new_nodes
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxion.formats.grug import read_grug
 from fluxqueue.fluxion.formats.jgf import read_jgf
@@ -307,6 +307,8 @@ def main() -> None:
         bench_bulk()
     elif options.step == "shares":
         cycle.run(Stopwatch.read, options.graph)
+    elif options.step == "pools":
+        new_nodes.run(Stopwatch.read)
     else:
         _run_all(options)
 
@@ -322,6 +324,7 @@ def _run_all(options: argparse.Namespace) -> None:
     )
     for step in cycle.STEPS:
         _child("shares", step, *clock)
+    _child("pools", *clock)
     for name in GRAPHS:
         _child(
             "graph", name, "--seconds", str(options.seconds), "--policies", options.policies, *clock

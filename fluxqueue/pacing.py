@@ -70,6 +70,12 @@ RUSH = 10
 
 A user who submits a few jobs by hand sees each start at once.
 """
+PLAN_TIMES, PLAN_MOST_S = 10, 10.0
+"""The plan for new nodes takes an eleventh of the time: it rests ``PLAN_TIMES`` times as long.
+
+It rests for ``PLAN_MOST_S`` seconds at most. New nodes take a minute or more, so nothing is late. A
+job that is too large for all pools would otherwise cost each cycle a long search.
+"""
 
 # --- status updates (db/store/statuses.py), in intervals of FLUXQUEUE_STATUS_INTERVAL_S ---
 
@@ -269,6 +275,40 @@ class BatchPacer:
         each_s = max(self.CALM.each_s, self.size * self.PIECE_S)
         most_s = min(self.CALM_MAX_S, self.DELAYS * self._delay_s())
         return self.CALM._replace(each_s=min(each_s, most_s))
+
+
+class PartOfTime:
+    """Lets some work run for a part of the time: after it, it rests in proportion.
+
+    Parameters
+    ----------
+    clock : The clock that times are measured with.
+    times : The rest after the work, as a multiple of its duration.
+    most_s : The longest rest in seconds.
+    """
+
+    def __init__(self, clock: Clock, times: float, most_s: float) -> None:
+        self._clock, self._times, self._most_s = clock, times, most_s
+        self._rested_s = float("-inf")
+
+    @property
+    def left_s(self) -> float:
+        """Return the rest that is left, in seconds. Zero: the work may run."""
+        return max(0.0, self._rested_s - self._clock.monotonic_s())
+
+    def forget(self) -> None:
+        """End the rest."""
+        self._rested_s = float("-inf")
+
+    @contextmanager
+    def work(self) -> Iterator[None]:
+        """Run the work, and derive the rest from its duration."""
+        began_s = self._clock.monotonic_s()
+        try:
+            yield
+        finally:
+            ended_s = self._clock.monotonic_s()
+            self._rested_s = ended_s + min(self._most_s, self._times * (ended_s - began_s))
 
 
 class BatchSize:

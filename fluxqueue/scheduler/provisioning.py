@@ -122,6 +122,7 @@ def plan_nodes(
     rules: Mapping[str, QueueRules] | None = None,
     spent: Mapping[str, Decimal] | None = None,
     held: Mapping[str, Sequence[Placement]] | None = None,
+    holds: dict[Jobspec, bool] | None = None,
 ) -> NodePlan:
     """Decide for which waiting jobs nodes are asked for, and which requests are withdrawn.
 
@@ -135,17 +136,18 @@ def plan_nodes(
     rules : The rules of the queues by name.
     spent : What the nodes of each queue cost now for an hour, beside those of ``requests``.
     held : What ``hold_nodes`` has reserved.
+    holds : Whether present nodes can hold a request, as far as an earlier call with the same nodes
+        has found out. What this call finds out is added.
     """
-    gone = {job.uid for job, _ in decisions.allocated} | decisions.barred
-    gone |= decisions.making_way.keys()
-    waiting = [job for job in jobs if job.uid not in gone]
-    started = {job.uid: set(where.nodes) for job, where in decisions.allocated}
-    used = [one for one in requests if not started.get(one.uid, set()).isdisjoint(one.arrived)]
+    waiting = _waiting(jobs, decisions)
+    started = {job.uid for job, _ in decisions.allocated}
+    used = _used(requests, decisions)
     open_ = [one for one in requests if one not in used]
+    known = {} if holds is None else holds
 
     def walk(variant: PlanVariant) -> PlanTried[NodePlan]:
         planner = _NodePlanner(
-            matcher, decisions, pools, open_, now, rules or {}, spent or {}, variant.choices
+            matcher, decisions, pools, open_, now, rules or {}, spent or {}, variant.choices, known
         )
         planner.plan.used = [one.number for one in used]
         with matcher.trying():
@@ -157,6 +159,36 @@ def plan_nodes(
             for placement in placements if uid not in started else ():
                 matcher.unreserve(placement)
         return search_cheaper(walk).plan
+
+
+def carry_over(
+    last: NodePlan,
+    jobs: Sequence[PendingJob],
+    decisions: Decisions,
+    requests: Sequence[NodeRequest],
+) -> NodePlan:
+    """Return what still holds of the last plan, for a cycle that makes none.
+
+    It asks for nothing and withdraws nothing. A job that has started on what came uses it.
+    """
+    waiting = {job.uid for job in _waiting(jobs, decisions)}
+    plan = NodePlan(used=[one.number for one in _used(requests, decisions)])
+    plan.ready_at = {uid: at for uid, at in last.ready_at.items() if uid in waiting}
+    plan.why = {uid: why for uid, why in last.why.items() if uid in waiting}
+    return plan
+
+
+def _waiting(jobs: Sequence[PendingJob], decisions: Decisions) -> list[PendingJob]:
+    """Return the jobs that a cycle has left waiting, and that could use new nodes."""
+    gone = {job.uid for job, _ in decisions.allocated} | decisions.barred
+    gone |= decisions.making_way.keys()
+    return [job for job in jobs if job.uid not in gone]
+
+
+def _used(requests: Sequence[NodeRequest], decisions: Decisions) -> list[NodeRequest]:
+    """Return the requests whose job has started on what came."""
+    started = {job.uid: set(where.nodes) for job, where in decisions.allocated}
+    return [one for one in requests if not started.get(one.uid, set()).isdisjoint(one.arrived)]
 
 
 def _in_order(
@@ -195,6 +227,7 @@ class _NodePlanner:
     spent: Mapping[str, Decimal]
     choices: Mapping[str, PoolNames] = field(default_factory=dict)
     """Jobs with pools that they try before all others."""
+    _holds: dict[Jobspec, bool] = field(default_factory=dict)
     plan: NodePlan = field(default_factory=NodePlan)
     _chosen: dict[str, PoolNames] = field(default_factory=dict)
     _rivals: dict[str, list[PoolNames]] = field(default_factory=dict)
@@ -207,7 +240,6 @@ class _NodePlanner:
     _states: dict[str, PoolState] = field(default_factory=dict)
     _rooms: dict[str, int] = field(default_factory=dict)
     _cost: dict[str, Decimal] = field(default_factory=dict)
-    _holds: dict[Jobspec, bool] = field(default_factory=dict)
     _hopeless: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
     _allowances: Allowances = field(default_factory=Allowances)
 

@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import ceil
 
 from fluxqueue import metrics
+from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store import node_pools
 from fluxqueue.db.store.decisions import NodeChanges
@@ -21,6 +23,8 @@ from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.pacing import PLAN_MOST_S, PLAN_TIMES, PartOfTime
 from fluxqueue.policy.node_pool import COMMAND, SCALE
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
@@ -34,6 +38,7 @@ from fluxqueue.scheduler.node_requests import (
 )
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
+    carry_over,
     describe_requests,
     hold_nodes,
     plan_nodes,
@@ -43,6 +48,9 @@ logger = logging.getLogger(__name__)
 
 RETURNING = frozenset({COMMAND, SCALE})
 """Providers with nodes that nothing else takes back. An autoscaler removes its own."""
+
+HOLDS_MAX = 20_000
+"""The most requests for which it is remembered whether present nodes can hold them."""
 
 LOOK_S = 5
 """The interval in seconds between two looks at what is under way, while nothing else happens."""
@@ -56,6 +64,7 @@ class NodePlanning:
     that wait for nodes, by UID.
     """
 
+    clock: Clock
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     outlooks: dict[str, Outlook] = field(default_factory=dict)
     _pools: dict[str, StoredPool] = field(default_factory=dict)
@@ -68,6 +77,12 @@ class NodePlanning:
     _idle_since: dict[str, int] = field(default_factory=dict)
     _next_at: int | None = None
     _has_orders: bool = False
+    _holds: dict[Jobspec, bool] = field(default_factory=dict)
+    _last: NodePlan = field(default_factory=NodePlan)
+    _rest: PartOfTime = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rest = PartOfTime(self.clock, PLAN_TIMES, PLAN_MOST_S)
 
     def is_due(self, now: int) -> bool:
         """Return whether it is time to look at what is under way."""
@@ -80,7 +95,10 @@ class NodePlanning:
         """
         self.outlooks, self._held, self._next_at = {}, {}, None
         if changes.have_pools_changed:
+            self._rest.forget()
             await self._read_pools(tx, matcher)
+        if changes.have_nodes_changed or len(self._holds) > HOLDS_MAX:
+            self._holds.clear()
         if not self._pools and not self._open.requests and not self._known:
             return
         if isinstance(matcher.further, Reach) and changes.have_nodes_changed:
@@ -138,6 +156,7 @@ class NodePlanning:
             self._counted[pool_of[number], str(end)] += 1
             extra = {"action": "nodes", "pool": pool_of[number], "outcome": str(end), "why": why}
             logger.info("request for nodes ended", extra=extra)
+            self._rest.forget()  # the last plan still counts on it
         self._has_orders |= bool(review.ended or review.arrived)
 
     def _present(self, matcher: Matcher) -> dict[str, str]:
@@ -185,25 +204,44 @@ class NodePlanning:
         requests = self._open.requests
         if not self._pools and not requests:
             return
-        plan = plan_nodes(
-            matcher,
-            jobs,
-            decisions,
-            self.states,
-            requests,
-            now,
-            rules=rules,
-            spent=self._open.spent,
-            held=self._held,
-        )
+        rest_s = self._rest.left_s
+        if rest_s:
+            plan = carry_over(self._last, jobs, decisions, requests)
+        else:
+            plan = self._plan(matcher, jobs, decisions, rules, now)
         made = await node_pools.store_node_plan(tx, plan, self._free_names(), now)
         self._note_plan(plan, requests)
         ended = {*plan.used, *plan.withdrawn}
         self._open.requests = [one for one in requests if one.number not in ended] + made
         self._report(plan, decisions, now)
         may_return = await self._return_idle(tx, matcher, now)
-        if self._open.requests or plan.why or may_return:
+        if rest_s:
+            self._next_at = now + ceil(rest_s)  # jobs that came meanwhile have no plan yet
+        elif self._open.requests or plan.why or may_return:
             self._next_at = now + LOOK_S
+
+    def _plan(
+        self,
+        matcher: Matcher,
+        jobs: Sequence[PendingJob],
+        decisions: Decisions,
+        rules: Mapping[str, QueueRules],
+        now: int,
+    ) -> NodePlan:
+        with self._rest.work():
+            self._last = plan_nodes(
+                matcher,
+                jobs,
+                decisions,
+                self.states,
+                self._open.requests,
+                now,
+                rules=rules,
+                spent=self._open.spent,
+                held=self._held,
+                holds=self._holds,
+            )
+        return self._last
 
     def _free_names(self) -> dict[str, list[str]]:
         """Return the names that new requests may have, for pools with given names."""

@@ -115,7 +115,7 @@ class CycleRunner:
         self._preempting = Preempting(context, ROLE, term)
         self._pace = BatchPacer(context.clock, lambda: context.client.answer_times.delay_s)
         self._sharing = NodeSharing()
-        self.nodes = NodePlanning()
+        self.nodes = NodePlanning(context.clock)
         """What is known of nodes that were asked for."""
         self._choices: Choices = {}
         # Pods that an earlier term released may still have a choice.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, Rest
+from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, PartOfTime, Rest
 
 
 @pytest.mark.parametrize(
@@ -108,3 +110,31 @@ def test_lately_counts_what_has_just_happened() -> None:
     assert lately.count(0) == 1
     clock.advance(9.0)
     assert lately.count(0) == 0
+
+
+def test_work_that_takes_a_part_of_the_time_rests_in_proportion() -> None:
+    """Two seconds of work and ten times as long of rest, at most eight seconds."""
+    clock = ManualClock()
+    part = PartOfTime(clock, times=10, most_s=8)
+    assert part.left_s == 0
+    with part.work():
+        clock.advance(0.5)
+    assert part.left_s == 5
+    clock.advance(4)
+    assert part.left_s == 1
+    clock.advance(3)
+    assert part.left_s == 0
+    with part.work():
+        clock.advance(2)
+    assert part.left_s == 8
+    part.forget()
+    assert part.left_s == 0
+
+
+def test_work_that_fails_rests_as_well() -> None:
+    clock = ManualClock()
+    part = PartOfTime(clock, times=10, most_s=8)
+    with suppress(ZeroDivisionError), part.work():
+        clock.advance(0.5)
+        _ = 1 / 0
+    assert part.left_s == 5

@@ -11,6 +11,7 @@ from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, Taint
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.node_pool import NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
@@ -19,6 +20,7 @@ from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     backoff_s,
+    carry_over,
     describe_requests,
     hold_nodes,
     plan_nodes,
@@ -196,3 +198,32 @@ def test_requests_in_words() -> None:
 def test_the_pause_of_a_pool_doubles() -> None:
     """A minute, two, four, and an hour at most."""
     assert [backoff_s(n) for n in (0, 1, 2, 3, 99)] == [0, 60, 120, 240, 3600]
+
+
+def test_between_two_plans_the_last_one_counts_for_jobs_that_still_wait() -> None:
+    """Nothing is asked for twice. A job that has started on what came uses it."""
+    jobs = [_job(number, 1, 8) for number in (1, 2, 3)]
+    last = _plan(_matcher(), *jobs, rule=ProvisionRules(budget=Decimal(7)))
+    assert set(last.ready_at) == {"1", "2"}
+    assert set(last.why) == {"3"}
+    came = NodeRequest(7, "large", "1", "default", 1, 1000, 1300, arrived=("n1",))
+    coming = NodeRequest(8, "large", "2", "default", 1, 1000, 1300)
+    matcher = _matcher(replace(node("n1"), capacity={CPU: 8}))
+    held = hold_nodes(matcher, (came, coming), 1300)
+    decisions = run_cycle(matcher, jobs, POLICIES["easy"], 1300, awaited=held)
+    plan = carry_over(last, jobs, decisions, (came, coming))
+    assert plan == NodePlan(ready_at={"2": 1300}, why=last.why, used=[7])
+
+
+def test_what_is_known_of_present_nodes_is_not_asked_again() -> None:
+    """The memory is the caller's, and a wrong one is believed."""
+    matcher = _matcher(node("n1"))
+    job, holds = _job(1, 1, 8), dict[Jobspec, bool]()
+    decisions = run_cycle(matcher, [job], POLICIES["easy"], 1000)
+    states = [PoolState(LARGE, 0, LARGE.provisioning_s)]
+    plan = plan_nodes(matcher, [job], decisions, states, (), 1000, holds=holds)
+    assert _asked(plan) == {"large": 1}
+    assert holds == {job.request: False}
+    holds[job.request] = True
+    plan = plan_nodes(matcher, [job], decisions, states, (), 1000, holds=holds)
+    assert not plan.asks
