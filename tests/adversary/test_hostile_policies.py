@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError
@@ -77,6 +78,7 @@ async def hostile_policies(world: World) -> AsyncIterator[None]:
     await remove_all(world, SHARING_POLICIES, names, "sharing_policies")
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 async def test_work_goes_on_beside_hostile_policies(
     world: World, victim: Tenant, hostile_policies: None
 ) -> None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError
@@ -82,6 +83,7 @@ async def hostile_queues(world: World) -> AsyncIterator[None]:
     await remove_all(world, FLUXQUEUES, names, "fluxqueues")
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 async def test_others_go_on_beside_hostile_queues(
     world: World, victim: Tenant, mallory: Tenant, hostile_queues: None
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_large_object_is_answered_in_time(name: str) -> None:
         assert ". Fix: " in reason, f"no way out: {why}"
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 def test_long_texts_of_each_annotation() -> None:
     """A megabyte that is nearly right."""
     for name, obj in long_notes().items():

@@ -162,6 +162,7 @@ def _forged(chance: random.Random) -> str:
     return _token(key) if chance.random() < 0.9 else "".join(chance.choices("aA0-_=+/", k=40))
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 async def test_no_parameter_breaks_it(view: Viewing) -> None:
     """Each parameter of each list, with each value, and pages that this server never gave."""
     chance = random.Random(5)

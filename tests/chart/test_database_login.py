@@ -70,6 +70,7 @@ def _fluxqueue(given: dict[str, str], *arguments: str) -> subprocess.CompletedPr
     )
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_a_user_who_owns_the_database_can_migrate_it(given: dict[str, str]) -> None:
     """No superuser, no extension: what an ordinary managed Postgres gives."""
     upgraded = _fluxqueue(given, "db", "upgrade")
@@ -93,6 +94,7 @@ async def test_every_way_of_connecting_finds_the_password(
     assert row["name"] == ROLE
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_a_wrong_password_is_named_and_not_shown(given: dict[str, str]) -> None:
     waited = _fluxqueue({**given, "PGPASSWORD": "wrong-one"}, "db", "wait", "--timeout", "1")
     assert waited.returncode == 1
@@ -100,6 +102,7 @@ def test_a_wrong_password_is_named_and_not_shown(given: dict[str, str]) -> None:
     assert "wrong-one" not in waited.stderr + waited.stdout
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_the_tls_mode_is_obeyed(given: dict[str, str], postgres: PostgresServer) -> None:
     """A server without TLS is refused where TLS is required, rather than talked to in clear."""
     with psycopg.connect(postgres.admin_url) as connection:

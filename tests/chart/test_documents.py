@@ -62,6 +62,7 @@ def validator() -> Iterator[Any]:
         yield kubernetes_validate
 
 
+@pytest.mark.cases_long("the other values files")
 @pytest.mark.parametrize("version", [OLDEST, "1.36"])
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_helm_finds_nothing_to_complain_about(values: dict[str, Any], version: str) -> None:
@@ -70,6 +71,7 @@ def test_helm_finds_nothing_to_complain_about(values: dict[str, Any], version: s
     assert [one["error"] for one in report["messages"]] in ([], ["icon is recommended"])
 
 
+@pytest.mark.cases_long("the other values files and versions")
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
 @pytest.mark.parametrize("values", VALUE_SETS.values(), ids=VALUE_SETS)
 def test_every_document_fits_the_schema_of_kubernetes(

@@ -463,6 +463,7 @@ BOTH = [
 ]
 
 
+@pytest.mark.cases_long("the other kinds")
 @pytest.mark.parametrize(("plane", "resource"), [*BOTH, *ONLY_REAL], indirect=["plane"])
 async def test_forged_templates(people: People, resource: ApiResource) -> None:
     """A tenant names no other user in a template, by no operation; a controller copies what is

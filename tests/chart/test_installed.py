@@ -197,6 +197,7 @@ async def _identities(place: Place) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_what_the_controller_writes_outlives_an_upgrade(place: Place) -> None:
     """The caBundle is not the chart's: no upgrade may take it away."""
     await place.install()
@@ -227,6 +228,7 @@ async def _any_certificate(place: Place) -> bytes:
     return await asyncio.to_thread(config.ca_file.read_bytes)
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_removal_leaves_what_it_says_and_nothing_else(place: Place) -> None:
     """Password, volume and definitions stay; a second installation finds them."""
     await place.install()

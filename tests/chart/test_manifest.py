@@ -84,6 +84,7 @@ def test_values_are_merged_and_refused_as_by_helm(
     assert "replica" in capsys.readouterr().err
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_only_labelled_namespaces_notice_it(place: Place) -> None:
     """Applied twice. No webhook runs: a labelled namespace refuses, and no other one notices."""
     values = NOT_EMBEDDED if place.kind == "embedded" else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 from tests.e2e.objects import job
@@ -30,6 +31,7 @@ async def _is_cleared(pools: Pools, pool: str) -> bool:
     return not await pools.buffers(pool) and not await pools.templates(pool)
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 async def test_a_buffer_is_not_filled_again_when_its_job_starts(space: Space, pools: Pools) -> None:
     """Two nodes come in all, and the workers die in between. The buffer goes with the start."""
     pool = await pools.make_buffered("buffer", delay_s=2.0)

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
 from fluxqueue.kube.resources import FLUXJOBS
@@ -51,6 +53,7 @@ async def test_a_running_system_is_in_order(space: Space) -> None:
     assert (code, json.loads(out)) == (0, [])
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_slot_that_leaked_is_found(space: Space) -> None:
     """A slot more than the Job can use: found by the rows' account of the Job, exit code 1."""
     await space.create(job("leaky", cpu="2", pool="single", run=FOR_EVER))

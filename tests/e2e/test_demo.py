@@ -96,6 +96,7 @@ async def test_the_demo_in_the_window(folder: Path) -> None:
     assert not _processes_below(folder), "parts were left running"
 
 
+@pytest.mark.long("a demo of its own. `make demo` shows it")
 @pytest.mark.slow
 async def test_the_demo_ends_clean_when_asked_to(folder: Path) -> None:
     """SIGTERM in the middle of a scene: it stops all parts, says so, and has not succeeded."""

@@ -60,6 +60,7 @@ async def test_who_is_made_larger_while_it_waits_starts_as_large_as_it_is(space:
     await space.delete("x")
 
 
+@pytest.mark.cases_long("the other completion mode")
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 async def test_a_running_job_grows_as_room_comes_and_shrinks_at_once(
     space: Space, mode: str

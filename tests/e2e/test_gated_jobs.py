@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS
 from fluxqueue.workload.labels import WAIT
@@ -163,6 +165,7 @@ async def test_the_time_counts_from_the_start(space: Space) -> None:
     await until_held(space, 0)
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 async def test_it_waits_on_after_the_loss_of_the_database(space: Space) -> None:
     """Its object says all: it is neither suspended nor started by the rebuild."""
     await fill(space)

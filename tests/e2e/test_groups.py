@@ -175,6 +175,7 @@ async def test_a_name_that_is_used_again_is_another_group(space: Space) -> None:
 SIZES = (2, 4, 4, 4, 5, 6)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
     """Fluence's open wound: six groups whose pods arrive mixed, on room for two of them."""
     pods = [
@@ -308,6 +309,7 @@ async def define(space: Space, resource: ApiResource) -> None:
     await eventually(is_served, what=f"{resource.key} is served")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_pods_that_do_not_come_are_said_to_be_overdue(space: Space) -> None:
     """In the reason, and with a Warning on the FluxJob; it waits on, and starts when they come."""
     await define(space, POD_GROUP)

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from fluxqueue.kube.resources import JOBS
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import Space
@@ -111,6 +113,7 @@ async def test_an_assistant_reads_the_queue(space: Space) -> None:
     await space.delete("runs")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_an_assistant_that_may_changes_jobs(space: Space) -> None:
     """Submits, holds, releases and cancels, with the rights of the user."""
     async with _assistant(space, "--allow-changes") as one:

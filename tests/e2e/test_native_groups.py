@@ -36,7 +36,11 @@ Obj = dict[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("world of groups")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.long("a world of its own, for a feature of Kubernetes that few clusters have"),
+    pytest.mark.xdist_group("world of groups"),
+]
 
 
 @pytest_asyncio.fixture(

@@ -88,6 +88,7 @@ async def test_a_scaled_object_brings_nodes(space: Space, pools: Pools) -> None:
     assert (first["ended"], second["ended"]) == ("used", "withdrawn")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_deleted_pool_gives_up_the_replicas_that_have_not_come(
     space: Space, pools: Pools
 ) -> None:
@@ -108,6 +109,7 @@ async def test_a_deleted_pool_gives_up_the_replicas_that_have_not_come(
     await space.delete("never")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_idle_nodes_of_a_scaled_object_go_back(space: Space, pools: Pools) -> None:
     """All but the minimum are cordoned and returned after the idle time."""
     pool = await pools.make_scaled("idle", min=1, idleTime="3s")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space, make_space, remove_space
@@ -149,6 +151,7 @@ async def test_a_set_of_jobs_is_of_what_made_it(space: Space) -> None:
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> None:
     """It was to have four pods and is to have two: nobody waits for the others."""
     made = await create(space, MINI_CLUSTER, "flux", {"size": 4, "pod": {}})
@@ -166,6 +169,7 @@ async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> N
     await space.until_gone(FLUXJOBS, "flux-minicluster")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> None:
     """Six MiniClusters whose Jobs are made one after the other, on room for two of them."""
     recording = space.recording()
@@ -188,6 +192,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
     await assert_each_ran_once_in_order(space)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space) -> None:
     """In a namespace whose sets are managed; it survives its controller."""
     managed = await make_space(space.world, {"fluxqueue/sets": "managed"})

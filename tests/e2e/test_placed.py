@@ -121,6 +121,7 @@ async def test_without_the_webhook_its_pods_come_gated_and_run_all_the_same(spac
     await assert_invariants(space.world)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_requeued_gang_is_placed_anew(space: Space) -> None:
     """Its template names no nodes while it waits, and its pods never use more than it holds."""
     async with space.recording() as seen:

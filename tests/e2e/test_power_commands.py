@@ -51,6 +51,7 @@ async def _until_off(pools: Pools, room: PowerRoom, pool: str) -> None:
 
 
 @pytest.mark.long("machines go on and off twice, and Kubernetes notes a silent node late")
+@pytest.mark.cases_long("machines that keep their Node object while they are off")
 @pytest.mark.parametrize("keeps_objects", [False, True])
 async def test_nodes_are_powered_on_for_a_gang_and_off_when_idle(
     space: Space, pools: Pools, room: PowerRoom, *, keeps_objects: bool
@@ -73,6 +74,7 @@ async def test_nodes_are_powered_on_for_a_gang_and_off_when_idle(
     assert room.powered_on == {f"{pool}-1": 2, f"{pool}-2": 2}
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_command_that_fails_says_why(space: Space, pools: Pools, room: PowerRoom) -> None:
     """Its last words are the reason. What it was to power on is powered off."""
     templates = await room.make_templates(
@@ -105,6 +107,7 @@ async def test_a_missing_template_is_named(space: Space, pools: Pools, room: Pow
     assert not await room.jobs(first)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_deleted_pool_powers_its_nodes_off(
     space: Space, pools: Pools, room: PowerRoom
 ) -> None:
@@ -125,7 +128,8 @@ async def test_a_deleted_pool_powers_its_nodes_off(
     await space.delete("gang")
 
 
-@pytest.mark.parametrize("step", ["asked", "written", "arrived"])
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
+@pytest.mark.parametrize("step", ["arrived", "asked", "written"])
 async def test_a_crash_of_all_workers_powers_each_node_once(
     space: Space, pools: Pools, room: PowerRoom, step: str
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fluxqueue.kube.resources import FLUXJOBS
 from tests.e2e.database import everybody_killed
 from tests.e2e.objects import FOR_EVER, bare_pod
@@ -56,6 +58,7 @@ async def _jobid(space: Space, name: str) -> int:
     return int(found["status"]["jobid"])
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_the_youngest_makes_way_and_waits_at_its_place(space: Space, queues: Queues) -> None:
     """Three of 5 cpu fill a node of 16: one of 6 needs the room of one of them, and gets it of the
     youngest that can be requeued, a bare Pod left alone. Both sides say so, and afterwards the one
@@ -103,6 +106,7 @@ async def test_the_youngest_makes_way_and_waits_at_its_place(space: Space, queue
     assert await space.world.rows("SELECT victim FROM preemptions") == []
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> None:
     """Who is told goes on when the one in turn is cancelled before the time has come: the same
     pods. Its FluxJob has said until then what would be, and does not any more."""
@@ -126,6 +130,7 @@ async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> 
     assert found["status"]["state"] == "Running"
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 async def test_everybody_dies_while_two_make_way(space: Space, queues: Queues) -> None:
     """Controller and workers are killed as soon as it is decided: those that come have both leave,
     and nobody else gets the room, though he comes before in the queue."""

@@ -77,6 +77,7 @@ async def test_what_fails_says_why_and_another_pool_is_tried(space: Space, pools
     await eventually(lambda: _is_cleared(pools, first), "nothing of it is left")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_capacity_that_is_revoked_fails_the_request(space: Space, pools: Pools) -> None:
     """The autoscaler takes back what it has promised. Another pool brings the nodes."""
     first = await pools.make_requested("revoked", delivers=0, priority=5)
@@ -118,6 +119,7 @@ async def test_a_cancelled_job_withdraws_its_request(space: Space, pools: Pools)
     assert pools.autoscaler.delivered[pool] == 0
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_deleted_pool_withdraws_its_request(space: Space, pools: Pools) -> None:
     """The provider takes back what it has asked for, although its pool is gone."""
     pool = await pools.make_requested("deleted", delay_s=30.0)
@@ -130,7 +132,8 @@ async def test_a_deleted_pool_withdraws_its_request(space: Space, pools: Pools) 
     await space.delete("gang")
 
 
-@pytest.mark.parametrize("step", ["asked", "written", "arrived"])
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
+@pytest.mark.parametrize("step", ["arrived", "asked", "written"])
 async def test_a_crash_of_all_workers_repeats_nothing(
     space: Space, pools: Pools, step: str
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
@@ -26,6 +28,7 @@ async def test_higher_priority_goes_first(space: Space) -> None:
         assert seen.order() == ["blocker", "high", "middle", "low"]
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_equal_priority_goes_in_the_order_of_submission(space: Space) -> None:
     """First come, first served."""
     await _block(space)

@@ -194,6 +194,7 @@ async def test_running_work_outlives_its_queue(space: Space, queues: Queues) -> 
     assert found["status"]["state"] == "Running"
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 @pytest.mark.slow
 async def test_what_a_queue_took_in_outlives_the_database(space: Space, queues: Queues) -> None:
     """Disabled meanwhile, every row lost: what waited waits on in its order, what comes is held."""

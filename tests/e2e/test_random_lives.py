@@ -33,6 +33,7 @@ def _seeds() -> list[object]:
     return [*SHORT, *(pytest.param(seed, marks=long) for seed in LONG)]
 
 
+@pytest.mark.long("the property test of the model covers it in parts")
 @pytest.mark.parametrize("seed", _seeds())
 async def test_random_lives(space: Space, seed: int) -> None:
     """Jobs, Pods, groups, sets, JobSets, MPIJobs and TrainJobs."""

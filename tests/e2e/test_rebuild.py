@@ -172,7 +172,7 @@ async def test_starts_that_nobody_was_told_of_yet(space: Space) -> None:
         await space.delete(name)
 
 
-@pytest.mark.cases_long("the other cases are variations of the first")
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 @pytest.mark.parametrize(
     ("wishes", "nodes"), [({"match-policy": "pack"}, 1), ({"spread": "node"}, 3)]
 )

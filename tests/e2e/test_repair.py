@@ -55,6 +55,7 @@ async def test_a_gang_that_wishes_it_starts_anew_as_a_whole(space: Space, late: 
     await space.delete("gang")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_gang_that_does_not_wish_it_names_the_slot_that_waits(
     space: Space, late: World
 ) -> None:

@@ -33,6 +33,7 @@ def of_script(name: str, *lines: str, run: dict[str, str] | None = None) -> Obj:
     return job
 
 
+@pytest.mark.cases_long("other shapes")
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [

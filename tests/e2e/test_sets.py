@@ -158,6 +158,7 @@ async def test_a_rollout_on_a_full_cluster_goes_on(space: Space) -> None:
     await until_held(space, 0)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_surge_pod_on_a_full_cluster_waits_and_says_for_what(space: Space) -> None:
     """No old pod may go first, so the rollout waits, and so it does on any cluster; each of the
     ways out that the FluxJob names is one: a pod of its own that goes, undoing it.
@@ -295,6 +296,7 @@ async def test_an_evicted_pod_of_a_set_gets_its_slot_back(space: Space) -> None:
     await until_held(space, 0)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_pods_of_a_set_on_a_lost_node_are_made_anew_elsewhere(
     space: Space, late: World
 ) -> None:

@@ -129,6 +129,7 @@ async def _gives(policies: Policies, name: str, cpu: str) -> bool:
     return bool((await policies.status(name)).get("given", {}).get("cpu") == cpu)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_partition_changed_to_less_and_to_dedicated(
     space: Space, unmanaged: Space, policies: Policies
 ) -> None:

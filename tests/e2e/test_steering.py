@@ -73,6 +73,7 @@ async def test_a_chain_of_afterok_runs_in_its_order(space: Space) -> None:
     assert fluxjob["spec"]["dependsOn"] == [{"type": "afterok", "job": "second"}]
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Space) -> None:
     """The reason names it; submitted again under its name, it lets the dependent go."""
     fails = job("build", run={"duration": "100ms", "exit-code": "1"}, backoffLimit=0)
@@ -177,6 +178,7 @@ async def test_an_author_who_suspends_a_running_job_frees_its_nodes(space: Space
     await assert_invariants(space.world)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_waits_and_what_runs_is_cancelled(space: Space) -> None:
     """The Job is deleted, its pods too, and the resources are free for the next."""
     await space.create(job("runs", cpu="16", pool="single", run=FOR_EVER))
@@ -196,6 +198,7 @@ async def test_what_waits_and_what_runs_is_cancelled(space: Space) -> None:
     await space.until_job("next")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_priority_by_hand_changes_the_order(space: Space) -> None:
     """Among those that wait; the list shows it."""
     await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))

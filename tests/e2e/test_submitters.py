@@ -140,7 +140,7 @@ def a_queued_set(tenants: Tenants, resource: ApiResource, name: str, **more: Any
     return made
 
 
-@pytest.mark.cases_long("the other cases are variations of the first")
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 @pytest.mark.parametrize("where", ["template", "object"])
 @pytest.mark.parametrize("resource", [DEPLOYMENTS, REPLICASETS, STATEFULSETS])
 async def test_each_user_has_a_limit_of_their_own_for_sets(
@@ -161,6 +161,7 @@ async def test_each_user_has_a_limit_of_their_own_for_sets(
     await tenants.until_running(f"a2-{kind}", ALICE)
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_each_user_has_a_limit_of_their_own_for_what_waits_suspended(
     tenants: Tenants,
 ) -> None:
@@ -332,6 +333,7 @@ def _pretending(space: Space, user: str, as_user: str) -> Callable[[], Awaitable
     return ask
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 @pytest.mark.slow
 async def test_an_empty_database_learns_who_submitted_what(tenants: Tenants) -> None:
     """From the FluxJobs and from the objects themselves, with and without FluxJobs."""

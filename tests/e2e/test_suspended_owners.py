@@ -177,6 +177,7 @@ async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
     await until(space, "amg-mpijob", "Failed")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_its_authors_suspension_is_respected(space: Space) -> None:
     """It waits until its author lets it go, and then its turn; suspended while it runs it waits."""
     await fill(space)
@@ -201,6 +202,7 @@ async def test_its_authors_suspension_is_respected(space: Space) -> None:
     await space.until_gone(FLUXJOBS, "mine-jobset")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Space) -> None:
     spec = job_set_spec(workers=(2, template(cpu="16", run=FOR_EVER)))
     made = await create(space, JOB_SET, "again", spec)
@@ -222,6 +224,7 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     await space.until_gone(JOBS, "again-workers-0")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_jobsets_do_not_clog(space: Space) -> None:
     """Six of them on room for two; their Jobs are made late, in any order."""
     going: dict[str, Obj] = {}

@@ -87,6 +87,7 @@ async def test_a_sweep_starts_with_what_fits_and_grows(space: Space) -> None:
     assert row["cpu_s"] > 0
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_further_pods_come_in_their_turn(space: Space) -> None:
     """Work of higher priority starts as soon as a task ends. The sweep keeps one slot."""
     async with space.recording() as seen:

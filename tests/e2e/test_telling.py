@@ -77,6 +77,7 @@ async def _numbers_on_pods(space: Space) -> set[str | None]:
     return {pod["metadata"]["labels"].get("fluxqueue/jobid") for pod in await space.pods("told")}
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_many_that_start_at_once_and_last_are_all_told_to_run(space: Space) -> None:
     """It is put off for ten seconds at a time, since most of so many have ended by then."""
     names = [f"one-{number:02}" for number in range(2 * RUSH)]

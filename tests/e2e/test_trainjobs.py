@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from fluxqueue.db.store import steering
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS
@@ -68,6 +70,7 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
     assert operators.refused == []
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_it_is_requeued_and_found_again_by_another_controller(space: Space) -> None:
     async with Operators(space, RUNTIMES) as operators:
         made = await create(space, TRAIN_JOB, "again", asks("endless", 2))

@@ -145,6 +145,7 @@ async def _until_the_queue_has_taken_note(space: Space, uid: str) -> None:
     await eventually(is_noted, "the queue knows that it is unsuspended")
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_repeat_finds_nothing_and_says_so(space: Space) -> None:
     await _uninstall(space.world)
     told = await _uninstall(space.world)

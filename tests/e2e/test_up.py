@@ -239,6 +239,7 @@ async def test_an_unreachable_database_is_waited_for_and_named(data_dir: Path) -
     await _until_no_family(data_dir)
 
 
+@pytest.mark.cases_long("the other file")
 @pytest.mark.parametrize("content", [None, "no: [yaml"], ids=["absent", "broken"])
 async def test_an_unreadable_kubeconfig_is_one_line_and_exit_2(
     data_dir: Path, content: str | None

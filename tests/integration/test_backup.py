@@ -87,6 +87,7 @@ async def queue_something(url: str, *uids: str) -> None:
         await save_workloads(tx, [workload(uid) for uid in uids])
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_dump_drop_restore(
     server: tuple[PostgresServer, PostgresBinaries], installation: Installation, tmp_path: Path
 ) -> None:

@@ -53,6 +53,7 @@ async def typed(folder: Path, *words: str, text: str = "") -> tuple[int, str, st
     return process.returncode, out.decode(), errors.decode()
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_export_and_pictures(folder: Path) -> None:
     """JGF that loads again, to standard output or a file, and the two kinds of picture."""
     status, out, errors = await typed(folder, "graph")
@@ -68,6 +69,7 @@ async def test_export_and_pictures(folder: Path) -> None:
     assert json.loads((folder / "g.json").read_bytes())["graph"]["nodes"]
 
 
+@pytest.mark.cases_long("other refusals, each in a process of its own")
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -107,6 +109,7 @@ async def test_the_levels(folder: Path) -> None:
     ]
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_one_jobspec_gets_the_cycle_s_answer(folder: Path) -> None:
     """As from ``kubectl get fluxjob -o jsonpath={.spec.jobspec}``: taints, pods of others and the
     pod's own tolerations count; the exit status says now, later or never."""

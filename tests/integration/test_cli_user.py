@@ -195,6 +195,7 @@ async def test_who_is_asked_for_and_not_there_is_told(shell: Typist) -> None:
     assert "post-job (job 3): hold requested" in told.out
 
 
+@pytest.mark.cases_long("a full disk")
 @pytest.mark.parametrize(
     ("redirection", "code", "complaint"),
     [(">/dev/full", 1, "fluxqueue: [Errno 28] No space left on device\n"), (">&-", 0, "")],

@@ -100,6 +100,7 @@ def _press_tab(kubeconfig: Path) -> None:
         terminal.close()
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 async def test_tab_knows_jobs_queues_states_and_verbs(shell: Typist) -> None:
     """In bash, as a person types."""

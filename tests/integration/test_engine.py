@@ -94,6 +94,7 @@ async def test_statements_are_prepared_at_once_but_for_readers(
         assert await one.scalar(prepared) == number
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_socket_urls_work_too(own_postgres: LocalPostgres) -> None:
     """SQLAlchemy and libpq read the host parameter alike."""
     async with engine_of(own_postgres.socket_url) as engine, engine.connect() as connection:

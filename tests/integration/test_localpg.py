@@ -139,6 +139,7 @@ def test_secrets_and_sockets_are_closed_to_others(own_postgres: LocalPostgres) -
     assert own_postgres.socket_dir.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_two_servers_at_once(folder: Path) -> None:
     """Two data directories started at the same moment do not meet."""
     servers = [LocalPostgres(folder / name, durable=False) for name in ("a", "b")]
@@ -501,6 +502,7 @@ def interpreter_for_nobody() -> str | None:
     return None
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_as_an_ordinary_user(folder: Path) -> None:
     """The usual case on a laptop, reached from root by becoming ``nobody``."""

@@ -231,6 +231,7 @@ async def test_a_job_goes_through_and_the_metrics_say_so(pair: Pair, cluster: Lo
     assert (await controller.value('fluxqueue_api_requests_total{code="201",verb="POST"}') or 0) > 0
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_queue_lengths_and_ages_are_shown(start: Starter, database_url: str) -> None:
     """With no worker at all, what is submitted waits, and grows older."""
     async with _cluster() as cluster, KubeClient(config_of(cluster)) as client:
@@ -250,6 +251,7 @@ async def test_queue_lengths_and_ages_are_shown(start: Starter, database_url: st
         await eventually(is_shown, "three wait")
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_a_standby_is_ready_and_shows_nothing_of_the_queue(
     start: Starter, cluster: LocalCluster, pair: Pair
 ) -> None:
@@ -264,6 +266,7 @@ async def test_a_standby_is_ready_and_shows_nothing_of_the_queue(
     assert str(leader.process.pid) in lease["spec"]["holderIdentity"]
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_waiting_for_the_migration_is_healthy_and_not_ready(
     start: Starter, empty_database_url: str
 ) -> None:
@@ -283,6 +286,7 @@ async def test_a_database_that_is_away_makes_them_unready_and_not_unhealthy(pair
         assert (await one.value('fluxqueue_database_errors_total{kind="unavailable"}') or 0) > 0
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_an_api_server_that_is_away_makes_it_unready(
     start: Starter, database_url: str
 ) -> None:
@@ -293,6 +297,7 @@ async def test_an_api_server_that_is_away_makes_it_unready(
     assert (await worker.get("/healthz"))[0] == 200
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_a_port_that_is_taken_is_refused_with_the_way_out(
     start: Starter, database_url: str
 ) -> None:

@@ -376,6 +376,7 @@ async def rows_and_follower(database_url: str) -> AsyncIterator[tuple[Rows, Foll
         yield rows, Follower(database, await last_line(database))
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_it_survives_the_database_being_away(
     own_postgres: LocalPostgres, tmp_path: Path
 ) -> None:

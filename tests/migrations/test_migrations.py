@@ -58,6 +58,7 @@ def test_the_database_at_head_agrees_with_the_code(url: str) -> None:
     assert migrate.check(url) == []
 
 
+@pytest.mark.cases_long("other differences")
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -97,6 +98,7 @@ def test_upgrade_twice_changes_nothing(url: str) -> None:
         assert connection.execute("SELECT holder FROM leadership").fetchall() == [("me",)]
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_concurrent_upgraders_migrate_once(url: str) -> None:
     """Three processes at the same moment: all succeed, the schema is whole."""
     code = "import sys; from fluxqueue.db import migrate; migrate.upgrade(sys.argv[1])"

@@ -58,6 +58,7 @@ def _connected(url: str, *names: str) -> list[psycopg.Connection]:
     return [psycopg.connect(url, application_name=name) for name in names]
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.usefixtures("next_release")
 def test_a_start_leaves_post_revisions_out_and_works_without(url: str) -> None:
     """From nothing and from the release before; a real difference is still found."""

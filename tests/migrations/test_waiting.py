@@ -15,6 +15,7 @@ from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_waits_until_the_server_comes_up(
     own_postgres: LocalPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -49,6 +50,7 @@ def test_the_wait_backs_off_to_five_seconds_and_ends_in_time(own_postgres: Local
     assert 50 < sum(naps) <= 60
 
 
+@pytest.mark.cases_long("the other commands")
 @pytest.mark.parametrize("call", [migrate.upgrade, migrate.current, migrate.check])
 def test_an_absent_database_is_unavailable_not_a_traceback(
     own_postgres: LocalPostgres, call: Callable[[str], object]

@@ -136,6 +136,7 @@ def compared(cases: int, seed: int, *, scarce: bool) -> list[tuple[float, int]]:
     return found
 
 
+@pytest.mark.cases_long("scarce pools")
 @pytest.mark.parametrize("scarce", [False, True])
 def test_the_plan_costs_about_as_much_as_the_cheapest(scarce: bool) -> None:
     """At most a tenth more in sum, and in nine cases of ten. Single cases may cost more."""

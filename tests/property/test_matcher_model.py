@@ -115,6 +115,7 @@ def fill(matcher: FluxionMatcher, data: st.DataObject, first: int, count: int) -
     return booked
 
 
+@pytest.mark.cases_long("the other match policies")
 @pytest.mark.parametrize("policy", ALL_POLICIES)
 @settings(max_examples=15, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), data=st.data())

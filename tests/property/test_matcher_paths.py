@@ -45,6 +45,7 @@ def answer(matcher: FluxionMatcher, jobspec: Jobspec, job: int, now: int, verb: 
     return "satisfiable" if found is None else f"{found.at} {found.end}\n{write(found, 'simple')}"
 
 
+@pytest.mark.cases_long("the other match policies")
 @pytest.mark.parametrize("policy", [*STATIC_POLICIES, *EARLY_POLICIES, "pack", "spread"])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(graph=graphs(), data=st.data())

@@ -314,7 +314,7 @@ rules = st.builds(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     present=st.integers(0, 3),
     shapes=pools,

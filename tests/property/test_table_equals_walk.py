@@ -365,6 +365,7 @@ class Life:
                 self.both.promise(again, self.now)
 
 
+@pytest.mark.cases_long("the other match policies")
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(deadline=None, max_examples=80, suppress_health_check=QUIET)
 @given(cluster=clusters(), data=st.data())
@@ -410,6 +411,7 @@ def live(life: Life, data: st.DataObject) -> None:
             life.grow(job_there, until, data.draw(st.lists(st.sampled_from(names), max_size=2)))
 
 
+@pytest.mark.cases_long("the other match policies")
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(deadline=None, max_examples=30, suppress_health_check=QUIET)
 @given(cluster=clusters(), data=st.data())
@@ -418,6 +420,7 @@ def test_the_same_nodes_over_any_levels(policy: str, cluster: Cluster, data: st.
     history(Both(*cluster, policy), data, flat=False, later=False, policies=[])
 
 
+@pytest.mark.cases_long("the other match policies")
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(deadline=None, max_examples=30, suppress_health_check=QUIET)
 @given(cluster=clusters(), data=st.data())
@@ -479,6 +482,7 @@ def as_many_as_there_are(part: Resource) -> Resource:
     return replace(part, count=Count(part.count.minimum, 4), with_=below)
 
 
+@pytest.mark.cases_long("larger clusters, and the other match policies")
 @pytest.mark.parametrize(
     ("size", "policy"), [(1, "pack"), (2, "lonode"), (2, "spread"), (3, "pack")]
 )

@@ -26,6 +26,7 @@ COUNT = int(os.environ.get("FLUXQUEUE_TEST_HOSTILE", "3000"))
 CPU_MAX_S = 0.5
 
 
+@pytest.mark.cases_long("the other kinds")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("draw", [untyped, typed])
 def test_a_hostile_request_is_answered(

@@ -12,7 +12,7 @@ import pytest
 
 ALL_VARIABLE = "FLUXQUEUE_TEST_ALL_EXAMPLES"
 SHARE = 5
-LEAST = 10
+LEAST = 5
 
 
 def draw_fewer(items: list[pytest.Item]) -> None:

@@ -21,16 +21,19 @@ WORLD_FIXTURES = {"world", "gang_world"}
 ``tests/e2e/conftest.py``, and that of ``test_native_groups``."""
 
 WORLDS = {
-    **dict.fromkeys(("test_crashes", "test_rebuild", "test_uninstall", "test_check"), "world 1"),
-    **dict.fromkeys(
-        ("test_steering", "test_placement", "test_telling", "test_random_lives"), "world 2"
-    ),
-    **dict.fromkeys(("test_groups", "test_queues", "test_owners", "test_sets"), "world 3"),
+    module: world
+    for world, modules in {
+        "world 1": "check rebuild uninstall crashes admission queueing sharing preemption",
+        "world 2": "steering placement telling random_lives submitters mpi client_pages",
+        "world 3": "groups owners queues sets pages manifests",
+        "world 4": "provisioning_requests node_pools power_commands capacity_buffers",
+    }.items()
+    for module in (f"test_{name}" for name in modules.split())
 }
-"""Modules that share a world; the others in ``tests/e2e`` share a fourth one, and
-``test_native_groups`` has a fifth, so that each of the five processes begins with one. A world
-costs the start of seven processes, ten seconds of processor time; with fewer its tests, which
-mostly wait, would be the last to end, in one process alone."""
+"""Modules that share a world; the others in ``tests/e2e`` share a fifth one, so that each of the
+five processes begins with one. ``test_native_groups`` has a sixth of its own. A world costs the
+start of seven processes, ten seconds of processor time. Its tests mostly wait. Each of the five
+takes about two minutes, or the process with the longest would still run when the others end."""
 
 LONGEST = frozenset(
     {
@@ -67,7 +70,7 @@ def strays(items: list[pytest.Item]) -> list[pytest.Item]:
 def _group(item: pytest.Item) -> str:
     """The name of the tests that it stays with, empty for none."""
     if _is_in_a_world(item):
-        return WORLDS.get(item.path.stem, "world 4")
+        return WORLDS.get(item.path.stem, "world 5")
     if item.get_closest_marker("slow"):
         return ""
     return str(item.path.relative_to(TESTS))

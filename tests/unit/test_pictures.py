@@ -31,6 +31,7 @@ def pictures(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_the_policies_are_drawn_as_the_simulator_draws_them(
     pictures: ModuleType, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def listed(root: Path) -> list[str]:
     return [line for line in lines if not line.startswith("#")]
 
 
+@pytest.mark.long("`make lint` says the same")
 def test_every_path_is_within_its_bounds_or_listed() -> None:
     """What `make prose` says of this tree."""
     found = prose["tree"](ROOT)

@@ -246,6 +246,7 @@ async def test_numbers_that_no_row_holds(
         await row_is(database, "queued", duration_s=2**31 - 1, faults=[])
 
 
+@pytest.mark.cases_long("other times")
 @pytest.mark.parametrize("text", ["0001-01-01T00:00:00Z", "1969-12-31T23:59:59Z", "+9999999d"])
 async def test_begin_times_that_no_row_holds(
     database: Database, database_url: str, client: KubeClient, text: str

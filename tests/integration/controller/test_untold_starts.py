@@ -101,6 +101,7 @@ async def _run(
             await eventually(are_released, "all are let go, and that is written down")
 
 
+@pytest.mark.cases_long("the other completion mode")
 @pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
 async def test_of_many_starts_the_template_tells(
     postgres: PostgresServer, database_url: str, mode: str

@@ -316,6 +316,7 @@ async def test_an_empty_database_learns_whose_slots_they_are(rows: Rows) -> None
     assert (await job.homes())["5b"][1] == f"n{homes[5]}"
 
 
+@pytest.mark.cases_long("other stories")
 @pytest.mark.parametrize("seed", range(3))
 async def test_an_index_stays_where_it_was_whatever_is_seen(rows: Rows, seed: int) -> None:
     """Random ends, seen late, twice and without one another, until all is over."""

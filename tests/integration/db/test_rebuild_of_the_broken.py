@@ -343,6 +343,7 @@ def _damage(world: World, damage: Obj) -> None:
     pod["spec"]["nodeName"] = damage.get("pod_node", "n2")
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 @settings(
     max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -142,6 +142,7 @@ async def test_too_many_jobs_are_refused(rows: Rows) -> None:
         await _read(rows, limit=2)
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_the_command_line(rows: Rows, database_url: str, tmp_path: Path) -> None:
     """From the database, into files, and from the file."""
     kept, swf, chart = (tmp_path / name for name in ("day.json", "day.swf", "day.svg"))

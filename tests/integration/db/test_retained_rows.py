@@ -63,6 +63,7 @@ class CountingDatabase(Database):
         return found
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 @pytest.mark.slow
 async def test_no_reader_touches_what_has_ended(database_url: str) -> None:
     """With twenty thousand ended FluxJobs beside a few living ones."""
@@ -79,6 +80,7 @@ async def test_no_reader_touches_what_has_ended(database_url: str) -> None:
         assert found == {}
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 @pytest.mark.slow
 async def test_retention_deletes_in_steps(database_url: str) -> None:
     """What is old goes with all it has, whatever its number; what is younger stays."""

@@ -33,6 +33,7 @@ async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
         yield client
 
 
+@pytest.mark.cases_long("a variation")
 @pytest.mark.parametrize("is_there_before", [False, True])
 async def test_another_user_is_not_hidden(
     database_url: str, cluster: LocalCluster, admin: KubeClient, is_there_before: bool

@@ -82,6 +82,7 @@ async def test_away_until_every_pause_is_at_its_longest(
         assert took < RESUME_S + usual, f"resumed after {took:.1f} s, usual are {usual:.1f} s"
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_read_only_as_after_a_fail_over(
     own_postgres: LocalPostgres, cluster: LocalCluster, admin: KubeClient
 ) -> None:
@@ -141,6 +142,7 @@ def _fill(folder: Path) -> Path:
             return ballast
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_disk_full(
     own_postgres: LocalPostgres, cluster: LocalCluster, admin: KubeClient
 ) -> None:

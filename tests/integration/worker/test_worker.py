@@ -115,6 +115,7 @@ async def nothing_waits(rows: Rows) -> bool:
     return bool(await rows.value("SELECT NOT EXISTS (SELECT FROM graph_changes)"))
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.timeout(600)
 async def test_postgres_killed_and_restarted_under_a_worker(
     own_postgres: LocalPostgres, cluster: LocalCluster, admin: KubeClient

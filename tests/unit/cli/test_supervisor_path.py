@@ -12,6 +12,7 @@ from fluxqueue.cli.supervisor import python
 SHADOWS = ("secrets.py", "heapq.py", "numbers.py", "yaml.py", "kopf/__init__.py")
 
 
+@pytest.mark.cases_long("the other modules")
 @pytest.mark.parametrize("module", ["fluxqueue", "fluxqueue_webhook", "localcluster"])
 def test_a_users_modules_are_not_imported(tmp_path: Path, module: str) -> None:
     """A script of the user's that has a library module's name lies where the command runs."""

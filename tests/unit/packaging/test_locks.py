@@ -220,6 +220,7 @@ def test_each_lock_is_its_own_constraint(path: str) -> None:
             assert re.search(rf"(?:-c|--constraint) {re.escape(lock[1])}(?:\s|;|$)", part), part
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_an_extra_is_held_at_the_pin_of_its_package(tmp_path: Path) -> None:
     """What the constraint is for, with three small wheels and the pip of this interpreter."""
     for name, version, more in (

@@ -6,6 +6,8 @@ import hashlib
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tests.support.wheel import ROOT, Installation, build_wheel, run
 
 PACKAGES = {
@@ -37,6 +39,7 @@ def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
     assert wheel.name.startswith("fluxqueue_k8s-")
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_two_builds_are_the_same_bytes(tmp_path: Path) -> None:
     """With SOURCE_DATE_EPOCH, which `make images` sets to the time of the commit."""
     first, second = (
@@ -61,6 +64,7 @@ def test_it_runs_from_anywhere_and_never_from_the_source_tree(
     assert run(installation.fluxqueue, "--version", cwd=tmp_path).startswith("fluxqueue ")
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 def test_its_migrations_make_a_database(
     installation: Installation, empty_database_url: str, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def _tool(name: str) -> Path:
     return Path(sysconfig.get_path("scripts")) / name
 
 
-@pytest.mark.cases_long("the other cases are variations of the first")
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_github_takes_the_file(schema: str) -> None:
     """By the schema that check-jsonschema contains, without network."""

@@ -42,6 +42,7 @@ def test_blocks_show_all_work_and_never_overlap() -> None:
         assert is_beside or is_above
 
 
+@pytest.mark.cases_long("the other format")
 @pytest.mark.parametrize(("suffix", "head"), [(".svg", b"<?xml"), (".png", b"\x89PNG")])
 def test_pictures(tmp_path: Path, suffix: str, head: bytes) -> None:
     """Both formats, two panels, and the same bytes for the same schedule."""

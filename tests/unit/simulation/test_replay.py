@@ -27,6 +27,7 @@ def again(
     return replay(day, queue_policy(policy), parse_changes("", nodes, ()), **more)
 
 
+@pytest.mark.cases_long("the other queue policies")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("seed", [3, 8])
 def test_a_replay_without_changes_is_the_record(policy: str, seed: int) -> None:
@@ -62,6 +63,7 @@ def test_order_of_a_recorded_day() -> None:
     assert [one.job.jobid for one in found] == [one.jobid for one in was]
 
 
+@pytest.mark.cases_long("another day")
 @pytest.mark.parametrize("seed", range(2))
 def test_more_nodes_never_raise_the_mean_wait(seed: int) -> None:
     """Of equal jobs in one queue, whatever the policy."""
