@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
-from fluxqueue.fluxjob.exclusive_use import describe_exclusive
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
@@ -33,6 +32,7 @@ from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
+from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
 from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
@@ -542,7 +542,8 @@ class _Walk:
         is planned, so that jobs behind it cannot take its nodes for ever.
         """
         line, given = self._line(lack.queue), self.decisions.grown
-        reason = self._why_not_growing(line, lack)
+        # A claim in use blocks no other job: it becomes free with the end of a pod.
+        reason = self._why_not_growing(line, lack) or self._why_claimed(lack)
         if reason is not None:
             given.barred[lack.uid] = reason
             return
@@ -555,6 +556,10 @@ class _Walk:
             with allowances.deciding(self.matcher, lack.user, lack.request):
                 placed, over = self._grow(line, lack)
                 if len(placed) >= lack.count or over:
+                    return
+                in_use = self._why_claimed(lack)
+                if in_use is not None:
+                    given.barred[lack.uid] = in_use
                     return
                 if len(placed) >= GROWTH_MAX:
                     given.is_more = True
@@ -656,15 +661,15 @@ class _Walk:
         else:
             self._wait(job, reason)
 
-    def _why_claimed(self, job: PendingJob) -> str | None:
+    def _why_claimed(self, job: PendingJob | Lack) -> str | None:
         """Return which volume claim for one pod is in use, or will be by a job ahead, or None."""
+        in_use = why_in_use(self.matcher, job.request)
+        if in_use is not None:
+            return in_use
         for name in self.matcher.ask(job.request).claims:
-            said = f"{describe_exclusive(name)} is for one pod at a time (ReadWriteOncePod)"
-            if self.matcher.ledger.claims[name]:
-                return f"{said}, and another pod uses it"
             ahead = self._claims_ahead.get(name, job.jobid)
             if ahead != job.jobid:
-                return f"{said}, and job {ahead} has a reservation with it"
+                return f"{describe_claim(name)}, and job {ahead} has a reservation with it"
         return None
 
     def _keep_claims(self, job: PendingJob) -> None:

@@ -56,9 +56,11 @@ def grow(
     The slots, and the limit that stopped it, empty if none did.
     """
     until = now + lack.duration_s if lack.duration_s else FOREVER
+    # Only one pod at a time can use such a claim, so each further one waits for its end.
+    most = 1 if matcher.ask(lack.request).claims else GROWTH_MAX
     nodes = list(lack.nodes)
     placed: list[Placement] = []
-    for _ in range(min(lack.count, GROWTH_MAX)):
+    for _ in range(min(lack.count, most)):
         found = None
         with suppress(InsufficientResources):
             found = matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)

@@ -16,9 +16,11 @@ from dataclasses import replace
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.bounds import MATCH_STEPS, Work
 from fluxqueue.jobspec.shape import only
 from fluxqueue.policy.limits import Amounts, LimitUse, why_too_large
+from fluxqueue.scheduler.claims_in_use import why_in_use
 from fluxqueue.scheduler.cycle import Queues
 from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.scheduler.sweeps import cpu_m_of
@@ -43,8 +45,15 @@ def top_up(
             if kind in full:
                 continue
             try:
+                request = only(lack.request, kind) if kind else lack.request
+                # A claim that its other pods use is free when they end, and not before.
+                in_use = why_in_use(matcher, request)
+                if in_use is not None:
+                    given.barred[lack.uid] = in_use
+                    full.add(kind)
+                    continue
                 with matcher.working(Work(MATCH_STEPS, "placing its further slots")):
-                    found = _match(matcher, lack, kind, nodes, now)
+                    found = _match(matcher, lack, request, nodes, now)
             except Exception as error:  # noqa: BLE001  a failure here must not stop others
                 given.barred[lack.uid] = str(error)
                 break
@@ -85,11 +94,10 @@ def _why_over(
 
 
 def _match(
-    matcher: Matcher, lack: Lack, kind: str, nodes: Sequence[str], now: int
+    matcher: Matcher, lack: Lack, request: Jobspec, nodes: Sequence[str], now: int
 ) -> Placement | None:
     """Return a place for one more slot, on a node that refused a pod only if no other fits."""
     until = FOREVER if lack.until is None else max(now + 1, lack.until)
-    request = only(lack.request, kind) if kind else lack.request
     with suppress(InsufficientResources):
         return matcher.match_more(request, nodes, now, until, avoid=lack.refused)
     return None

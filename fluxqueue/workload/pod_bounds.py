@@ -19,7 +19,6 @@ AFFINITY, ANTI_AFFINITY = "pod affinity", "pod anti-affinity"
 SPREAD = "topology spread constraints"
 VOLUMES, PORTS = "volumes that are bound to places", "host ports"
 SHARED_VOLUMES = "the number of volumes of a node"
-ONE_POD_VOLUMES = "volumes for one pod at a time"
 """Names of what can be left to kube-scheduler, for users."""
 
 

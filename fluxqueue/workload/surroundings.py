@@ -9,6 +9,7 @@ The webhook reads requests without surroundings. It only checks them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -26,11 +27,10 @@ from fluxqueue.workload.device_claims import (
 )
 from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.kinds.pod_group import POD_GROUP
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, first_pods
 from fluxqueue.workload.own_pods import Domains, concerns, divide, host_ports, levels_above
 from fluxqueue.workload.pod_bounds import (
     KEY,
-    ONE_POD_VOLUMES,
     PORTS,
     SHARED_VOLUMES,
     SPREAD,
@@ -127,6 +127,14 @@ def _differ(workload: Object, names: Callable[[Object], Iterable[str]]) -> bool:
     return len({frozenset(names(pod["spec"])) for pod in members}) > 1
 
 
+def _of_several(workload: Object) -> list[Object]:
+    """Return the volumes with claims that several of a group's first pods name."""
+    users = Counter(name for pod in first_pods(workload) for name in set(claim_names(pod["spec"])))
+    return [
+        {"persistentVolumeClaim": {"claimName": name}} for name, pods in users.items() if pods > 1
+    ]
+
+
 def _count(workload: Object) -> int:
     """Return the number of equal pods that rules among them can divide, or 0."""
     kind = kind_of(workload)
@@ -163,15 +171,15 @@ def _bounds(workload: Object, pod: Object, around: Surroundings, levels: Levels)
 
     found = divide(pod, count, levels, domains)
     where, left = volume_constraints(spec, namespace, around)
-    claims = one_pod_claims(spec, namespace, around)
-    if claims and not is_alone:
-        left.append(ONE_POD_VOLUMES)
     amounts, is_shared = attached_volumes(spec, namespace, around, is_alone=is_alone)
     if is_shared:
         left.append(SHARED_VOLUMES)
-    amounts |= dict.fromkeys(claims, 1)
+    amounts |= dict.fromkeys(one_pod_claims(spec, namespace, around), 1)
     if _differ(workload, claim_names):
-        where, amounts, left = [], {}, [*left, VOLUMES]
+        # A claim of one member is none of the others, but two members with one never run together.
+        both = {"volumes": _of_several(workload)}
+        amounts = dict.fromkeys(one_pod_claims(both, namespace, around), 1)
+        where, left = [], [*left, VOLUMES]
     devices = device_needs(spec, namespace, around)
     if _differ(workload, named_claims) or _differ(workload, templates_of):
         devices = DeviceNeeds(is_left=True)

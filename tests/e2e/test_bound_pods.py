@@ -40,8 +40,7 @@ async def places(space: Space, name: str, count: int) -> list[str]:
     pods = await space.until_running(name, count)
     fluxjob = await space.fluxjob(name)
     assert fluxjob is not None
-    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
-    assert "Unschedulable" not in {one["reason"] for one in told}
+    assert not await was_refused(space, name)
     assert "ConstraintsIgnored" not in {
         one["type"] for one in fluxjob["status"]["conditions"] if one["status"] == "True"
     }
@@ -152,7 +151,7 @@ async def _uses_its_port(space: Space) -> bool:
 
 
 async def test_a_claim_for_one_pod_keeps_the_next_job_waiting(space: Space) -> None:
-    """It is queued with that reason, and starts when the other pod has ended."""
+    """It is queued with that reason, and starts when the other pod has ended. A gang never can."""
     spec = {"accessModes": ["ReadWriteOncePod"], "storageClassName": ""}
     volume = {
         "metadata": {"name": f"one-{space.name}"},
@@ -189,9 +188,31 @@ async def test_a_claim_for_one_pod_keeps_the_next_job_waiting(space: Space) -> N
         await eventually(waits, "the second waits for the claim")
         await space.finish("one")
         await places(space, "two", 1)
+
+        # Two pods at once are impossible, and the way out is told. One after the other they run.
+        await space.create(marked("gang", 2, volumes=volumes))
+        never = (await space.until_state("gang", "Unsatisfiable"))["status"]["reason"]
+        assert "volume claim data" in never
+        assert "ReadWriteOncePod" in never
+        assert "Fix: " in never
+        apart = {"gang": "false"}
+        body = job("apart", pods=2, pool="main", wishes=apart, pod={"volumes": volumes})
+        await space.create(body)
+        await space.until_state("apart", *WAITING)
+        await space.finish("two")
+        await space.until_job("apart")
+        assert not await was_refused(space, "apart")
         await assert_invariants(space.world)
     finally:
         await space.client.delete(VOLUMES, None, volume["metadata"]["name"])
+
+
+async def was_refused(space: Space, name: str) -> bool:
+    """Whether a pod of the Job was left unbound for a while."""
+    fluxjob = await space.fluxjob(name)
+    assert fluxjob is not None
+    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
+    return "Unschedulable" in {one["reason"] for one in told}
 
 
 async def _knows_the_claim(space: Space, volumes: list[Obj], words: str = "node-3") -> bool:

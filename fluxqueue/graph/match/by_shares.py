@@ -38,7 +38,7 @@ from fluxqueue.graph.match.shares.filling import fill
 from fluxqueue.graph.match.shares.later import LaterDemand, Steps, first_possible
 from fluxqueue.graph.match.shares.offer import Offer, OfferView, PlaceScores
 from fluxqueue.graph.match.shares.relief import Relief, relief
-from fluxqueue.graph.model.arrays import Mask, Matrix
+from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 from fluxqueue.jobspec.bounds import Work
 from fluxqueue.jobspec.demand import Bundle
 from fluxqueue.jobspec.model import Jobspec
@@ -222,30 +222,16 @@ class ByShares:
         chosen = fill(view, 1, self.policy_of(ask), is_distinct=False, rows=rows)
         return self._placement(ask, [(one, chosen)], set(), now, until)
 
-    def nodes_for_one_more(
-        self, request: Jobspec, nodes: Sequence[str], now: int, until: int
-    ) -> list[str]:
-        """Return the nodes with room for one more slot, beside all reservations.
-
-        It is empty for a request with several kinds of slots, with levels, or with whole nodes: one
-        of its slots alone could not be elsewhere.
-
-        Parameters
-        ----------
-        nodes : those of the siblings. A slot that needs a node of its own gets another one.
-        """
-        ask = self.ask(request)
-        leaves = [leaf for _, leaf in ask.leaves()]
-        if len(ask.parts) != 1 or len(leaves) != 1 or isinstance(ask.parts[0], Group):
-            return []
-        (leaf,) = leaves
-        if len(leaf.kinds) != 1 or leaf.per_unit != 1 or self.is_whole(leaf, ask):
-            return []
+    def room_for_one_more(self, ask: Ask, leaf: Leaf, now: int, until: int) -> Mask:
+        """Return the nodes with room for one more slot of a leaf, beside all reservations."""
         offer = self._offer(self.ledger.now, _one_slot(leaf), ask)
-        allowed = OfferView(offer, self.ledger.patch_now(now, until)).fit > 0
-        if leaf.is_distinct:
-            allowed &= self._open_to(leaf, nodes)
-        return [self.ledger.names[row] for row in np.flatnonzero(allowed).tolist()]
+        return OfferView(offer, self.ledger.patch_now(now, until)).fit > 0
+
+    def places_of(self, level: str | None) -> Vector:
+        """Return the place of each row: equal numbers are one place. Without a level it is one."""
+        if level is None:
+            return np.zeros(len(self.ledger.names), dtype=np.int64)
+        return self.ledger.topology.places(level, self.ledger.masks.facts).ids
 
     def _open_to(self, leaf: Leaf, nodes: Sequence[str]) -> Mask:
         """Return the nodes that may take a further slot of a leaf of distinct nodes."""
@@ -261,12 +247,12 @@ class ByShares:
 
     def _in_places_of(self, level: str, nodes: Sequence[str]) -> Mask:
         """Return the nodes in the places of ``nodes``, or all nodes if no place is known."""
-        places = self.ledger.topology.places(level, self.ledger.masks.facts)
+        places = self.places_of(level)
         rows = [self.ledger.rows[name] for name in nodes if name in self.ledger.rows]
-        there = {int(places.ids[row]) for row in rows} - {NOWHERE}
+        there = {int(places[row]) for row in rows} - {NOWHERE}
         if not there:
             return np.ones(len(self.ledger.names), dtype=np.bool_)
-        return np.isin(places.ids, list(there))
+        return np.isin(places, list(there))
 
     def held_around(self, ask: Ask, nodes: Sequence[str]) -> tuple[str, ...]:
         """Return the nodes of the exclusive places in which ``nodes`` stand."""
@@ -383,7 +369,7 @@ class ByShares:
     def _choose(
         self, ask: Ask, table: AllocationTable, scores: PlaceScores, patch: Patch | None
     ) -> tuple[list[Chosen], set[int]] | None:
-        if ask.problem:
+        if ask.problem or ask.contested:
             return None
         for parts in ask.alternatives():
             choice = self._choice(ask, table, scores, patch)
@@ -533,14 +519,14 @@ def placement_on(
 ) -> Placement:
     """Return a stored placement. ``nodes`` are those of all slots, in slot order."""
     ask = table.ask(request)
-    needs = [
-        kind.takes
+    kinds = [
+        (kind.takes, kind.label)
         for times, leaf in ask.leaves()
         for _ in range(times * leaf.count)
         for kind in leaf.kinds
         for _ in range(kind.count)
     ]
-    slots = tuple(PlacedSlot(*pair) for pair in zip(nodes, needs, strict=True))
+    slots = tuple(PlacedSlot(node, *kind) for node, kind in zip(nodes, kinds, strict=True))
     placement = Placement(slots, starts_at, end_of(ask, starts_at))
     held = table.held_around(ask, nodes)
     return replace(placement, is_exclusive=table.is_exclusive(ask), held=held)

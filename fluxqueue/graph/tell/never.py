@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fluxqueue.fluxjob.exclusive_use import describe_exclusive
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import describe, describe_amount
 from fluxqueue.graph.match.by_shares import ByShares, describe_ask
@@ -31,9 +32,21 @@ def why_never(table: ByShares, request: Jobspec) -> str:
     ask = table.ask(request)
     if ask.problem:
         return f"asks for {ask.problem}, which cannot be placed"
+    if ask.contested:
+        return _contested(ask.contested)
     by = table.ledger.autoscaler
     more = f"; {by} adds nodes to this cluster, so more may come" if by else ""
     return _why(table, ask) + _as_sweep(table, request) + more
+
+
+def _contested(claim: str) -> str:
+    """Say that several pods would need a claim for one pod at once. More nodes do not help."""
+    return (
+        f"needs {describe_exclusive(claim)} in several pods at once, and its accessModes:"
+        " ReadWriteOncePod permits one. Fix: give each pod a claim of its own (an ephemeral volume"
+        ' with a volumeClaimTemplate), or set fluxqueue/gang: "false" on a Job, which then runs'
+        " its pods one at a time"
+    )
 
 
 def _as_sweep(table: ByShares, request: Jobspec) -> str:

@@ -133,7 +133,7 @@ class PodGroupKind(WorkloadKind):
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Return one kind of slots for each kind of pods. Kinds that need no pod yet count 0."""
-        return self._request(workload, _first(workload), site)
+        return self._request(workload, first_pods(workload), site)
 
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
         return self._request(workload, _first_of_each_kind(workload), site)
@@ -312,7 +312,7 @@ def _counted(workload: Object) -> list[Object]:
     return sorted(found, key=_age)
 
 
-def _first(workload: Object) -> list[Object]:
+def first_pods(workload: Object) -> list[Object]:
     """Return the pods that the group starts with."""
     return _counted(workload)[: workload["spec"]["minimum"]]
 

@@ -11,6 +11,7 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Count, Jobspec, Resource
@@ -288,3 +289,14 @@ def test_a_pool_taken_whole(policy: str) -> None:
     with pytest.raises(InsufficientResources):
         matcher.match_now(all_gpus, 0)
     assert matcher.match_later(all_gpus, 0).starts_at == 7
+
+
+def test_a_stored_placement_keeps_the_kinds_of_its_slots() -> None:
+    """A pod of a group takes only a slot of its kind. Without one it would wait for ever."""
+    pools = pool_set(8, 8)
+    unequal = make([Slots(1, ((CPU, 6),)), Slots(2, ((CPU, 2),))])
+    placed = pools.match_now(unequal, NOW)
+    stored = placement_on(pools.by_shares, unequal, placed.nodes, NOW)
+    assert stored == placed
+    assert [slot.kind for slot in stored.slots] == ["s0", "s1", "s1"]
+    assert [slot.kind for slot in stored.slots] == [slot.kind for slot in placed.slots]

@@ -6,21 +6,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.scheduler.choices import JOBS_MAX, NODES_MAX, give_choices
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.lack import Given, Lack
+from tests.support.asked import Slots, asked
 from tests.support.pool_model import RACK, node, placement, request
 
+MATES = {f"n{n}": {f"n{n ^ 1}"} for n in range(6)}
+"""The other node of the rack of each."""
 
-def cluster(number: int = 6) -> Matcher:
+
+def cluster(number: int = 6, in_rack: int = 2) -> Matcher:
     """Nodes of four cores in racks of two."""
     matcher = Matcher(ShareLedger(), "lonode")
     for index in range(number):
-        matcher.set_node(node(f"n{index}", rack=f"r{index // 2}"), {})
+        matcher.set_node(node(f"n{index}", rack=f"r{index // in_rack}"), {})
     return matcher
+
+
+def slot(count: int) -> Resource:
+    """Slots of one core."""
+    return Resource("slot", Count(count, count), (Resource(CPU, Count(1, 1)),), label="s0")
+
+
+def tree(*resources: Resource) -> Jobspec:
+    """A request of such vertices."""
+    return Jobspec(9999, resources)
 
 
 def chosen(
@@ -63,11 +78,48 @@ def test_pods_that_may_share_a_node_have_the_same_choice() -> None:
     assert chosen(matcher, request(2, cpu=1)) == [("n1", "n2", "n3")] * 2
 
 
-def test_what_stands_in_a_level_or_takes_whole_nodes_has_no_choice() -> None:
-    """One of its pods alone could not be elsewhere."""
+def test_pods_of_a_level_have_a_choice_inside_their_place() -> None:
+    """So all of them stay together, wherever kube-scheduler binds each."""
     matcher = cluster()
-    assert chosen(matcher, request(2, cpu=1, within=RACK)) is None
+    assert chosen(matcher, request(2, cpu=1, within=RACK)) == [("n1",), ("n1",)]
+    # The other rack has more room, and is none of theirs.
+    assert chosen(matcher, request(1, cpu=1, within=RACK), refused=("n1",)) is None
+    apart = tree(Resource(RACK, Count(3, 3), (slot(1),)))
+    assert chosen(matcher, apart) == [("n1",), ("n3",), ("n5",)]
+    even = tree(Resource(RACK, Count(1, 1), (slot(2),)), Resource(RACK, Count(2, 2), (slot(1),)))
+    nodes, found = matcher.match_now(even, 0).nodes, chosen(matcher, even) or []
+    assert [set(others) for others in found] == [MATES[name] for name in nodes]
+
+
+def test_pods_of_a_place_with_nodes_of_their_own_divide_the_rest_of_it() -> None:
+    """Two of them on one node would break the rule of the level below."""
+    matcher = cluster(8, in_rack=4)
+    nodes = Resource("node", Count(2, 2), (slot(1),))
+    assert chosen(matcher, tree(Resource(RACK, Count(1, 1), (nodes,)))) == [("n2",), ("n3",)]
+    both = chosen(matcher, tree(Resource(RACK, Count(2, 2), (nodes,))))
+    assert both == [("n2",), ("n3",), ("n6",), ("n7",)]
+
+
+def test_unequal_pods_have_the_nodes_with_room_for_their_kind() -> None:
+    matcher = cluster(4)
+    matcher.allocate("x", placement(("n3", {CPU: 2})))
+    unequal = asked([Slots(1, ((CPU, 4),)), Slots(1, ((CPU, 2),))])
+    assert matcher.match_now(unequal, 0).nodes == ("n0", "n1")
+    assert chosen(matcher, unequal) == [("n2",), ("n2", "n3")]
+    of_their_own = asked([Slots(1, ((CPU, 4),)), Slots(1, ((CPU, 2),))], is_spread=True)
+    assert chosen(matcher, of_their_own) is None
+
+
+def test_what_takes_nodes_or_places_whole_has_no_choice() -> None:
+    """kube-scheduler would bind its pods beside others that have come meanwhile."""
+    matcher = cluster()
     assert chosen(matcher, request(2, cpu=1, is_exclusive=True)) is None
+    assert (
+        chosen(matcher, tree(Resource("node", Count(1, 1), (slot(1),), is_exclusive=True))) is None
+    )
+    assert chosen(matcher, tree(Resource(RACK, Count(1, 1), (slot(1),), is_exclusive=True))) is None
+    # Two slots that must share a node, whichever it is.
+    assert chosen(matcher, tree(Resource("node", Count(1, 1), (slot(2),)))) is None
 
 
 def test_the_choice_is_bounded() -> None:
@@ -88,7 +140,8 @@ def test_a_pod_that_is_sent_elsewhere_has_a_choice() -> None:
     matcher = cluster()
     asked = request(2, cpu=2)
     lack = Lack("u", 1, asked, ("n0",), None, refused=("n1",))
-    given = Given([(lack, [placement(("n2", {CPU: 2}))])])
+    placed = Placement((PlacedSlot("n2", ((CPU, 2),), "s0"),), 0, FOREVER)
+    given = Given([(lack, [placed])])
     assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n0", "n3", "n4", "n5")]}
-    sweep = Given([(replace(lack, is_sweep=True), [placement(("n2", {CPU: 2}))])])
+    sweep = Given([(replace(lack, is_sweep=True), [placed])])
     assert give_choices(matcher, Decisions(), sweep, 0) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.owner_kinds import BUILT_IN
 from fluxqueue.workload.pod_defaults import default_requests, with_default_requests
@@ -19,6 +21,7 @@ from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete as complete_with
 from tests.support.owners import job_set_spec
 from tests.support.surroundings import KnownSurroundings
+from tests.unit.workload.kinds.test_pod_group import group, member
 
 Obj = dict[str, Any]
 
@@ -161,9 +164,41 @@ def test_every_template_of_an_owner_is_completed() -> None:
     assert SUSPENDED_OWNER.size(done) == 5
 
 
-@pytest.mark.parametrize(("pods", "left"), [(1, []), (2, ["volumes for one pod at a time"])])
-def test_ports_and_claims_for_one_pod_are_taken_by_slots(pods: int, left: list[str]) -> None:
-    """That several pods of one job use one claim in turn is left to kube-scheduler."""
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        (("data", "data"), {"one-pod-claim:ns:data": 2}),
+        (("data", "data", "logs"), {"one-pod-claim:ns:data": 3}),
+        (("data", "logs"), {}),
+        (("many", "many"), {}),
+        (("many", "many", "data"), {}),
+    ],
+)
+def test_members_of_a_group_with_one_claim_are_known(
+    claims: tuple[str, ...], expected: Obj
+) -> None:
+    """Also beside members with other claims. A claim of each member, as in a set, is none."""
+    one, many = ({"accessModes": [f"ReadWrite{mode}"]} for mode in ("OncePod", "Many"))
+    specs = {"data": one, "logs": one, "many": many}
+    around = KnownSurroundings(
+        claims={name: {"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()}
+    )
+    pods = []
+    for number, name in enumerate(claims):
+        volumes = [{"name": "d", "persistentVolumeClaim": {"claimName": name}}]
+        pods.append(member(f"p{number}", volumes=volumes))
+    made = group(*pods, least=len(pods), most=len(pods))
+    made["metadata"]["namespace"] = "ns"
+    request = POD_GROUP.to_request(complete(made, around), site=DEFAULT_SITE)
+    used: Counter[str] = Counter()
+    for kind in slot_kinds(request):
+        used.update({name: n * kind.count for name, n in kind.needs if ":" in name})
+    assert used == expected
+
+
+@pytest.mark.parametrize("pods", [1, 2])
+def test_ports_and_claims_for_one_pod_are_taken_by_slots(pods: int) -> None:
+    """Nothing of it is left to kube-scheduler."""
     spec = {"accessModes": ["ReadWriteOncePod"], "volumeName": "disk"}
     around = KnownSurroundings(
         claims={"data": {"metadata": {"name": "data"}, "spec": spec}},
@@ -181,4 +216,4 @@ def test_ports_and_claims_for_one_pod_are_taken_by_slots(pods: int, left: list[s
         "host-port:TCP:9:10.0.0.1": 1,
         "one-pod-claim:ns:data": 1,
     }
-    assert ignored(BATCH_JOB.pod_spec(done)) == left
+    assert ignored(BATCH_JOB.pod_spec(done)) == []

@@ -112,6 +112,7 @@ class Ask:
     are narrower forms to try first: all slots below one vertex of a level. ``grown`` is the request
     with at least one slot, from which a job of no slots can grow. ``problem`` says in words why the
     table cannot answer it. ``claims`` are the volume claims for one pod that its pods use.
+    ``contested`` is one of them that several pods would need at once, empty if there is none.
     """
 
     parts: tuple[Part, ...]
@@ -122,6 +123,7 @@ class Ask:
     grown: tuple[Part, ...] = ()
     problem: str = ""
     claims: tuple[str, ...] = ()
+    contested: str = ""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -301,15 +303,31 @@ def set_apart(ask: Ask, counts: Callable[[str], bool]) -> Ask:
     if not left:
         return ask
 
-    def changed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        return tuple(_set_apart(part, left) for part in parts)
+    claims = tuple(sorted(name for name in left if name.startswith(ONE_POD_CLAIM)))
 
+    def changed(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        found = (_set_apart(part, left) for part in parts)
+        # More pods than the least would only wait for the claim.
+        return tuple(map(at_least, found)) if claims else tuple(found)
+
+    parts = changed(ask.parts)
     return replace(
         ask,
-        parts=changed(ask.parts),
+        parts=parts,
         preferred=tuple(map(changed, ask.preferred)),
         grown=changed(ask.grown),
-        claims=tuple(sorted(name for name in left if name.startswith(ONE_POD_CLAIM))),
+        claims=claims,
+        contested=next((name for name in claims if _users(parts, name) > 1), ""),
+    )
+
+
+def _users(parts: Sequence[Part], claim: str) -> int:
+    """Return how many slots of a request use a claim for one pod."""
+    return sum(
+        times * leaf.count * kind.count
+        for times, leaf in _leaves(parts, 1)
+        for kind in leaf.kinds
+        if claim in dict(kind.apart)
     )
 
 
