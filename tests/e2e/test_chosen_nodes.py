@@ -17,6 +17,7 @@ from fluxqueue.workload.labels import HOSTNAME
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.space import Space
+from tests.e2e.test_bound_pods import was_refused
 from tests.e2e.world import late_node
 from tests.support.waiting import eventually
 
@@ -71,14 +72,6 @@ async def until_booked(space: Space, name: str, node: str, count: int) -> None:
         raise AssertionError(f"{error}; {last}") from error
 
 
-async def was_refused(space: Space, name: str) -> bool:
-    """Whether a pod of the Job was left unbound for a while."""
-    fluxjob = await space.fluxjob(name)
-    assert fluxjob is not None
-    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
-    return "Unschedulable" in {one["reason"] for one in told}
-
-
 async def test_a_pod_runs_where_kube_scheduler_finds_its_place(
     space: Space, unmanaged: Space
 ) -> None:
@@ -111,6 +104,42 @@ async def test_pods_stay_away_from_pods_of_others(space: Space, unmanaged: Space
     pods = await space.until_running("away", 2)
     assert "node-1" not in {pod["spec"]["nodeName"] for pod in pods}
     assert not await was_refused(space, "away")
+    await assert_invariants(space.world)
+
+
+async def test_a_pod_of_a_level_finds_its_node_inside_its_place(
+    space: Space, unmanaged: Space
+) -> None:
+    """The other pod of the job stays in the same zone, and nothing has to be repaired."""
+    await put_db(unmanaged, "node-2")
+    within = {"within": "zone"}
+    await space.create(beside_db("zone", unmanaged, cpu="3", pods=2, wishes=within))
+    pods = await space.until_running("zone", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-2"}
+    assert not await was_refused(space, "zone")
+    await until_booked(space, "zone", "node-2", 2)
+    await assert_invariants(space.world)
+
+
+@pytest.mark.long("a pod is left to kube-scheduler for 5 s, and a requeued Job waits for 10 s")
+async def test_a_pod_that_takes_its_node_whole_is_repaired(space: Space, unmanaged: Space) -> None:
+    """It names one node, which refuses it. The next try is on another idle one."""
+    await put_db(unmanaged, "node-1")
+    (term,) = beside_db("whole", unmanaged)["spec"]["template"]["spec"]["affinity"]["podAffinity"][
+        REQUIRED
+    ]
+    affinity = {"podAntiAffinity": {REQUIRED: [term]}}
+    body = job(
+        "whole",
+        pool="main",
+        run=FOR_EVER,
+        wishes={"exclusive": "true"},
+        pod={"affinity": affinity},
+    )
+    await space.create(body)
+    (pod,) = await space.until_running("whole", 1)
+    assert pod["spec"]["nodeName"] != "node-1"
+    assert await was_refused(space, "whole")
     await assert_invariants(space.world)
 
 

@@ -17,11 +17,14 @@ RULES = StartRules(unschedulable_s=5, timeout_s=300, tries_max=3)
 NODES = ("n0", "n1", "n2")
 
 
-def unsure(uid: str = "a", count: int = 1, cpu: int = 2, **more: Any) -> WorkloadSeen:
+def unsure(
+    uid: str = "a", count: int = 1, cpu: int = 2, *, is_whole: bool = False, **more: Any
+) -> WorkloadSeen:
     """A BatchJob with a constraint that is left to kube-scheduler."""
     first = {"ignored": ["pod affinity"], "is_pinnable": True, "spare_failures": 0}
     pods = tuple(replace(one, uses=(("cpu", cpu),)) for one in more.pop("pods", ()))
-    return workload(uid, request(count, cpu=cpu), **(first | more), pods=pods)
+    asks = request(count, cpu=cpu, is_exclusive=is_whole)
+    return workload(uid, asks, **(first | more), pods=pods)
 
 
 async def start(rows: Rows, count: int = 1, cpu: int = 2) -> None:
@@ -128,3 +131,31 @@ async def test_all_nodes_of_a_pod_that_is_not_bound_count_as_refused(rows: Rows)
     assert await rows.value("SELECT fluxjob_refused_nodes('a')") == ["n0", "n1", "n2"]
     said = await rows.value("SELECT reason FROM fluxjobs WHERE uid = 'a'")
     assert "a0 to n0 or 2 others" in said
+
+
+async def test_a_pod_that_takes_its_node_whole_names_one_and_is_repaired(rows: Rows) -> None:
+    """With a choice, another job could get a part of its node before it is bound.
+
+    After the refusal it is tried on another idle node.
+    """
+    await rows.add_nodes(*(cpu_node(name) for name in NODES))
+    await rows.see(unsure(is_whole=True))
+    await rows.match()
+    assert await choices(rows) == [("n0", None)]
+    for tries, node in enumerate(("n0", "n1"), start=1):
+        at = {"is_whole": True, "is_suspended": False, "generation": 2 * tries}
+        await rows.see(unsure(**at, pods=(pod("a0"),)))
+        (ungate,) = (await look(rows, "a", RULES)).ungates
+        assert (ungate.to.name, ungate.others) == (node, ())
+        await rows.see(unsure(**at, pods=(unbound("a0"),)))
+        await look(rows, "a", RULES)
+        await pass_time(rows, 6)
+        assert (await look(rows, "a", RULES)).start_failures == ["Unschedulable"]
+        at |= {"is_suspended": True, "generation": 2 * tries + 1, "is_idle": True}
+        await rows.see(unsure(**at))
+        await look(rows, "a", RULES)
+        await pass_time(rows, 100)
+        await look(rows, "a", RULES)
+        await rows.match()
+    assert await choices(rows) == [("n2", None)]
+    await rows.check()
