@@ -97,6 +97,11 @@ class FetchedSurroundings:
         del device_class
         return ()
 
+    def is_doubtful(self, resource: str) -> bool:
+        """Return False: a review counts devices as the nodes' rows have them."""
+        del resource
+        return False
+
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""
         return count_domains(query, self.nodes)

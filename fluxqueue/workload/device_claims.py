@@ -18,7 +18,7 @@ from fluxqueue.workload.constraints import read_node_selector
 from fluxqueue.workload.devices import read_tolerations
 from fluxqueue.workload.pods import controller_owner
 
-LEFT = "resource claims"
+LEFT = "devices of DRA"
 """The name of what is left to kube-scheduler, for users."""
 
 REQUESTS_MAX = 1000
@@ -44,6 +44,10 @@ class DeviceObjects(Protocol):
         """Return the taints that some devices of a class have."""
         ...
 
+    def is_doubtful(self, resource: str) -> bool:
+        """Return whether some of the devices that serve a resource cannot be counted."""
+        ...
+
 
 @dataclass(slots=True)
 class DeviceNeeds:
@@ -56,7 +60,7 @@ class DeviceNeeds:
 
 def device_needs(spec: Mapping[str, Any], namespace: str, around: DeviceObjects) -> DeviceNeeds:
     """Return what the ResourceClaims of a pod with ``spec`` need."""
-    found = DeviceNeeds()
+    found = DeviceNeeds(is_left=asks_for_doubtful(spec, around))
     left = REQUESTS_MAX
     for entry in spec.get("resourceClaims") or ():
         template, name = entry.get("resourceClaimTemplateName"), entry.get("resourceClaimName")
@@ -74,19 +78,39 @@ def device_needs(spec: Mapping[str, Any], namespace: str, around: DeviceObjects)
     return found
 
 
+def asks_for_doubtful(spec: Mapping[str, Any], around: DeviceObjects) -> bool:
+    """Tell whether a pod asks for an extended resource with devices that cannot be counted."""
+    return any(map(around.is_doubtful, extended_resources(spec)))
+
+
+def extended_resources(spec: Mapping[str, Any]) -> set[str]:
+    """Return the names of extended resources that the containers of a pod ask for."""
+    return {
+        str(name)
+        for key in ("containers", "initContainers")
+        for container in spec.get(key) or ()
+        for part in ("requests", "limits")
+        for name in (container.get("resources") or {}).get(part) or ()
+        if "/" in name
+    }
+
+
 def _add_requests(found: DeviceNeeds, requests: Sequence[Object], around: DeviceObjects) -> None:
     for request in requests:
         exactly = request.get("exactly") or {}
         if exactly.get("adminAccess"):
-            continue  # it takes nothing from others
+            # It takes nothing from others, but needs a node with such devices.
+            found.is_left = True
+            continue
         resource = counted_as(request, around)
         if resource is None:
             found.is_left = True
             continue
         count = int(exactly.get("count") or 1)
         found.amounts[resource] = found.amounts.get(resource, 0) + count
-        # Fewer devices than those of the class may be good enough for it.
-        found.is_left |= bool(exactly.get("selectors") or exactly.get("capacity"))
+        # Fewer devices than those of the class may be good enough for it, or free.
+        is_narrower = bool(exactly.get("selectors") or exactly.get("capacity"))
+        found.is_left |= is_narrower or around.is_doubtful(resource)
 
 
 def counted_as(request: Object, around: DeviceObjects) -> str | None:

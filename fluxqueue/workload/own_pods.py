@@ -30,9 +30,13 @@ from fluxqueue.workload.pod_bounds import (
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _OF_EACH_POD = frozenset(
-    {"batch.kubernetes.io/job-completion-index", "apps.kubernetes.io/pod-index"}
+    {
+        "batch.kubernetes.io/job-completion-index",
+        "apps.kubernetes.io/pod-index",
+        "statefulset.kubernetes.io/pod-name",
+    }
 )
-"""Labels that differ from pod to pod and are in no template."""
+"""Labels that differ from pod to pod, whatever is in the template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ def divide(pod: Object, count: int, levels: Levels, domains: FindDomains) -> Div
     """
     found = Division()
     _read_affinity(pod, found, levels, domains)
-    _read_spread(pod, found, levels, domains)
+    _read_spread(pod, count, found, levels, domains)
     if host_ports(pod.get("spec") or {}):
         found.add(NODE, RuleKind.APART, PORTS)
     order = [*(level.name for level in levels), NODE]
@@ -229,7 +233,17 @@ def _is_about_itself(term: Object, pod: Object) -> bool:
     own = str((pod.get("metadata") or {}).get("namespace") or "")
     if is_own and not is_all and own not in (namespaces or ()):
         return False
-    return selects(term.get("labelSelector"), pod)
+    return _selects_equals(term, pod)
+
+
+def _selects_equals(rule: Object, pod: Object) -> bool:
+    """Tell whether a term or a constraint surely selects all pods that are equal to ``pod``.
+
+    ``matchLabelKeys`` can name a label that each pod gets later with a value of its own. Such a
+    rule is about each pod alone.
+    """
+    keys = rule.get("matchLabelKeys") or ()
+    return _own_labels(pod).keys() >= set(keys) and selects(rule.get("labelSelector"), pod)
 
 
 def selects(selector: Object | None, pod: Object) -> bool:
@@ -239,15 +253,20 @@ def selects(selector: Object | None, pod: Object) -> bool:
     """
     if selector is None:
         return False
-    own = {
-        key: value
-        for key, value in ((pod.get("metadata") or {}).get("labels") or {}).items()
-        if key not in _OF_EACH_POD and not key.startswith(labels.PREFIX)
-    }
+    own = _own_labels(pod)
     wanted = selector.get("matchLabels") or {}
     if any(own.get(key) != value for key, value in wanted.items()):
         return False
     return all(_holds(one, own) for one in selector.get("matchExpressions") or ())
+
+
+def _own_labels(pod: Object) -> dict[str, str]:
+    """Return the labels that surely all pods equal to ``pod`` have."""
+    return {
+        key: value
+        for key, value in ((pod.get("metadata") or {}).get("labels") or {}).items()
+        if key not in _OF_EACH_POD and not key.startswith(labels.PREFIX)
+    }
 
 
 def _holds(expression: Object, own: Mapping[str, str]) -> bool:
@@ -283,7 +302,9 @@ def levels_above(key: str, levels: Levels) -> Levels:
 # --- topology spread -----------------------------------------------------------------------------
 
 
-def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDomains) -> None:
+def _read_spread(
+    pod: Object, count: int, found: Division, levels: Levels, domains: FindDomains
+) -> None:
     required = [
         one
         for one in (pod.get("spec") or {}).get("topologySpreadConstraints") or ()
@@ -295,7 +316,7 @@ def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDoma
         level = level_of(key, levels)
         if level == NODE:
             found.is_scattered = True
-        if not selects(one.get("labelSelector"), pod):
+        if not _selects_equals(one, pod):
             found.leave(SPREAD)
             continue
         there = domains(
@@ -304,15 +325,23 @@ def _read_spread(pod: Object, found: Division, levels: Levels, domains: FindDoma
             honors_taints=one.get("nodeTaintsPolicy", "Ignore") == "Honor",
             with_labels=keys,
         )
-        _add_spread(found, level if there.is_nested else None, one, there.count)
+        _add_spread(found, level if there.is_nested else None, one, there.count, count)
 
 
-def _add_spread(found: Division, level: str | None, constraint: Object, domains: int) -> None:
+def _add_spread(
+    found: Division, level: str | None, constraint: Object, domains: int, count: int
+) -> None:
     """Add one constraint, if there is only one way to keep it."""
     is_even = int(constraint.get("maxSkew") or 1) == 1
-    # More domains may come. Until then kube-scheduler counts an empty one.
-    is_complete = domains and domains >= int(constraint.get("minDomains") or 1)
-    found.add(level if is_even and is_complete else None, RuleKind.EVEN, SPREAD, domains)
+    least = int(constraint.get("minDomains") or 1)
+    # A released pod names its node. With less than ``minDomains`` in sight, kube-scheduler counts
+    # an empty one, and permits one pod there. So further pods must have a choice of nodes.
+    is_seen = constraint.get("nodeAffinityPolicy", "Honor") != "Honor"
+    is_short = least > 1 and count > domains and not is_seen
+    # More domains may come. Until then it counts an empty one, too.
+    is_exact = is_even and domains >= max(1, least) and not is_short
+    found.is_scattered |= is_short
+    found.add(level if is_exact else None, RuleKind.EVEN, SPREAD, domains)
 
 
 def concerns(spec: Object) -> bool:

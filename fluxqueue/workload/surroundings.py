@@ -21,6 +21,7 @@ from fluxqueue.workload.device_claims import LEFT as CLAIMS_LEFT
 from fluxqueue.workload.device_claims import (
     DeviceNeeds,
     DeviceObjects,
+    asks_for_doubtful,
     device_needs,
     named_claims,
     templates_of,
@@ -108,9 +109,11 @@ def complete(
         spec = before = pod.get("spec") or {}
         if is_template:
             spec = admitted(spec)
-        if concerns(spec) or has_claims(spec) or spec.get("resourceClaims"):
+        is_bound = concerns(spec) or has_claims(spec) or spec.get("resourceClaims")
+        if is_bound or asks_for_doubtful(spec, around):
             asked = spec if written is workload else admitted(kind.pod_spec(written))
-            meta = {**(pod.get("metadata") or {}), "namespace": where}
+            its = {"namespace": where, "labels": kind.pod_labels(workload, pod)}
+            meta = {**(pod.get("metadata") or {}), **its}
             bounds = _bounds(written, {"metadata": meta, "spec": asked}, around, levels)
             spec = {**spec, KEY: bounds}
         return pod if spec is before else {**pod, "spec": spec}

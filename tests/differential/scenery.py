@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.workload.devices import DeviceAmounts, count_devices, read_class, read_slice
+from fluxqueue.workload.devices import (
+    DeviceAmounts,
+    count_devices,
+    read_class,
+    read_slice,
+    read_taint_rule,
+)
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.volumes import volume_limits
 from tests.support.surroundings import KnownSurroundings
@@ -32,6 +38,7 @@ class Scenery:
     volumes: list[Obj] = field(default_factory=list)
     device_classes: list[Obj] = field(default_factory=list)
     slices: list[Obj] = field(default_factory=list)
+    rules: list[Obj] = field(default_factory=list)
 
     @property
     def device_resource(self) -> str | None:
@@ -42,7 +49,10 @@ class Scenery:
         """The devices of a node, counted as the controller does."""
         slices = [read_slice(one) for one in self.slices if one["spec"]["nodeName"] == node]
         devices = [device for one in slices for device in one.devices]
-        return count_devices([read_class(one) for one in self.device_classes], devices, set())
+        rules = [rule for one in self.rules if (rule := read_taint_rule(one)) is not None]
+        tainted = {device.id for device in devices if any(rule.meets(device.id) for rule in rules)}
+        classes = [read_class(one) for one in self.device_classes]
+        return count_devices(classes, devices, set(), tainted)
 
     def known(self, namespace: str) -> KnownSurroundings:
         """What the controller would know of it."""
@@ -60,9 +70,9 @@ def _by_name(objects: list[Obj]) -> Mapping[str, Obj]:
 
 
 def random_scenery(
-    dice: random.Random, tag: str, *, nodes: int, has_devices: bool = False
+    dice: random.Random, tag: str, *, nodes: int, has_devices: bool = False, has_rules: bool = False
 ) -> Scenery:
-    """A cluster of so many nodes. ``tag`` makes names unique."""
+    """A cluster of so many nodes. ``tag`` makes names unique. ``has_rules``: for its devices."""
     has_bare, has_own_racks = dice.random() < 0.2, dice.random() < 0.6
     made = [
         _node(dice, f"{tag}-{number}", has_bare=has_bare, has_own_racks=has_own_racks)
@@ -85,7 +95,25 @@ def random_scenery(
         _add_volume(dice, scenery, f"{tag}-one-{number}", f"one-{number}", "ReadWriteOncePod")
     if has_devices:
         _add_devices(dice, scenery, tag)
+    if has_rules:
+        _add_rules(dice, scenery, tag)
     return scenery
+
+
+def _add_rules(dice: random.Random, scenery: Scenery, tag: str) -> None:
+    """Taints for the devices of a name, of a node, of both, or sometimes for all."""
+    for number in range(dice.randint(0, 3)):
+        selector = {"driver": f"{tag}.example.org"}
+        which = dice.choice(("device", "device", "pool", "both", "both", "all"))
+        if which in {"pool", "both"}:
+            selector["pool"] = dice.choice(scenery.nodes)["metadata"]["name"]
+        if which in {"device", "both"}:
+            selector["device"] = f"d-{dice.randint(0, 2)}"
+        taint = {"key": "example.org/repair", "effect": dice.choice(("NoSchedule", "NoExecute"))}
+        meta = {"name": f"{tag}-rule-{number}"}
+        scenery.rules.append(
+            {"metadata": meta, "spec": {"deviceSelector": selector, "taint": taint}}
+        )
 
 
 def _add_devices(dice: random.Random, scenery: Scenery, tag: str) -> None:
@@ -123,9 +151,15 @@ def _node(dice: random.Random, name: str, *, has_bare: bool, has_own_racks: bool
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
     return {
         "metadata": {"name": name, "labels": labels},
-        "spec": {"taints": [TAINT]} if dice.random() < 0.2 else {},
+        "spec": {"taints": [_taint(dice)]} if dice.random() < 0.2 else {},
         "status": {"capacity": allocatable, "allocatable": allocatable, "conditions": [ready]},
     }
+
+
+def _taint(dice: random.Random) -> Obj:
+    """A taint that keeps pods away, or one that only makes a node less wanted."""
+    effects = ("NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule")
+    return {**TAINT, "effect": dice.choice(effects)}
 
 
 def _csi_node(dice: random.Random, node: Obj) -> Obj:
@@ -137,10 +171,11 @@ def _csi_node(dice: random.Random, node: Obj) -> Obj:
 
 def _limits(dice: random.Random) -> list[Obj]:
     """Sometimes defaults for containers, from any of the fields that lead to them."""
-    kind = dice.choice(("none", "none", "request", "limit", "max"))
+    kind = dice.choice(("none", "none", "request", "limit", "max", "bounds"))
     if kind == "none":
         return []
     item: Obj = {
+        "bounds": {"max": {"cpu": "2"}, "min": {"memory": "32Mi"}},
         "request": {"defaultRequest": {"cpu": "350m", "memory": "96Mi"}},
         "limit": {"default": {"cpu": "3"}, "defaultRequest": {"cpu": "450m"}},
         "max": {"max": {"memory": "4Gi"}, "defaultRequest": {"memory": "192Mi"}},

@@ -12,6 +12,8 @@ Obj = dict[str, Any]
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 FIRST_PORT = 20_000
+TRY = "example.org/try"
+"""A label of all pods of a workload, beside the one that selects them."""
 
 
 def random_job(
@@ -50,7 +52,7 @@ def random_job(
         "spec": {
             "parallelism": pods,
             "completions": pods,
-            "template": {"metadata": {"labels": {"app": app}}, "spec": spec},
+            "template": {"metadata": {"labels": {"app": app, TRY: "1"}}, "spec": spec},
         },
     }
 
@@ -89,7 +91,8 @@ def _choose_nodes(dice: random.Random, spec: Obj, runtime: str) -> None:
     elif dice.random() < 0.15:
         spec["runtimeClassName"] = runtime
     if dice.random() < 0.3:
-        spec["tolerations"] = [{"key": TAINT["key"], "operator": "Exists"}]
+        more = dice.choice(({}, {}, {"effect": "NoSchedule"}, {"effect": "NoExecute"}))
+        spec["tolerations"] = [{"key": TAINT["key"], "operator": "Exists", **more}]
     if dice.random() < 0.15:
         term = {"key": "size", "operator": dice.choice(("Gt", "Lt")), "values": ["4"]}
         required = {"nodeSelectorTerms": [{"matchExpressions": [term]}]}
@@ -100,7 +103,7 @@ def _bind_each_other(dice: random.Random, spec: Obj, app: str, density: float) -
     own = {"labelSelector": {"matchLabels": {"app": app}}}
     affinity: Obj = spec.get("affinity") or {}
     if dice.random() < 0.2 * density:
-        key = dice.choice((HOSTNAME, HOSTNAME, ZONE))
+        key = dice.choice((HOSTNAME, HOSTNAME, ZONE, RACK))
         affinity["podAntiAffinity"] = {REQUIRED: [{**own, "topologyKey": key}]}
     if dice.random() < 0.12 * density:
         key = dice.choice((HOSTNAME, ZONE, RACK))
@@ -114,6 +117,12 @@ def _bind_each_other(dice: random.Random, spec: Obj, app: str, density: float) -
             rule |= {"maxSkew": dice.choice((1, 1, 1, 2))}
             if dice.random() < 0.3:
                 rule["nodeTaintsPolicy"] = "Honor"
+            if dice.random() < 0.2:
+                rule["nodeAffinityPolicy"] = "Ignore"
+            if dice.random() < 0.2 and rule["maxSkew"] == 1:
+                rule["minDomains"] = dice.choice((1, 2, 3, 4))
+            if dice.random() < 0.2:
+                rule["matchLabelKeys"] = [TRY]
             rules.append(rule)
     if rules:
         spec["topologySpreadConstraints"] = rules

@@ -35,6 +35,7 @@ from typing import Any, Self
 
 from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.kube.resources import DEVICE_TAINT_RULES
 from tests.support.control_plane_keys import write_certificates, write_private
 
 ASSETS_ENV = "KUBEBUILDER_ASSETS"
@@ -43,6 +44,7 @@ GANG_GATES = (
     *("GenericWorkload", "GangScheduling"),
     *("TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"),
 )
+TAINT_RULES_GATE = "DRADeviceTaintRules"
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0  # two busy cores need a minute; a healthy machine six seconds
 STOP_TIMEOUT_S = 15.0
@@ -154,8 +156,7 @@ class Options:
 
 def gang_scheduling() -> Options | None:
     """Options by which Kubernetes' own groups are served and heeded; None where it has none."""
-    program = Path(os.environ[ASSETS_ENV]) / "kube-apiserver"
-    told = subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+    told = _help()
     if "kube:GenericWorkload=" not in told or "kube:GangScheduling=" not in told:
         return None
     names = [name for name in GANG_GATES if f"kube:{name}=" in told]
@@ -163,6 +164,23 @@ def gang_scheduling() -> Options | None:
     served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
     flags = {program: [gates] for program in PROGRAMS[1:]}
     return Options(extra_args=flags | {"kube-apiserver": [gates, served]})
+
+
+def device_taint_rules() -> Options | None:
+    """Options by which DeviceTaintRules are served and heeded, None if the programs know none."""
+    if f"kube:{TAINT_RULES_GATE}=" not in _help():
+        return None
+    gates = f"--feature-gates={TAINT_RULES_GATE}=true"
+    flags = {name: [gates] for name in PROGRAMS[1:]}
+    served = [f"resource.k8s.io/{one.version}=true" for one in DEVICE_TAINT_RULES[1:]]
+    extra = flags | {"kube-apiserver": [gates, f"--runtime-config={','.join(served)}"]}
+    return Options(extra_args=extra)
+
+
+def _help() -> str:
+    """What the API server says of its flags."""
+    program = Path(os.environ[ASSETS_ENV]) / "kube-apiserver"
+    return subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
 
 
 class ControlPlane:

@@ -27,6 +27,7 @@ class KnownSurroundings:
     device_classes: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[NodeFact] = ()
     taints: Mapping[str, Sequence[Taint]] = field(default_factory=dict)
+    doubtful: frozenset[str] = frozenset()
 
     def limit_ranges(self, namespace: str) -> Sequence[Object]:
         """Return the LimitRanges of a namespace."""
@@ -75,6 +76,10 @@ class KnownSurroundings:
     def device_taints(self, device_class: str) -> Sequence[Taint]:
         """Return the taints of devices of a class."""
         return self.taints.get(device_class, ())
+
+    def is_doubtful(self, resource: str) -> bool:
+        """Return whether some devices of a resource cannot be counted."""
+        return resource in self.doubtful
 
     def domains(self, query: DomainQuery) -> Domains:
         """Return the values of a label on nodes."""

@@ -33,6 +33,7 @@ from fluxqueue.objects import Object
 from fluxqueue.workload.device_claims import (
     claim_owner,
     counted_as,
+    extended_resources,
     is_always_counted,
     named_claims,
     templates_of,
@@ -257,6 +258,15 @@ class DeviceWatch:
             for taint in (*device.taints, *self._rule_taints(device.id))
         }
 
+    def is_doubtful(self, resource: str) -> bool:
+        """Return whether some of the devices that serve a resource cannot be counted.
+
+        The answer is that of the last look, because a look reads all devices.
+        """
+        return bool(self._told) and any(
+            resource in one.resources for name, one in self._classes.items() if name in self._told
+        )
+
     # --- changes ---------------------------------------------------------------------------------
 
     def _on_class(self, old: Object | None, new: Object | None) -> None:
@@ -385,7 +395,20 @@ class DeviceWatch:
             if self._told.get(name) != why:
                 logger.warning("devices not counted", extra={"class": name, "error": why})
                 await self._tell(name, why)
+        changed = self._told.keys() ^ doubts.keys()
         self._told = doubts
+        served = {
+            resource
+            for name in changed & self._classes.keys()
+            for resource in self._classes[name].resources
+        }
+        if served:
+            self._touch_claiming()
+            self.touch(
+                lambda workload: _asks(
+                    workload, lambda spec: not served.isdisjoint(extended_resources(spec))
+                )
+            )
 
     def _doubt(self, name: str) -> str:
         one = self._classes[name]

@@ -195,6 +195,10 @@ class SurroundingsWatch:
         """Return the taints that some devices of a class have."""
         return () if self.devices is None else self.devices.device_taints(device_class)
 
+    def is_doubtful(self, resource: str) -> bool:
+        """Return whether some of the devices that serve a resource cannot be counted."""
+        return self.devices is not None and self.devices.is_doubtful(resource)
+
     def volumes_on(self, node: str) -> dict[str, int]:
         """Return the volumes that a node takes, as resources."""
         return with_limits(self._limits_on.get(node, {}), self._drivers)

@@ -52,6 +52,15 @@ class BatchJobKind(WorkloadKind):
     def pod_spec(self, workload: Object) -> Object:
         return template_spec(workload.get("spec") or {})
 
+    def pod_labels(self, workload: Object, pod: Object) -> Mapping[str, str]:
+        """Return also the labels that the API server writes into the template of a new BatchJob."""
+        meta = workload["metadata"]
+        found = dict(super().pod_labels(workload, pod))
+        for key, value in (("job-name", meta.get("name")), ("controller-uid", meta.get("uid"))):
+            if value:
+                found |= {key: str(value), f"batch.kubernetes.io/{key}": str(value)}
+        return found
+
     def size(self, workload: Object) -> int:
         """Return how many pods must start together. Of a sweep one must."""
         return min(1, size(workload)) if is_sweep(workload) else size(workload)

@@ -116,6 +116,14 @@ class WorkloadKind(ABC):
             return workload
         return {**workload, "spec": {**spec, "template": changed}}
 
+    def pod_labels(self, workload: Object, pod: Object) -> Mapping[str, str]:
+        """Return the labels that all pods of its kind surely have with equal values.
+
+        ``pod`` is a pod, or a template of pods, as in ``with_pods``.
+        """
+        found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
+        return found
+
     def wishes(self, workload: Object) -> Wishes:
         """Return what its author asked for in addition to its pods' resources.
 

@@ -93,6 +93,13 @@ class PodGroupKind(WorkloadKind):
             return workload
         return {**workload, "members": {**workload["members"], **changed}}
 
+    def pod_labels(self, workload: Object, pod: Object) -> Mapping[str, str]:
+        """Return the labels that its pods share, as pods of a set have labels of their own."""
+        found = set(super().pod_labels(workload, pod).items())
+        for one in workload["members"].values():
+            found &= set(super().pod_labels(workload, one).items())
+        return dict(found)
+
     def wishes(self, workload: Object) -> Wishes:
         """Return the wishes of its pods, then those of its PodGroup.
 

@@ -40,7 +40,8 @@ def pod(*templates: str, claims: tuple[str, ...] = ()) -> dict[str, Any]:
         (template(exactly()), {GPU: 1}, False),
         (template(exactly(count=3, allocationMode="ExactCount")), {GPU: 3}, False),
         (template(exactly(), exactly(count=2)), {GPU: 3}, False),
-        (template(exactly(adminAccess=True)), {}, False),
+        # It takes no device, but its node must have one.
+        (template(exactly(adminAccess=True)), {}, True),
         (template(exactly(allocationMode="All")), {}, True),
         (template(exactly(deviceClassName="unknown")), {}, True),
         (template({"name": "one", "firstAvailable": [{"deviceClassName": "gpu"}]}), {}, True),
@@ -55,6 +56,34 @@ def test_requests_of_a_template(found: Any, amounts: dict[str, int], is_left: bo
     around = KnownSurroundings(templates={"t": found}, device_classes={"gpu": GPU})
     needs = device_needs(pod("t"), "ns", around)
     assert (needs.amounts, needs.where, needs.is_left) == (amounts, [], is_left)
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_left"),
+    [
+        (pod("t"), True),
+        ({"containers": [{"resources": {"limits": {GPU: "1"}}}]}, True),
+        ({"initContainers": [{"resources": {"requests": {GPU: "1"}}}]}, True),
+        ({"containers": [{"resources": {"requests": {"example.com/nic": "1"}}}]}, False),
+        ({"containers": [{}]}, False),
+    ],
+)
+def test_devices_that_cannot_be_counted_are_left_and_said(spec: Any, is_left: bool) -> None:
+    """By a claim, or as an extended resource. They count beside, never too low."""
+    around = KnownSurroundings(
+        templates={"t": template(exactly(count=2))},
+        device_classes={"gpu": GPU},
+        doubtful=frozenset({GPU}),
+    )
+    assert device_needs(spec, "ns", around).is_left is is_left
+    spec = {"containers": [], **spec}
+    job = {
+        "kind": "Job",
+        "metadata": {"name": "j", "namespace": "ns", "uid": "u"},
+        "spec": {"parallelism": 2, "completions": 2, "template": {"spec": spec}},
+    }
+    done = complete(job, around, DEFAULT_LEVELS)
+    assert ignored(BATCH_JOB.pod_spec(done)) == (["devices of DRA"] if is_left else [])
 
 
 BROKEN = Taint("example.com/broken", "yes", "NoSchedule")
@@ -129,5 +158,5 @@ def test_the_request_of_a_job_has_its_devices() -> None:
     assert bounds_of(spec) is not None
     assert ignored(spec) == []
     left = complete(job, KnownSurroundings(), DEFAULT_LEVELS)
-    assert ignored(left["spec"]["template"]["spec"]) == ["resource claims"]
+    assert ignored(left["spec"]["template"]["spec"]) == ["devices of DRA"]
     assert KEY not in job["spec"]["template"]["spec"]

@@ -11,15 +11,18 @@ from fluxqueue.jobspec import Jobspec, Resource
 from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.labels import HOSTNAME, JOBID
 from fluxqueue.workload.own_pods import host_ports, selects
 from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete
 from tests.support.surroundings import KnownSurroundings
+from tests.unit.workload.kinds.test_pod_group import group, member
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+INDEX = "batch.kubernetes.io/job-completion-index"
 MINE = {"matchLabels": {"app": "x"}}
 
 Obj = dict[str, Any]
@@ -117,6 +120,17 @@ def short(one: Resource) -> str:
         ),
         (2, {"topologySpreadConstraints": [spread(ZONE)]}, "zone[2]{slot[1]}"),
         (6, {"topologySpreadConstraints": [spread(ZONE)]}, "zone[3]{slot[2]}"),
+        (3, {"topologySpreadConstraints": [spread(ZONE, minDomains=3)]}, "zone[3]{slot[1]}"),
+        (6, {"topologySpreadConstraints": [spread(ZONE, minDomains=1)]}, "zone[3]{slot[2]}"),
+        (
+            6,
+            {
+                "topologySpreadConstraints": [
+                    spread(ZONE, minDomains=2, nodeAffinityPolicy="Ignore")
+                ]
+            },
+            "zone[3]{slot[2]}",
+        ),
         (8, {"topologySpreadConstraints": [spread(ZONE)]}, "zone[3]{slot[2]} + zone[2]{slot[1]}"),
         (
             8,
@@ -155,6 +169,22 @@ def test_rules_among_own_pods_become_a_shape(pods: int, spec: Obj, expected: str
         (apart("example.org/row"), "pod anti-affinity"),
         (apart(mismatchLabelKeys=["app"]), "pod anti-affinity"),
         (apart(labelSelector=None), "pod anti-affinity"),
+        # Each pod selects itself alone, so these say nothing about the others.
+        (apart(ZONE, matchLabelKeys=[INDEX]), "pod anti-affinity"),
+        (together(ZONE, matchLabelKeys=["jobset.sigs.k8s.io/job-key"]), "pod affinity"),
+        (
+            {"topologySpreadConstraints": [spread(ZONE, matchLabelKeys=["app", INDEX])]},
+            "topology spread constraints",
+        ),
+        # Pods that name their nodes see one zone each, and so may not share a node.
+        (
+            {"topologySpreadConstraints": [spread(ZONE, minDomains=2)]},
+            "topology spread constraints",
+        ),
+        (
+            {"topologySpreadConstraints": [spread(ZONE, minDomains=3, nodeTaintsPolicy="Honor")]},
+            "topology spread constraints",
+        ),
         ({"topologySpreadConstraints": [spread(ZONE, 2)]}, "topology spread constraints"),
         (
             {"topologySpreadConstraints": [spread(ZONE, minDomains=4)]},
@@ -189,6 +219,39 @@ def test_what_has_no_exact_shape_is_left(spec: Obj, left: str) -> None:
 def test_terms_that_select_the_pod_itself(term: Obj) -> None:
     """In its namespace, or in all."""
     assert read(a_job(2, **apart(**term)), nodes(1))[0] == "node[2]{slot[1]}"
+
+
+@pytest.mark.parametrize("key", ["job-name", "batch.kubernetes.io/controller-uid"])
+def test_labels_of_the_job_controller_are_those_of_all_pods(key: str) -> None:
+    """Also of a Job that is not stored yet, as in a review."""
+    value = {"job-name": "j"}.get(key, "u")
+    selector = {"matchLabels": {key: value}}
+    body = a_job(2, **apart(labelSelector=selector), labels={})
+    assert read(body, nodes(1))[:2] == ("node[2]{slot[1]}", [])
+    body = a_job(2, **apart(matchLabelKeys=[key]))
+    assert read(body, nodes(1))[:2] == ("node[2]{slot[1]}", [])
+
+
+def test_labels_that_members_of_a_group_do_not_share_decide_nothing() -> None:
+    """Each pod of a set has a name of its own. A rule about it is no rule among them."""
+    pods = [
+        member(f"web-{n}", meta={"labels": {"app": "x", "web": str(n)}}, **apart(ZONE))
+        for n in range(4)
+    ]
+    whole = group(*pods, least=4, most=4)
+    whole["metadata"]["namespace"] = "ns"
+    found = complete(whole, KnownSurroundings(nodes=nodes(3)), DEFAULT_SITE.levels)
+    assert short(POD_GROUP.to_request(found).resources[0]) == "zone[4]{slot[1]}"
+    (term,) = apart(ZONE, labelSelector={"matchLabels": {"web": "0"}})["affinity"][
+        "podAntiAffinity"
+    ][REQUIRED]
+    own = apart(ZONE, matchLabelKeys=["web"])["affinity"]["podAntiAffinity"][REQUIRED][0]
+    for one in (term, own):
+        for pod in pods:
+            pod["spec"]["affinity"]["podAntiAffinity"][REQUIRED] = [one]
+        found = complete(whole, KnownSurroundings(nodes=nodes(3)), DEFAULT_SITE.levels)
+        assert short(POD_GROUP.to_request(found).resources[0]) == "slot[4]"
+        assert ignored(POD_GROUP.pod_spec(found)) == ["pod anti-affinity"]
 
 
 def test_nodes_without_the_label_permit_anything() -> None:
