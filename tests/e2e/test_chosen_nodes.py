@@ -121,6 +121,33 @@ async def test_a_pod_of_a_level_finds_its_node_inside_its_place(
     await assert_invariants(space.world)
 
 
+async def test_a_gang_with_more_pods_than_its_least_number_of_zones_is_bound(
+    space: Space,
+) -> None:
+    """Pods that name one node each see one zone of two, and could not share a node."""
+    rule = {
+        "labelSelector": {"matchLabels": {"app": "wide"}},
+        "topologyKey": "topology.kubernetes.io/zone",
+        "maxSkew": 1,
+        "minDomains": 2,
+        "whenUnsatisfiable": "DoNotSchedule",
+    }
+    body = job(
+        "wide",
+        pods=6,
+        cpu="2",
+        pool="main",
+        run=FOR_EVER,
+        pod={"topologySpreadConstraints": [rule]},
+    )
+    body["spec"]["template"]["metadata"]["labels"] = {"app": "wide"}
+    await space.create(body)
+    pods = await space.until_running("wide", 6)
+    east = sum(pod["spec"]["nodeName"] in {"node-1", "node-2"} for pod in pods)
+    assert east == 3
+    await assert_invariants(space.world)
+
+
 @pytest.mark.long("a pod is left to kube-scheduler for 5 s, and a requeued Job waits for 10 s")
 async def test_a_pod_that_takes_its_node_whole_is_repaired(space: Space, unmanaged: Space) -> None:
     """It names one node, which refuses it. The next try is on another idle one."""

@@ -87,14 +87,31 @@ async def words_of(space: Space, name: str, *words: str, timeout_s: float = 60) 
         raise AssertionError(f"{error}; it says {last}") from error
 
 
+async def until_silent(space: Space, name: str) -> None:
+    """Wait until the FluxJob has no reason any more."""
+
+    last: Obj = {}
+
+    async def look() -> bool:
+        last.update((await space.fluxjob(name) or {}).get("status") or {})
+        return last.get("reason") == ""
+
+    try:
+        await eventually(look, f"the reason of {name} is gone")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {last}") from error
+
+
 async def close(space: Space, node: str, how: str) -> None:
     """Let a node take no more pods."""
-    body = {"cordon": {"unschedulable": True}, "taint": {"taints": [TAINT]}}[how]
+    for_ever = {"taints": [{**TAINT, "effect": "NoExecute"}]}
+    bodies = {"cordon": {"unschedulable": True}, "taint": {"taints": [TAINT]}, "expel": for_ever}
+    body = bodies[how]
     await space.client.patch(NODES, None, node, {"spec": body}, kind=PatchKind.STRATEGIC)
 
 
 @pytest.mark.long("a pod is left to kube-scheduler for 5 s, and a deleted one is made again")
-@pytest.mark.parametrize("how", ["cordon", "taint"])
+@pytest.mark.parametrize("how", ["cordon", "taint", "expel"])
 async def test_a_node_that_is_closed_after_the_release_is_given_up(
     space: Space, open_again: None, how: str
 ) -> None:
@@ -112,7 +129,7 @@ async def test_a_node_that_is_closed_after_the_release_is_given_up(
     assert len(set(after.values())) == 3
     kept = {name for name, node in before.items() if node != closed}
     assert kept <= set(after), "pods on other nodes are left alone"
-    await words_of(space, "late", "")
+    await until_silent(space, "late")
     fluxjob = await space.fluxjob("late")
     assert fluxjob is not None
     told = [one["reason"] for one in await space.events_on(fluxjob["spec"]["workload"]["uid"])]
@@ -160,7 +177,7 @@ async def test_pods_that_cannot_be_created_are_explained_in_the_controllers_word
         assert condition["reason"] == "FailedCreate"
         assert REFUSAL in condition["message"]
     await eventually(lambda: _runs(space, "barred", 2), "both pods run", timeout_s=120)
-    await eventually(lambda: _is_silent(space, "barred"), "the reason is gone")
+    await until_silent(space, "barred")
 
 
 @pytest.mark.long("it is tried twice")
@@ -180,8 +197,3 @@ async def test_a_start_timeout_sends_it_back_to_the_queue(space: Space) -> None:
 async def _runs(space: Space, name: str, count: int) -> bool:
     phases = [pod["status"].get("phase") for pod in await space.pods(name)]
     return phases == ["Running"] * count
-
-
-async def _is_silent(space: Space, name: str) -> bool:
-    fluxjob = await space.fluxjob(name)
-    return fluxjob is not None and fluxjob["status"].get("reason") == ""

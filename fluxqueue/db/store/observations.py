@@ -102,9 +102,11 @@ UPDATE fluxjobs f SET
     begin_at = coalesce(f.set_begin_at, r.begin_at),
     queue = coalesce(f.set_queue, r.queue),
     start_tries = CASE WHEN r.is_started OR r.leaves_quarantine THEN 0 ELSE f.start_tries END,
-    starting = CASE WHEN r.is_started AND NOT f.is_started THEN NULL ELSE f.starting END,
     quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
-    reconcile_at = CASE WHEN r.must_reconcile THEN now() ELSE f.reconcile_at END,
+    -- A look clears what was reported of its start. Here its other reasons are not known.
+    reconcile_at = CASE WHEN r.must_reconcile
+                          OR (r.is_started AND NOT f.is_started AND f.starting IS NOT NULL)
+                        THEN now() ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
 FROM {_records(("uid", *OBSERVED_COLUMNS, *_KEPT, "asked"))} WHERE f.uid = r.uid
 """  # noqa: S608 constants

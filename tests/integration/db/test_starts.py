@@ -245,6 +245,31 @@ async def test_missing_pods_are_found_by_the_sweep_and_asked_about(rows: Rows) -
     assert (await row(rows))["vacate_by"] == "not-started"
 
 
+async def test_the_reason_of_half_a_gang_ends_when_the_other_half_runs(rows: Rows) -> None:
+    """The state was Running before, so only the pods have changed."""
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    nodes = await start(rows)
+    one = running("a0", nodes["a0"])
+    half = replace(released("a", pods=(one,)), running=1)
+    await rows.see(half)
+    await look(rows, "a")
+    await pass_time(rows, 9)
+    assert (await look(rows, "a")).missing
+    await keep_words(rows.database, {"a": "exceeded quota: short"})
+    await look(rows, "a")
+    told = await row(rows)
+    assert told["state"] == "Running"
+    assert told["reason"] == "1 of its 2 pods is not created: exceeded quota: short"
+    await rows.execute("UPDATE fluxjobs SET reconcile_at = NULL")
+    both = (one, running("a2", nodes["a0"]))
+    await rows.see_after({"a": half}, replace(released("a", pods=both), running=2))
+    assert (await row(rows))["reconcile_at"] is not None
+    await look(rows, "a")
+    told = await row(rows)
+    assert (told["reason"], told["starting"], told["is_started"]) == ("", None, True)
+    assert told["reconcile_at"] is None, "nothing is left to look at"
+
+
 async def test_a_burst_that_waits_for_the_job_controller_costs_one_look_and_no_status(
     rows: Rows,
 ) -> None:

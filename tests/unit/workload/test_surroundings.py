@@ -68,6 +68,14 @@ def test_what_one_range_gives_to_containers(item: Obj, expected: Obj) -> None:
     assert default_requests([limit_range("one", **item)]) == expected
 
 
+def test_bounds_of_whole_pods_give_nothing_to_containers() -> None:
+    """The API server refuses pods by them, and has no defaults there."""
+    ranges = limit_range("pods", max={"cpu": "2"}, min={"cpu": "1"})
+    ranges["spec"]["limits"][0]["type"] = "Pod"
+    assert default_requests([ranges]) == {}
+    assert default_requests([limit_range("ratio", maxLimitRequestRatio={"cpu": "2"})]) == {}
+
+
 def test_of_several_ranges_the_first_wins() -> None:
     """And entries for pods and claims are no defaults."""
     ranges = [
