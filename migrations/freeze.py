@@ -57,7 +57,10 @@ def downgrade_text() -> str:
     sources = "\n".join(p.read_text(encoding="utf-8") for p in sorted(SOURCES.glob("*.sql")))
     views = re.findall(r"^CREATE VIEW (\w+)", sources, re.MULTILINE)
     functions = re.findall(r"^CREATE FUNCTION (\w+)", sources, re.MULTILINE)
+    # Those of procrastinate's tables, which stay.
+    indexes = re.findall(r"^CREATE INDEX (\w+) ON procrastinate\.", sources, re.MULTILINE)
     lines = ["-- Written by migrations/freeze.py; not to be edited."]
+    lines += [f"DROP INDEX procrastinate.{name};" for name in reversed(indexes)]
     lines += [f"DROP VIEW {name};" for name in reversed(views)]
     # Functions take rows of tables, and triggers of tables call functions: CASCADE drops these.
     lines += [f"DROP FUNCTION {name} CASCADE;" for name in reversed(functions)]

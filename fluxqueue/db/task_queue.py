@@ -92,7 +92,9 @@ class TaskName(StrEnum):
 
 EFFECTS, LATER = "effects", "later"
 CROWDED = "crowded"
-"""Tasks of EFFECTS behind the first ones of a namespace (``fluxqueue_defer`` in the database)."""
+"""Tasks of EFFECTS behind the first ones of a namespace (``fluxqueue_defer`` in the database).
+
+Namespaces take turns among them (``fluxqueue_defer_crowded``)."""
 _QUEUES = {
     TaskName.SCHEDULE: "schedule",
     TaskName.REVIEW: "review",

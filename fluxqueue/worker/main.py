@@ -88,10 +88,13 @@ class Worker:
     def _register_tasks(self) -> None:
         context = self._context
 
-        async def release(uids: list[str]) -> None:
+        # The database finds the turn of a task by its lane (``db/sql/20_tasks.sql``).
+        async def release(uids: list[str], lane: str = "") -> None:
+            del lane
             await release_workloads(context, uids)
 
-        async def reconcile(uids: list[str]) -> None:
+        async def reconcile(uids: list[str], lane: str = "") -> None:
+            del lane
             await reconcile_workloads(context, uids)
 
         for name, body in ((TaskName.RELEASE, release), (TaskName.RECONCILE, reconcile)):

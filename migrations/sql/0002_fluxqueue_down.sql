@@ -1,4 +1,6 @@
 -- Written by migrations/freeze.py; not to be edited.
+DROP INDEX procrastinate.fluxqueue_crowded_lanes;
+DROP INDEX procrastinate.fluxqueue_crowded_next;
 DROP VIEW pending_actions;
 DROP VIEW drift;
 DROP VIEW node_usage;
@@ -30,6 +32,7 @@ DROP FUNCTION fluxqueue_sweep CASCADE;
 DROP FUNCTION fluxqueue_anybody_waits CASCADE;
 DROP FUNCTION fluxqueue_room_is_awaited CASCADE;
 DROP FUNCTION fluxqueue_wake_matcher CASCADE;
+DROP FUNCTION fluxqueue_defer_crowded CASCADE;
 DROP FUNCTION fluxqueue_defer_batches CASCADE;
 DROP FUNCTION fluxqueue_defer CASCADE;
 DROP TABLE cluster;

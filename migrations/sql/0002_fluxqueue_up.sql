@@ -1088,7 +1088,7 @@ INSERT INTO schema_floor (oldest_head) VALUES ('0002');
 -- Releases come first, and looks at jobs that wait for others come last: one user may cause many
 -- looks, and none of them starts a job of another user. If there are many at once, only the first 20
 -- of each namespace are in the queue "effects". The rest is in the queue "crowded", like looks at jobs
--- that wait for others. A worker runs few tasks of that queue at once.
+-- that wait for others. A worker runs few tasks of that queue at once, and namespaces take turns.
 CREATE FUNCTION fluxqueue_defer(
     task text, uids text[], at timestamptz DEFAULT NULL, is_blocked boolean DEFAULT false
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
@@ -1112,14 +1112,52 @@ CREATE FUNCTION fluxqueue_defer_batches(
     task text, uids text[], at timestamptz, rank integer
 ) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 BEGIN
-    IF cardinality(uids) > 0 THEN
+    IF cardinality(uids) > 0 AND rank < 3 AND task <> 'status' THEN
+        PERFORM fluxqueue_defer_crowded(task, uids, at, rank);
+    ELSIF cardinality(uids) > 0 THEN
         PERFORM procrastinate_defer_jobs_v1(array_agg(
-            ROW(CASE WHEN task = 'status' THEN 'later' WHEN rank < 3 THEN 'crowded' ELSE 'effects' END,
-                task, rank, NULL, NULL,
+            ROW(CASE WHEN task = 'status' THEN 'later' ELSE 'effects' END, task, rank, NULL, NULL,
                 jsonb_build_object('uids', batch), at)::procrastinate_job_to_defer_v1))
         FROM (SELECT jsonb_agg(uid ORDER BY n) AS batch
               FROM unnest(uids) WITH ORDINALITY AS u (uid, n) GROUP BY (n - 1) / 50) AS batches;
     END IF;
+END
+$$;
+
+-- Tasks of one namespace, rank and kind of time are a lane. Each task has the turn after the last
+-- waiting one of its lane. The first one of a lane has the turn of the task that is next. So one task
+-- comes before the thousands of another namespace, and no lane comes first for long. The priority of
+-- a task falls with its turn. Within a turn, the rank decides. Tasks for later have their own lanes:
+-- they must not put off what is due now.
+-- Race: two transactions may give the same turn, because neither sees the tasks of the other. Then
+-- this lane has one more task in that turn.
+CREATE FUNCTION fluxqueue_defer_crowded(
+    task text, uids text[], at timestamptz, rank integer
+) RETURNS void LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
+DECLARE
+    next_turn integer := coalesce((
+        SELECT (2 - priority) / 3 FROM procrastinate_jobs
+        WHERE queue_name = 'crowded' AND status = 'todo' AND scheduled_at IS NULL
+        ORDER BY priority DESC LIMIT 1), 0);
+    lane text;
+    batch text[];
+    turn integer;
+BEGIN
+    FOR lane, batch IN
+        SELECT f.namespace, array_agg(u.uid ORDER BY u.n)
+        FROM unnest(uids) WITH ORDINALITY AS u (uid, n) LEFT JOIN fluxjobs f USING (uid) GROUP BY 1
+    LOOP
+        lane := concat_ws('/', coalesce(lane, ''), rank, CASE WHEN at IS NOT NULL THEN 'later' END);
+        turn := greatest(next_turn, 1 + (
+            SELECT (2 - priority) / 3 FROM procrastinate_jobs
+            WHERE queue_name = 'crowded' AND status = 'todo' AND args ->> 'lane' = lane
+            ORDER BY priority LIMIT 1));
+        PERFORM procrastinate_defer_jobs_v1(ARRAY(
+            SELECT ROW('crowded', task, rank - 3 * least(turn + n, 700000000), NULL, NULL,
+                       jsonb_build_object('uids', batch[50 * n + 1:50 * n + 50], 'lane', lane),
+                       at)::procrastinate_job_to_defer_v1
+            FROM generate_series(0, (cardinality(batch) - 1) / 50) AS n));
+    END LOOP;
 END
 $$;
 
@@ -1279,6 +1317,14 @@ $$;
 CREATE TRIGGER fluxjobs_defer AFTER UPDATE ON fluxjobs
     REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
     FOR EACH STATEMENT EXECUTE FUNCTION fluxjobs_defer();
+
+-- For the turns of the queue "crowded": the next task, and the last one of each lane.
+-- squawk-ignore require-concurrent-index-creation
+CREATE INDEX fluxqueue_crowded_next ON procrastinate.procrastinate_jobs (priority)
+    WHERE queue_name = 'crowded' AND status = 'todo' AND scheduled_at IS NULL;
+-- squawk-ignore require-concurrent-index-creation
+CREATE INDEX fluxqueue_crowded_lanes ON procrastinate.procrastinate_jobs ((args ->> 'lane'), priority)
+    WHERE queue_name = 'crowded' AND status = 'todo';
 
 -- Tasks live for seconds. With the defaults of a server, vacuum waits for a fifth of a table to be
 -- dead (60_storage.sql).

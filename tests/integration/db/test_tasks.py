@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise, takewhile
 
@@ -24,7 +26,7 @@ from fluxqueue.db.store.desired_state import Released, finish, read_pending_rele
 from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.statuses import read_due_statuses
-from fluxqueue.db.task_queue import TaskName, app_on, every, rescue_stalled
+from fluxqueue.db.task_queue import CROWDED, TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.pacing import STATUS_CALM
@@ -87,6 +89,129 @@ async def test_the_first_of_each_namespace_come_before_the_rest_of_another(rows:
     for task in (TaskName.RELEASE, TaskName.RECONCILE):
         asked = [uid for row in found if row["task_name"] == task for uid in row["uids"]]
         assert sorted(asked) == sorted([*(f"many-{n}" for n in range(130)), "one"])
+
+
+DEFER = "SELECT fluxqueue_defer('reconcile', CAST(:uids AS text[]), :at, is_blocked => :is_blocked)"
+
+
+async def defer_looks(
+    rows: Rows, *uids: str, at: datetime | None = None, is_blocked: bool = True
+) -> None:
+    """Defer looks at these jobs in one transaction, as a job does that others wait for."""
+    await rows.fetch(DEFER, uids=list(uids), at=at, is_blocked=is_blocked)
+
+
+class Crowd:
+    """Jobs of a few namespaces, and one worker of the queue of crowds."""
+
+    def __init__(self, rows: Rows, namespaces: Sequence[str], jobs: int) -> None:
+        self.rows = rows
+        self.uids = {name: [f"{name}-{n}" for n in range(jobs)] for name in namespaces}
+        self.manager = rows.database.app.job_manager
+        self.worker: int | None = None
+
+    async def see(self) -> None:
+        """Write the rows, and lose the tasks of their creation."""
+        seen = [workload(uid, namespace=name) for name, uids in self.uids.items() for uid in uids]
+        await self.rows.see(*seen)
+        await self.rows.forget_tasks()
+        self.worker = await self.manager.register_worker()
+
+    async def fetch(self) -> list[str]:
+        """Take and finish the next task. Returns its jobs."""
+        assert self.worker is not None
+        task = await self.manager.fetch_job([CROWDED], self.worker)
+        if task is None:  # it took the last one before, and has heard of no other
+            task = await self.manager.fetch_job([CROWDED], self.worker)
+        assert task is not None, "no task waits"
+        await self.manager.finish_job(task, Status.SUCCEEDED, delete_job=True)
+        uids: list[str] = task.task_kwargs["uids"]
+        return uids
+
+
+async def test_a_look_of_one_namespace_comes_before_the_thousands_of_another(rows: Rows) -> None:
+    """However many transactions the thousands came in, and whatever of them has been done."""
+    crowd = Crowd(rows, ["crowd", "quiet"], 60)
+    await crowd.see()
+    many = crowd.uids["crowd"]
+    for _ in range(10):
+        await defer_looks(rows, *many * 10)  # 12 tasks in one go
+    for n in range(200):
+        await defer_looks(rows, many[n % 60])
+    for _ in range(40):
+        assert set(await crowd.fetch()) <= set(many)
+    await defer_looks(rows, "quiet-0")
+    await defer_looks(rows, "quiet-1")
+    found = [await crowd.fetch() for _ in range(4)]
+    assert ["quiet-0"] in found[:2]
+    assert ["quiet-1"] in found, "the next one of it has the next turn"
+
+
+async def test_what_is_due_later_puts_off_nothing_that_is_due_now(rows: Rows) -> None:
+    """A thousand begin times of the same namespace, and releases beside its looks."""
+    crowd = Crowd(rows, ["crowd", "quiet"], 60)
+    await crowd.see()
+    begin = await rows.value("SELECT now() + interval '1 h'")
+    for _ in range(20):
+        await defer_looks(rows, *crowd.uids["quiet"], at=begin)
+        await defer_looks(rows, *crowd.uids["crowd"])
+    await defer_looks(rows, "quiet-7")
+    await defer_looks(rows, *crowd.uids["quiet"], is_blocked=False)
+    found = [await crowd.fetch() for _ in range(4)]
+    assert ["quiet-7"] in found
+    assert crowd.uids["quiet"][20:] in found, "looks at jobs that wait come after the others"
+    assert found.index(crowd.uids["quiet"][20:]) < found.index(["quiet-7"])
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_namespaces_take_turns_among_crowded_tasks(rows: Rows, seed: int) -> None:
+    """Whatever comes when: one task waits for at most two of each other lane, and none is lost."""
+    chance = random.Random(seed)
+    crowd = Crowd(rows, names := [f"n{n}" for n in range(4)], 30)
+    await crowd.see()
+    waiting: Counter[str] = Counter()
+    passed: Counter[str] = Counter()
+    for _ in range(80):
+        name = chance.choices(names, (60, 5, 3, 1))[0]
+        is_first = not waiting[name]
+        uids = chance.sample(crowd.uids[name], chance.choice((1, 1, 30)))
+        times = chance.choice((1, 1, 4))
+        await defer_looks(rows, *uids * times)
+        waiting[name] += -(-len(uids) * times // 50)
+        if is_first:
+            passed[name] = 0
+        for _ in range(chance.choice((0, 1, 2))):
+            if not waiting.total():
+                break
+            (uid, *_) = await crowd.fetch()
+            done = uid.partition("-")[0]
+            waiting[done] -= 1
+            passed.update(other for other in names if other != done and waiting[other])
+            assert passed[done] <= 2 * len(names), f"{done} waited for {passed[done]} others"
+            passed[done] = 0
+    while waiting.total():
+        (uid, *_) = await crowd.fetch()
+        waiting[uid.partition("-")[0]] -= 1
+    left = "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE queue_name = 'crowded'"
+    assert await rows.value(left) == 0
+
+
+async def test_the_turn_of_a_task_is_found_by_index(rows: Rows) -> None:
+    """A thousand waiting tasks make the next one no dearer."""
+    crowd = Crowd(rows, ["crowd"], 1)
+    await crowd.see()
+    for _ in range(5):
+        await defer_looks(rows, *crowd.uids["crowd"] * 10_000)
+    await rows.execute("ANALYZE procrastinate.procrastinate_jobs")
+    for look in (
+        "scheduled_at IS NULL ORDER BY priority DESC LIMIT 1",
+        "args ->> 'lane' = 'crowd/0' ORDER BY priority LIMIT 1",
+    ):
+        plan = await rows.fetch(
+            "EXPLAIN SELECT priority FROM procrastinate.procrastinate_jobs"
+            f" WHERE queue_name = 'crowded' AND status = 'todo' AND {look}"
+        )
+        assert "fluxqueue_crowded" in plan[0]["QUERY PLAN"] + plan[1]["QUERY PLAN"], plan
 
 
 async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
