@@ -259,6 +259,21 @@ async def test_a_wish_that_cannot_be_read_is_refused(
     assert labels.DURATION in str(refusal.value)
 
 
+@pytest.mark.parametrize("containers", [70_000, 200_000])
+async def test_a_review_that_defaults_make_huge_is_refused_in_words(
+    control_plane: ControlPlane, webhook: WebhookServer, namespace: str, containers: int
+) -> None:
+    """The API server shows the refusal though it could not send the whole review."""
+    async with KubeClient(control_plane.config, timeout_s=60) as client:
+        await _create_taken_in(client, namespace, _batch_job("first", 1))
+        job = _batch_job("huge", 1)
+        job["spec"]["template"]["spec"]["containers"] = [{}] * containers
+        with pytest.raises(ApiError, match="Fix: use fewer containers") as refusal:
+            await client.create(JOBS, namespace, job)
+        assert refusal.value.code == 422
+        await client.create(JOBS, namespace, _batch_job("next", 1))
+
+
 async def test_resuspending_and_releasing_again(
     client: KubeClient, webhook: WebhookServer, namespace: str
 ) -> None:

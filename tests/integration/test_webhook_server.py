@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import signal
 import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,86 @@ async def test_an_object_that_its_defaults_make_huge_is_answered_in_words(
             assert "Fix: use fewer containers" in response["status"]["message"]
         async with session.post(f"{server.url}{path}", data="x" * 40_000_000) as answer:
             assert answer.status == 400
+
+
+class Sender:
+    """A client that sends a body over TLS, as much as is taken, and counts it."""
+
+    def __init__(self, folder: Path, server: WebhookServer) -> None:
+        self._context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+        self._port = server.port
+        self.sent = 0
+
+    async def send(self, head: str, chunk: bytes, until_s: float = 30.0) -> str:
+        """Send ``chunk`` again and again until the connection ends. Returns the answer."""
+        reader, writer = await asyncio.open_connection("localhost", self._port, ssl=self._context)
+        writer.write(head.encode())
+        sending = asyncio.create_task(self._send(writer, chunk))
+        try:
+            async with asyncio.timeout(until_s):
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = re.search(rb"Content-Length: (\d+)", head)
+                assert length is not None
+                body = await reader.readexactly(int(length[1]))
+                with suppress(ConnectionError, ssl.SSLError):
+                    assert await reader.read() == b"", "the connection ends"
+                return (head + body).decode()
+        finally:
+            sending.cancel()
+            writer.transport.abort()
+
+    async def _send(self, writer: asyncio.StreamWriter, chunk: bytes) -> None:
+        with suppress(ConnectionError, ssl.SSLError):
+            while chunk:
+                writer.write(chunk)
+                self.sent += len(chunk)
+                await writer.drain()
+
+
+CHUNK = b"x" * 2**16
+BUFFERS_MAX = 16 * 2**20
+"""What the two systems and the two programs keep of a body that nobody reads."""
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize("path", ["/mutate", "/mutate/place"])
+async def test_the_rest_of_a_body_that_is_too_large_is_not_read(
+    folder: Path, path: str, *, is_chunked: bool
+) -> None:
+    """It is answered while its client still sends, and then the connection ends."""
+    begin = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{'
+    begin += f'"uid":"{UUID(int=5)}",'.encode() + b" " * 2**17
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\n"
+    if is_chunked:
+        head += f"Transfer-Encoding: chunked\r\n\r\n{len(begin):x}\r\n{begin.decode()}\r\n"
+        chunk = f"{len(CHUNK):x}\r\n".encode() + CHUNK + b"\r\n"
+    else:
+        head += f"Content-Length: {2**40}\r\n\r\n{begin.decode()}"
+        chunk = CHUNK
+    async with _serving(folder) as server, _client(folder) as session:
+        sender = Sender(folder, server)
+        sending = asyncio.create_task(sender.send(head, chunk))
+        assert (await _get(session, server, "/healthz"))[0] == 200
+        answer = await sending
+        head, _, body = answer.partition("\r\n\r\n")
+        assert head.startswith("HTTP/1.1 200")
+        assert "connection: close" in head.lower()
+        response = json.loads(body)["response"]
+        assert response["uid"] == str(UUID(int=5))
+        assert response["allowed"] is (path == "/mutate/place")
+        assert sender.sent < BUFFERS_MAX + 8 * 2**20 * is_chunked
+        assert (await _get(session, server, "/healthz"))[0] == 200
+
+
+async def test_a_body_that_does_not_come_is_not_awaited_for_ever(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluxqueue_webhook.server._BODY_MAX_S", 0.1)
+    async with _serving(folder) as server:
+        answer = await Sender(folder, server).send(
+            "POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{", b""
+        )
+        assert answer.startswith("HTTP/1.1 408")
 
 
 async def test_the_timeout_parameter_of_the_api_server_is_no_obstacle(folder: Path) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import re
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,16 @@ _MAX_BODY_BYTES = 8 * 2**20
 The API server accepts objects of up to 3 MiB, and a review may contain its object twice. Defaults
 may make it far larger: each empty container in a list gets 150 bytes of them.
 """
-_DRAINED_MAX_BYTES = 512 * 2**20
 _HEAD_BYTES = 2**16
+"""This much of a review that is too large is kept. Its identity comes first."""
+_BODY_MAX_S = 30.0
+"""A body comes within this time (seconds). No API server waits longer for an answer."""
+_LINGER_S = 1.0
+"""How long a connection stays open behind an early answer, unread (seconds).
+
+A client reads an answer while it still sends. If the connection ended at once, the client could
+see its own request fail instead.
+"""
 _PLACED_MAX_BYTES = 2**18
 """A larger review of a pod with a placement is not read: the event loop would stand still."""
 _ENVELOPE = re.compile(
@@ -139,6 +148,12 @@ class WebhookServer:
 
     async def _mutate(self, request: web.Request) -> web.Response:
         body, is_whole = await _read_body(request)
+        answer = await self._answer(request, body, is_whole=is_whole)
+        if not is_whole:
+            await _end_early(request, answer)
+        return answer
+
+    async def _answer(self, request: web.Request, body: bytes, *, is_whole: bool) -> web.Response:
         started_s = time.perf_counter()
         all_ask = request.path == PATH_ALL_ASK
         try:
@@ -236,18 +251,38 @@ class WebhookServer:
 async def _read_body(request: web.Request) -> tuple[bytes, bool]:
     """Return the body and True, or only its beginning and False if it is too large.
 
-    The rest is read all the same: an API server that cannot send all of a review takes no answer.
+    The rest of a body that is too large is never read. Defaults can make a review 100 times as
+    large as its object.
+
+    Raises
+    ------
+    HTTPRequestTimeout
+        The body does not come.
     """
-    kept, read = bytearray(), 0
-    async for chunk in request.content.iter_any():
-        read += len(chunk)
-        if read <= _MAX_BODY_BYTES:
-            kept += chunk
-        elif read > _DRAINED_MAX_BYTES:
-            raise web.HTTPRequestEntityTooLarge(_DRAINED_MAX_BYTES, read)
-        else:
-            del kept[_HEAD_BYTES:]
-    return bytes(kept), read <= _MAX_BODY_BYTES
+    is_too_large = (request.content_length or 0) > _MAX_BODY_BYTES
+    kept, wanted = bytearray(), _HEAD_BYTES if is_too_large else _MAX_BODY_BYTES + 1
+    try:
+        async with asyncio.timeout(_BODY_MAX_S):
+            while len(kept) < wanted and (chunk := await request.content.readany()):
+                kept += chunk
+    except TimeoutError as error:
+        raise web.HTTPRequestTimeout(text="the body does not come\n") from error
+    if is_too_large or len(kept) > _MAX_BODY_BYTES:
+        return bytes(kept[:_HEAD_BYTES]), False
+    return bytes(kept), True
+
+
+async def _end_early(request: web.Request, answer: web.Response) -> None:
+    """Answer a request of which the rest is not read, and end its connection."""
+    answer.force_close()
+    with suppress(ConnectionError):
+        await answer.prepare(request)
+        await answer.write_eof()
+    # Unread, the rest stays in the buffers of the two systems, and the client stops sending.
+    await asyncio.sleep(_LINGER_S)
+    if request.transport is not None:
+        request.transport.abort()
+    request.protocol.force_close()
 
 
 def read_envelope(body: bytes) -> dict[str, Any] | None:
