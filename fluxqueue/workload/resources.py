@@ -11,6 +11,7 @@ and no request, the limit is the request.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import TooComplex
@@ -22,6 +23,9 @@ Amounts = dict[str, int]
 
 QUANTITIES_MAX = 10_000
 """Maximum of containers and quantities in one managed pod. To read them takes some 0.2 s."""
+
+INFEASIBLE: Mapping[str, str] = {"type": "PodResizePending", "reason": "Infeasible"}
+"""What the condition of a pod contains that was resized beyond its node."""
 
 
 def effective_request(
@@ -64,12 +68,16 @@ def raw_request(
 ) -> Amounts:
     """Count what a pod with ``spec`` requests itself. Without a cpu request, no cpu is counted.
 
-    ``status`` (of a running pod) matters after an in-place resize: until the kubelet has made a
-    container smaller, the larger amount is in use.
+    ``status`` (of a running pod) matters after an in-place resize. Until the kubelet has made a
+    container smaller, the larger amount is in use. A resize that its node can never make does not
+    count: kube-scheduler does not count it, either.
     """
     in_use = _amounts_in_use(status or {})
     total = _containers(spec, where, in_use)
     _override_by_pod_level(total, spec.get("resources") or {}, f"{where}.resources")
+    if in_use.of_pod:
+        of_pod = {name: n for name, n in in_use.of_pod.items() if is_pod_level(name)}
+        total.update(of_pod) if in_use.is_infeasible else _raise_to(total, of_pod)
     _add(total, _read(spec.get("overhead") or {}, f"{where}.overhead"))
     result = {name: min(amount, MAX_UNITS) for name, amount in total.items() if amount}
     result[PODS] = 1
@@ -84,10 +92,24 @@ def container_requests(spec: Mapping[str, Any], *, where: str = "spec") -> Amoun
     InvalidInput
         A quantity cannot be read.
     """
-    return _containers(spec, where, {})
+    return _containers(spec, where, _InUse({}, {}, is_infeasible=False))
 
 
-def _containers(spec: Mapping[str, Any], where: str, in_use: Mapping[str, Amounts]) -> Amounts:
+def is_resize_infeasible(status: Mapping[str, Any]) -> bool:
+    """Return whether the kubelet says that the resized pod can never fit on its node."""
+    return any(INFEASIBLE.items() <= one.items() for one in status.get("conditions") or ())
+
+
+@dataclass(frozen=True, slots=True)
+class _InUse:
+    """What a running pod holds, by name of the container, and for the pod as a whole."""
+
+    by_container: Mapping[str, Amounts]
+    of_pod: Amounts
+    is_infeasible: bool
+
+
+def _containers(spec: Mapping[str, Any], where: str, in_use: _InUse) -> Amounts:
     total: Amounts = {}
     for number, container in enumerate(spec.get("containers") or ()):
         _add(total, _container(container, f"{where}.containers[{number}]", in_use))
@@ -107,25 +129,35 @@ def _containers(spec: Mapping[str, Any], where: str, in_use: Mapping[str, Amount
     return total
 
 
-def _container(container: Mapping[str, Any], where: str, in_use: Mapping[str, Amounts]) -> Amounts:
+def _container(container: Mapping[str, Any], where: str, in_use: _InUse) -> Amounts:
     resources = container.get("resources") or {}
+    held = in_use.by_container.get(container.get("name", ""), {})
+    if held and in_use.is_infeasible:
+        return dict(held)
     amounts = {
         **_read(resources.get("limits") or {}, f"{where}.resources.limits"),
         **_read(resources.get("requests") or {}, f"{where}.resources.requests"),
     }
-    _raise_to(amounts, in_use.get(container.get("name", ""), {}))
+    _raise_to(amounts, held)
     return amounts
 
 
-def _amounts_in_use(status: Mapping[str, Any]) -> dict[str, Amounts]:
-    found = {}
+def _amounts_in_use(status: Mapping[str, Any]) -> _InUse:
+    by_container = {}
     for field in ("containerStatuses", "initContainerStatuses"):
         for number, entry in enumerate(status.get(field) or ()):
-            requests = (entry.get("resources") or {}).get("requests")
-            if requests:
-                where = f"status.{field}[{number}].resources.requests"
-                found[entry.get("name", "")] = _read(requests, where)
-    return found
+            if held := _held(entry, f"status.{field}[{number}]"):
+                by_container[entry.get("name", "")] = held
+    return _InUse(by_container, _held(status, "status"), is_resize_infeasible(status))
+
+
+def _held(entry: Mapping[str, Any], where: str) -> Amounts:
+    """Return the larger of what runs and what the kubelet has set aside."""
+    requests = (entry.get("resources") or {}).get("requests") or {}
+    held = _read(requests, f"{where}.resources.requests")
+    allocated = entry.get("allocatedResources") or {}
+    _raise_to(held, _read(allocated, f"{where}.allocatedResources"))
+    return held
 
 
 def _override_by_pod_level(total: Amounts, resources: Mapping[str, Any], where: str) -> None:

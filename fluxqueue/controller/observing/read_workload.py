@@ -31,7 +31,7 @@ from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
 from fluxqueue.workload.pinning import has_required_affinity
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.resources import INFEASIBLE, is_resize_infeasible, raw_request
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
@@ -82,6 +82,9 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
+    told |= _held_otherwise(status, spec)
+    if is_resize_infeasible(status):
+        told["conditions"] = [dict(INFEASIBLE)]
     # Unmanaged pods are many, and their requests are not needed here. A pod that names a Job as
     # its owner is counted with that Job, so its own requests must be known.
     if told.get("phase") not in _ENDED and (
@@ -116,13 +119,23 @@ def _resized(statuses: Sequence[Object], containers: Sequence[Object]) -> list[d
     """Return the requests in use that differ from the spec (an in-place resize)."""
     found = []
     for status in statuses:
-        requests = (status.get("resources") or {}).get("requests")
-        if requests is None:
-            continue
         asked = next((one for one in containers if one.get("name") == status.get("name")), {})
-        if requests != (asked.get("resources") or {}).get("requests"):
-            found.append({"name": status.get("name"), "resources": {"requests": requests}})
+        if held := _held_otherwise(status, asked):
+            found.append({"name": status.get("name"), **held})
     return found
+
+
+def _held_otherwise(status: Object, asked: Object) -> dict[str, Any]:
+    """Return what a container, or a pod as a whole, holds if it differs from its spec."""
+    requests = (asked.get("resources") or {}).get("requests")
+    running = (status.get("resources") or {}).get("requests")
+    allocated = status.get("allocatedResources")
+    held: dict[str, Any] = {}
+    if running is not None and running != requests:
+        held["resources"] = {"requests": running}
+    if allocated is not None and allocated != requests:
+        held["allocatedResources"] = allocated
+    return held
 
 
 def trim_job(job: Object) -> dict[str, Any]:

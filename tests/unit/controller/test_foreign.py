@@ -5,9 +5,12 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import pytest
+
 from fluxqueue.controller.observing.read_workload import trim_pod
 from fluxqueue.controller.observing.unmanaged_pods import ForeignPods
 from fluxqueue.workload.node_object import foreign_pod
+from fluxqueue.workload.pods import pod_fact
 from tests.support.workloads import bare_pod, container, owner
 
 Obj = dict[str, Any]
@@ -84,6 +87,19 @@ def test_a_resize_is_told() -> None:
     assert world.write()[0][0].resources["cpu"] == 100
     assert world.see(pod("n1", "Running", cpu="50m", containerStatuses=resized("50m")))
     assert world.write()[0][0].resources["cpu"] == 50
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_a_resize_beyond_the_node_is_not_counted(is_ours: bool) -> None:
+    """The kubelet says that it can never be made; what the pod holds counts as before."""
+    world = World()
+    condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+    raw = pod("n1", "Running", cpu="640", containerStatuses=resized("100m"), conditions=[condition])
+    if is_ours:
+        raw["metadata"]["labels"]["fluxqueue/managed"] = "true"
+        assert dict(pod_fact(trim_pod(raw)).uses)["cpu"] == 100
+    assert world.see(raw)
+    assert world.write()[0][0].resources["cpu"] == 100
 
 
 def test_ports_and_claims_of_a_pod_are_told() -> None:

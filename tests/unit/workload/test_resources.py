@@ -98,6 +98,35 @@ def test_a_resized_container_counts_with_the_larger_amount_until_the_kubelet_has
     assert raw_request({"containers": [_requests(cpu="6")]}, status=status)["cpu"] == 6000
 
 
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+WAITS = {**INFEASIBLE, "reason": "Deferred"}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "cpu"), [([], 900_000), ([WAITS], 900_000), ([{}, INFEASIBLE], 1000)]
+)
+def test_a_resize_that_its_node_can_never_make_does_not_count(
+    conditions: list[dict[str, str]], cpu: int
+) -> None:
+    """Else one patch of a small pod takes the whole node from all others."""
+    held = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"}}
+    status = {"containerStatuses": [{"name": "main", **held}], "conditions": conditions}
+    assert raw_request({"containers": [_requests(cpu="900")]}, status=status)["cpu"] == cpu
+    of_pod = {"containers": [_requests()], "resources": {"requests": {"cpu": "900"}}}
+    assert raw_request(of_pod, status={**held, "conditions": conditions})["cpu"] == cpu
+
+
+@pytest.mark.parametrize("field", ["resources", "allocatedResources"])
+def test_a_resized_pod_counts_with_what_the_kubelet_still_holds(field: str) -> None:
+    """As a whole, or for one of its containers: it asks for less before it has less."""
+    held = {field: {"requests": {"cpu": "4"}} if field == "resources" else {"cpu": "4"}}
+    smaller = {"containers": [_requests(cpu="1")], "resources": {"requests": {"cpu": "2"}}}
+    assert raw_request(smaller, status=held)["cpu"] == 4000
+    status = {"initContainerStatuses": [{"name": "main", **held}]}
+    sidecar = {**_requests(cpu="1"), "restartPolicy": "Always"}
+    assert raw_request({"initContainers": [sidecar]}, status=status)["cpu"] == 4000
+
+
 def test_zero_amounts_are_left_out_and_nulls_are_absent() -> None:
     spec = {
         "containers": [{"name": "c", "resources": None}, _requests(memory="0")],
