@@ -7,8 +7,6 @@ an attack. After each test the invariants hold and nothing is left.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from pytest_asyncio import is_async_test
 
 from tests.adversary.tenants import Tenant, tenancy
 from tests.e2e.health import assert_nothing_left
-from tests.e2e.rights import rights_world
+from tests.e2e.rights import kept_rights_world
 from tests.e2e.world import World
 from tests.support.control_plane import missing_reason
 
@@ -60,15 +58,8 @@ async def world(
     cluster_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
     """Everything running under the chart's rights."""
-    logs = tmp_path_factory.mktemp(f"logs-adversary-{cluster_kind}")
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-adversary-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        try:
-            async with rights_world(cluster_kind, folder) as rights:
-                yield rights.world
-        finally:
-            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+    async with kept_rights_world(cluster_kind, "adversary", tmp_path_factory) as rights:
+        yield rights.world
 
 
 @pytest_asyncio.fixture(loop_scope="session")

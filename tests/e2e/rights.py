@@ -7,11 +7,15 @@ Chosen for the whole suite on a real control plane by ``FLUXQUEUE_E2E_RBAC=chart
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from fluxqueue.kube.client import KubeClient
 from tests.e2e.world import World, embedded_world, real_world
@@ -66,6 +70,22 @@ async def rights_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[Ri
             **more,
         ) as world:
             yield RightsWorld(world, kubeconfigs, folder)
+
+
+@asynccontextmanager
+async def kept_rights_world(
+    kind: str, name: str, temporary: pytest.TempPathFactory, **more: Any
+) -> AsyncIterator[RightsWorld]:
+    """The same in a folder of its own. Its logs are kept in pytest's folder for ``name``."""
+    logs = temporary.mktemp(f"logs-{name}")
+    with tempfile.TemporaryDirectory(prefix=f"fluxqueue-{name}-") as made:
+        folder = Path(made)
+        folder.chmod(0o755)  # where the server runs as nobody it must reach its data
+        try:
+            async with rights_world(kind, folder, **more) as running:
+                yield running
+        finally:
+            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
 
 
 @asynccontextmanager

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import ssl
-import tempfile
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +22,7 @@ import pytest_asyncio
 from benchmarks.throughput.meters import SqlMeter
 from tests.e2e.health import assert_nothing_left
 from tests.e2e.objects import job
-from tests.e2e.rights import RightsWorld, rights_world
+from tests.e2e.rights import RightsWorld, kept_rights_world
 from tests.e2e.space import Space, make_space, remove_space
 from tests.support.waiting import eventually
 
@@ -105,15 +102,8 @@ async def rights(
     cluster_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RightsWorld]:
     """A world of this module's own, because the API server writes down what our parts ask."""
-    logs = tmp_path_factory.mktemp("logs-costs")
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-costs-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        try:
-            async with rights_world(cluster_kind, folder, workers=1) as running:
-                yield running
-        finally:
-            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+    async with kept_rights_world(cluster_kind, "costs", tmp_path_factory, workers=1) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="session")

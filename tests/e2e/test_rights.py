@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -48,7 +45,7 @@ from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.pools import Pools
 from tests.e2e.power_room import PowerRoom
 from tests.e2e.refusals import REFUSAL, refused_pods
-from tests.e2e.rights import RightsWorld, rights_world
+from tests.e2e.rights import RightsWorld, kept_rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
 from tests.e2e.test_crashes import kill_part
 from tests.e2e.test_groups import POD_GROUPS, define, member
@@ -73,15 +70,8 @@ async def rights(
     cluster_kind: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[RightsWorld]:
     """A world of this module's own, because it is audited and uninstalled at its end."""
-    logs = tmp_path_factory.mktemp("logs-rights")
-    with tempfile.TemporaryDirectory(prefix="fluxqueue-rights-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        try:
-            async with rights_world(cluster_kind, folder) as running:
-                yield running
-        finally:
-            shutil.copytree(folder / "logs", logs, dirs_exist_ok=True)
+    async with kept_rights_world(cluster_kind, "rights", tmp_path_factory) as running:
+        yield running
 
 
 @pytest.mark.parametrize("cluster_kind", CLUSTERS, indirect=True)
