@@ -20,7 +20,7 @@ RBAC = "rbac.authorization.k8s.io"
 TOOL = "gitops"
 
 
-async def _tool(space: Space) -> KubeClient:
+async def tool_account(space: Space) -> KubeClient:
     """The account of a GitOps tool, with the role ``admin`` in the namespace."""
     binding = {
         "metadata": {"name": TOOL},
@@ -55,7 +55,7 @@ async def _sync(space: Space, tool: KubeClient, manifest: Obj) -> Obj:
 
 async def test_a_sync_neither_fails_nor_flips(space: Space) -> None:
     """Before the first start, while it runs, and when it waits again."""
-    tool = await _tool(space)
+    tool = await tool_account(space)
     await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("blocker", "Running")
     manifest = job("synced", cpu="16", pool="single", run=FOR_EVER, suspend=False)
@@ -68,7 +68,7 @@ async def test_a_sync_neither_fails_nor_flips(space: Space) -> None:
     await space.until_state("synced", "Running")
     for _ in range(2):
         assert (await _sync(space, tool, manifest))["spec"]["suspend"] is False
-    await _close(space, "single")
+    await close(space, "single")
     try:
         again = {"spec": {"requeue": "again"}}
         await space.client.patch(FLUXJOBS, space.name, "synced-job", again, kind=PatchKind.MERGE)
@@ -76,7 +76,7 @@ async def test_a_sync_neither_fails_nor_flips(space: Space) -> None:
         for _ in range(2):
             assert (await _sync(space, tool, manifest))["spec"]["suspend"] is True
     finally:
-        await _close(space, "single", is_closed=None)
+        await close(space, "single", is_closed=None)
     await space.until_state("synced", "Running")
 
 
@@ -88,16 +88,16 @@ async def test_an_exported_job_runs_on_another_node(space: Space) -> None:
     assert exported["spec"]["template"]["spec"].get("nodeSelector"), "it was pinned"
     await space.delete("again")
     await space.until_gone(JOBS, "again")
-    await _close(space, node)
+    await close(space, node)
     try:
         await space.create(exported)
         found = await space.until_state("again", "Completed")
         assert found["status"]["nodes"] != node
     finally:
-        await _close(space, node, is_closed=None)
+        await close(space, node, is_closed=None)
 
 
-async def _close(space: Space, node: str, *, is_closed: bool | None = True) -> None:
+async def close(space: Space, node: str, *, is_closed: bool | None = True) -> None:
     await space.client.patch(NODES, None, node, {"spec": {"unschedulable": is_closed}})
 
 
