@@ -15,6 +15,7 @@ import codecs
 import gzip
 import math
 import re
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -29,6 +30,8 @@ from fluxqueue.simulation.recorded_day import RecordedDay
 UNKNOWN = -1
 FIELDS = 18
 JOBS_MAX = 5_000_000
+NUMBER_MAX = 10**12
+"""Largest number of a field. Thirty thousand years in seconds are less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +88,7 @@ class SwfLog:
         None means that it is missing or not a number.
         """
         word = self.header.get(name, "").split()
-        return int(word[0]) if word and word[0].isdigit() else None
+        return int(word[0]) if word and re.fullmatch("[0-9]{1,9}", word[0]) else None
 
 
 def read_file(path: Path) -> SwfLog:
@@ -99,8 +102,10 @@ def read_file(path: Path) -> SwfLog:
     try:
         data = path.read_bytes()
         data = gzip.decompress(data) if path.suffix == ".gz" else data
-    except (OSError, EOFError) as error:
-        raise InvalidInput(f"cannot be read: {error}", where=str(path)) from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InvalidInput(
+            f"cannot be read: {error}", where=str(path), hint="name an SWF file, plain or .gz"
+        ) from error
     return parse(_decode(data), source=path.name)
 
 
@@ -131,7 +136,9 @@ def parse(text: str, *, source: str = "SWF") -> SwfLog:
         elif content:
             jobs.append(_parse_line(content.split(), f"{source}, line {number}"))
             if len(jobs) > JOBS_MAX:
-                raise InvalidInput(f"has more than {JOBS_MAX} jobs", where=source)
+                raise InvalidInput(
+                    f"has more than {JOBS_MAX} jobs", where=source, hint="cut the file into parts"
+                )
     return SwfLog(header, tuple(jobs), queues)
 
 
@@ -167,13 +174,22 @@ def _parse_field(
             f"{word!r} is no number", where=where, value=word, hint=f"{UNKNOWN} for not known"
         ) from error
     if number < 0 and (number != UNKNOWN or is_required):
-        raise InvalidInput(f"{word} is below 0", where=where, value=word)
+        raise InvalidInput(f"{word} is below 0", where=where, value=word, hint="a number from 0 on")
+    if number > NUMBER_MAX:
+        raise InvalidInput(
+            f"{word} is above {NUMBER_MAX}",
+            where=where,
+            value=word,
+            hint=f"{UNKNOWN} for not known",
+        )
     if is_fraction and number != int(number):
         return number
     if name in _TIMES:
         return math.floor(number) if name == "submit_s" else math.ceil(number)
     if number != int(number):
-        raise InvalidInput(f"{word} is no whole number", where=where, value=word)
+        raise InvalidInput(
+            f"{word} is no whole number", where=where, value=word, hint="write it without fraction"
+        )
     return int(number)
 
 

@@ -83,6 +83,7 @@ def test_simulator_jobs_come_back_the_same() -> None:
         ),
         (GOOD.replace("1 0 10", "-1 0 10"), "log, line 2, field 1 (number): -1 is below 0"),
         (GOOD.replace("100", "nan"), "log, line 2, field 4 (run_s): 'nan' is no number"),
+        (GOOD.replace("100", "1e300"), "log, line 2, field 4 (run_s): 1e300 is above"),
         (GOOD.replace("100", "inf"), "log, line 2, field 4 (run_s): 'inf' is no number"),
     ],
 )
@@ -101,9 +102,13 @@ def test_compressed_files_and_files_that_are_none(tmp_path: Path) -> None:
     assert len(log.jobs) == 1
     assert log.header_number("MaxProcs") == 64
     assert log.header_number("MaxNodes") is None
-    packed.write_bytes(b"not compressed")
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        read_file(packed)
+    for odd in ("\u00b2", "9" * 5000, "unknown", ""):
+        assert parse(f"; MaxNodes: {odd}\n{GOOD}").header_number("MaxNodes") is None
+    whole = gzip.compress(f"{GOOD}\n".encode() * 50)
+    for spoilt in (b"not compressed", whole[:30], whole[:10] + b"\xff" * 20 + whole[30:]):
+        packed.write_bytes(spoilt)
+        with pytest.raises(InvalidInput, match=r"cannot be read.*Fix: name an SWF file"):
+            read_file(packed)
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_file(tmp_path / "none.swf")
 
