@@ -105,9 +105,13 @@ def _text_of(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=str(file)) from None
+        raise InvalidInput(
+            f"cannot be read: {error.strerror}", where=str(file), hint="check its permissions"
+        ) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"is not a text file: {error}", where=str(file)) from None
+        raise InvalidInput(
+            f"is not a text file: {error}", where=str(file), hint="save it as UTF-8"
+        ) from None
 
 
 def valid_name(word: str) -> str:

@@ -142,6 +142,7 @@ def _container(request: ScriptRequest) -> dict[str, Any]:
     requests = {key: one for key, one in resources.items() if one}
     limits = {name: str(count) for name, count in request.devices.items()}
     command, environment = _of_array(request)
+    environment += _of_slurm(request) if request.is_slurm else []
     environment += [{"name": n, "value": _literal(v)} for n, v in request.environment]
     return {
         "name": "main",
@@ -153,6 +154,34 @@ def _container(request: ScriptRequest) -> dict[str, Any]:
     }
 
 
+def _of_slurm(request: ScriptRequest) -> list[dict[str, Any]]:
+    """Return the variables that Slurm sets and that are known here. Others stay unset.
+
+    Scripts take numbers from them, such as that of threads.
+    """
+    layout, is_array = request.layout, bool(request.array)
+    jobid = _of_pod("labels", labels.JOBID)
+    index = {"value": "0"} if is_array else _of_pod("annotations", labels.COMPLETION_INDEX)
+    nodes = 1 if layout.tasks == 1 else layout.nodes
+    told = {
+        "SLURM_JOB_ID": jobid,
+        "SLURM_JOBID": jobid,
+        **({"SLURM_ARRAY_JOB_ID": jobid} if is_array else {}),
+        "SLURM_JOB_NAME": {"value": _literal(request.original_name or request.name)},
+        "SLURM_NTASKS": {"value": str(layout.tasks)},
+        "SLURM_PROCID": index,
+        **({"SLURM_CPUS_PER_TASK": {"value": request.cpus}} if request.cpus.isdigit() else {}),
+        **({"SLURM_JOB_NUM_NODES": {"value": str(nodes)}} if nodes else {}),
+        **({"SLURM_NNODES": {"value": str(nodes)}} if nodes else {}),
+    }
+    return [{"name": name, **source} for name, source in told.items()]
+
+
+def _of_pod(part: str, key: str) -> dict[str, Any]:
+    """Return the source of a variable that has a label or an annotation of the pod."""
+    return {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.{part}['{key}']"}}}
+
+
 def _of_array(request: ScriptRequest) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
     """Return the command and the environment with which each task knows its index."""
     if not request.array:
@@ -162,9 +191,8 @@ def _of_array(request: ScriptRequest) -> tuple[tuple[str, ...], list[dict[str, A
         {"name": f"SLURM_ARRAY_TASK_{name}", "value": str(value)} for name, value in limits
     ]
     if request.array == tuple(range(len(request.array))):
-        path = f"metadata.annotations['{labels.COMPLETION_INDEX}']"
-        source = {"fieldRef": {"fieldPath": path}}
-        return request.command, [{"name": "SLURM_ARRAY_TASK_ID", "valueFrom": source}, *environment]
+        index = _of_pod("annotations", labels.COMPLETION_INDEX)
+        return request.command, [{"name": "SLURM_ARRAY_TASK_ID", **index}, *environment]
     first = request.array[0]
     step = request.array[1] - first if len(request.array) > 1 else 1
     if request.array == tuple(range(first, request.array[-1] + 1, step)):

@@ -61,7 +61,7 @@ def of_constraint(text: str, site: SiteNames, where: str) -> Alternatives:
             f"{text!r} groups or counts features",
             where=where,
             value=text,
-            hint="use & or |, or describe the nodes with the annotation fluxqueue/jobspec",
+            hint="use & or | alone, or describe the nodes with the annotation fluxqueue/jobspec",
         )
     if "|" in said and re.search("[&,]", said):
         raise InvalidInput(
@@ -97,7 +97,12 @@ def of_requires(text: str, site: SiteNames, where: str) -> Alternatives:
         elif word.strip() and word not in {"&", "and"}:
             whole = both(whole, _of_word(word, site, where), where)
     if ANYWHERE[0] in (*found, *whole):
-        raise InvalidInput(f"{text!r} lacks a name", where=where, value=text)
+        raise InvalidInput(
+            f"{text!r} lacks a name",
+            where=where,
+            value=text,
+            hint="name1 and name2, or host:n[1-4]",
+        )
     return (*found, *whole)
 
 

@@ -26,8 +26,11 @@ SCRIPT_MAX_BYTES = 100_000
 """One argument of a process may have 128 KiB (MAX_ARG_STRLEN of Linux)."""
 
 _DIRECTIVE = re.compile(
-    r"^(?:#(?P<slurm>SBATCH)(?=[\s-])|#\s?(?P<flux>(?i:flux)):)\s*(?P<words>.*)$"
+    r"^(?:#(?P<slurm>SBATCH)(?=[\s-])|\s*(?:#|//)\W*(?P<flux>flux|FLUX):)(?P<words>.*)$"
 )
+"""Any number of marks may stand between the comment's and ``flux:``, as in Flux RFC 36."""
+_COMMENTS = ("#", "//")
+_OTHER_SYSTEM = re.compile(r"^#(?P<tag>PBS|BSUB)\s")
 _BY_C = re.compile(r"^(?:ba|da|z|k)?sh$|^python[0-9.]*$")
 _BY_E = frozenset({"perl", "ruby", "node"})
 _SEVERAL_JOBS = frozenset({"hetjob", "packjob"})
@@ -46,11 +49,15 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script that was read: ``said`` has the directives by their keys, in order."""
+    """A script that was read: ``said`` has the directives by their keys, in order.
+
+    ``is_slurm``: some of its lines are sbatch's.
+    """
 
     command: tuple[str, ...]
     said: Mapping[str, tuple[Said, ...]] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
+    is_slurm: bool = False
 
 
 def read_script(text: str, name: str) -> Script:
@@ -61,29 +68,69 @@ def read_script(text: str, name: str) -> Script:
     InvalidInput
         A directive is unknown or cannot be met, or the first line is not usable.
     """
+    text = _plain(text, name)
+    command = interpreter(text, name)
+    said: dict[str, tuple[Said, ...]] = {}
+    ignored: dict[str, None] = {}
+    lines = _directive_lines(text, name)
+    for found, where in lines:
+        dialect = "slurm" if found["slurm"] else "flux"
+        for one, value in _options(found["words"], dialect, where):
+            if one.fate is Fate.IGNORED:
+                ignored[f"--{one.name}"] = None
+                continue
+            before = said.get(one.meaning, ()) if one.meaning in LISTS else ()
+            said[one.meaning] = (*before, Said(value, where, dialect))
+    is_slurm = any(found["slurm"] for found, _ in lines)
+    return Script(command, said, tuple(ignored), is_slurm)
+
+
+def _plain(text: str, name: str) -> str:
+    """Return the text as a shell reads it: without a byte order mark and carriage returns."""
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if len(text.encode()) > SCRIPT_MAX_BYTES:
         raise InvalidInput(
             f"is longer than {SCRIPT_MAX_BYTES} bytes",
             where=name,
             hint="put it into an image or a ConfigMap",
         )
-    command = interpreter(text, name)
-    said: dict[str, tuple[Said, ...]] = {}
-    ignored: dict[str, None] = {}
+    if "\0" in text:
+        raise InvalidInput("has a null character", where=name, hint="use a text file as the script")
+    return text
+
+
+def _directive_lines(text: str, name: str) -> list[tuple[re.Match[str], str]]:
+    """Return the lines with directives, each with its place.
+
+    Slurm ignores its lines after the first command, and Flux refuses them. The lines of a third
+    system are comments only beside lines of these two.
+    """
+    found: list[tuple[re.Match[str], str]] = []
+    other = ""
+    has_begun = False
     for number, line in enumerate(text.split("\n"), 1):
-        found = _DIRECTIVE.match(line)
-        if found:
-            dialect = "slurm" if found["slurm"] else "flux"
-            for one, value in _options(found["words"], dialect, f"{name}:{number}"):
-                if one.fate is Fate.IGNORED:
-                    ignored[f"--{one.name}"] = None
-                    continue
-                new = Said(value, f"{name}:{number}", dialect)
-                before = said.get(one.meaning, ()) if one.meaning in LISTS else ()
-                said[one.meaning] = (*before, new)
-        elif line.strip() and not line.lstrip().startswith("#"):
-            break  # as in Slurm: lines after the first command are not directives
-    return Script(command, said, tuple(ignored))
+        where = f"{name}:{number}"
+        directive = _DIRECTIVE.match(line)
+        if directive and not has_begun:
+            found.append((directive, where))
+        elif directive and directive["flux"] and directive["words"].lstrip().startswith("-"):
+            raise InvalidInput(
+                "a directive stands after the first command",
+                where=where,
+                value=line,
+                hint="move the line up, above the first command",
+            )
+        elif line.strip() and not line.lstrip().startswith(_COMMENTS):
+            has_begun = True
+        elif not has_begun and not other and _OTHER_SYSTEM.match(line):
+            other = where
+    if other and not found:
+        raise InvalidInput(
+            "the directives of another system are not read",
+            where=other,
+            hint="write them as #SBATCH or #FLUX: lines",
+        )
+    return found
 
 
 def interpreter(text: str, name: str) -> tuple[str, ...]:
@@ -97,8 +144,10 @@ def interpreter(text: str, name: str) -> tuple[str, ...]:
     first = text.split("\n", 1)[0]
     if not first.startswith("#!"):
         raise InvalidInput("does not begin with #!", where=name, hint="such as #!/bin/sh")
-    words = shlex.split(first[2:])
-    program = next((w.rsplit("/", 1)[-1] for w in words if not w.endswith("/env")), "")
+    words = first[2:].split()  # as the kernel reads it: quotes have no meaning
+    is_env = bool(words) and words[0].endswith("/env")
+    programs = [word for word in words[1:] if word[:1] != "-"] if is_env else words
+    program = programs[0].rsplit("/", 1)[-1] if programs else ""
     if _BY_C.match(program):
         return (*words, "-c", text)
     if program in _BY_E:
@@ -115,7 +164,10 @@ def _options(words: str, dialect: str, where: str) -> list[tuple[Directive, str]
     try:
         rest = shlex.split(words, comments=True)
     except ValueError as error:
-        raise InvalidInput(f"cannot be read: {error}", where=where) from None
+        raise InvalidInput(
+            f"cannot be read: {error}", where=where, value=words,
+            hint="close the quotes, and write the directive on one line",
+        ) from None  # fmt: skip
     found = []
     while rest:
         one, value, rest = _next(rest, dialect, where)
@@ -133,12 +185,16 @@ def _next(words: list[str], dialect: str, where: str) -> tuple[Directive, str, l
         )
     if one.argument is Argument.NONE:
         if value is not None and word.startswith("--"):
-            raise InvalidInput(f"--{one.name} takes no value", where=where, value=word)
+            raise InvalidInput(
+                f"--{one.name} takes no value", where=where, value=word, hint=f"write --{one.name}"
+            )
         # As getopt has it, letters without a value may share a dash.
         return one, "", [f"-{value}", *rest] if value else rest
     if value is None and one.argument is Argument.REQUIRED:
         if not rest:
-            raise InvalidInput(f"{word} needs a value", where=where)
+            raise InvalidInput(
+                f"{word} needs a value", where=where, value=word, hint=f"--{one.name}=VALUE"
+            )
         value, rest = rest[0], rest[1:]
     return one, value or "", rest
 

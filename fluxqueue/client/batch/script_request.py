@@ -51,6 +51,7 @@ class ScriptRequest:
 
     ``devices``: of each pod, by resource. ``node_memory``: the pod gets all memory of its node.
     ``array``: the indexes of an array, and ``array_limit`` how many of them run at once.
+    ``is_slurm``: the script has lines for sbatch, and reads the variables that Slurm sets.
     """
 
     name: str = ""
@@ -81,6 +82,7 @@ class ScriptRequest:
     array_limit: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    is_slurm: bool = False
 
 
 def translate(script: Script, site: SiteNames, now: datetime) -> ScriptRequest:
@@ -95,11 +97,12 @@ def translate(script: Script, site: SiteNames, now: datetime) -> ScriptRequest:
     where = next((one[-1].where for one in script.said.values()), "")
     request = ScriptRequest(
         command=script.command,
+        is_slurm=script.is_slurm,
         ignored=(*script.ignored, *_ignored_exports(asked)),
         name=asked.text("job-name"),
         image=asked.text("image"),
         within=asked.text("within"),
-        folder=asked.text("chdir"),
+        folder=asked.read("chdir", _folder, ""),
         account=asked.text("account"),
         comment=asked.text("comment"),
         queue=_queue(asked),
@@ -452,9 +455,24 @@ def _with_urgency(request: ScriptRequest, said: Said) -> ScriptRequest:
 def _whole(said: Said) -> str:
     if not re.fullmatch(r"[+-]?\d{1,9}", said.value):
         raise InvalidInput(
-            f"{said.value!r} is not a whole number", where=said.where, value=said.value
+            f"{said.value!r} is not a whole number",
+            where=said.where,
+            value=said.value,
+            hint="use a number such as 100",
         )
     return str(int(said.value))
+
+
+def _folder(text: str, where: str) -> str:
+    """Return a folder of the container. A relative one would be below your own folder."""
+    if not text.startswith("/"):
+        raise InvalidInput(
+            f"{text!r} is not a folder of the image",
+            where=where,
+            value=text,
+            hint="use a path from the root, such as /work, or leave the line out",
+        )
+    return text
 
 
 def _queue(asked: _WholeHeader) -> str:
@@ -466,7 +484,11 @@ def _queue(asked: _WholeHeader) -> str:
             value=found.value,
             hint="name one: fluxqueue explain -f SCRIPT --queue NAME compares them",
         )
-    return "" if found is None else found.value
+    if found is None:
+        return ""
+    from fluxqueue.workload.annotations import parse_queue
+
+    return parse_queue(found.value, found.where)
 
 
 def _dependency(text: str, where: str) -> str:
@@ -571,7 +593,10 @@ def _with_signal(request: ScriptRequest, asked: _WholeHeader) -> ScriptRequest:
     seconds = int(request.duration.removesuffix("s")) - grace_s
     if seconds < 1:
         raise InvalidInput(
-            f"{grace_s} s before the end is before the start", where=said.where, value=said.value
+            f"{grace_s} s before the end is before the start",
+            where=said.where,
+            value=said.value,
+            hint="use fewer seconds, or a longer --time",
         )
     return replace(request, grace_s=grace_s, duration=f"{seconds}s")
 
@@ -601,14 +626,18 @@ def pair(text: str, where: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``. Raises InvalidInput."""
     name, is_pair, value = text.partition("=")
     if not is_pair or not re.fullmatch(r"[A-Za-z_][\w.-]*", name):
-        raise InvalidInput(f"{text!r} is not NAME=VALUE", where=where, value=text)
+        raise InvalidInput(
+            f"{text!r} is not NAME=VALUE", where=where, value=text, hint="such as MODE=fast"
+        )
     return name, value
 
 
 def number(text: str, where: str) -> int:
     """Read a number from 1 to 99,999. Raises InvalidInput."""
     if not (text.isascii() and text.isdigit() and len(text) < 6 and int(text) > 0):
-        raise InvalidInput(f"{text!r} is not a positive number", where=where, value=text)
+        raise InvalidInput(
+            f"{text!r} is not a positive number", where=where, value=text, hint="from 1 to 99999"
+        )
     return int(text)
 
 

@@ -166,7 +166,12 @@ def _divided(count: int, pods: int, among: str, where: str) -> int:
 
 def _bounded(count: int, where: str) -> int:
     if count > NODES_MAX:
-        raise InvalidInput(f"{count} tasks are more than {NODES_MAX}", where=where)
+        raise InvalidInput(
+            f"{count} tasks are more than {NODES_MAX}",
+            where=where,
+            value=count,
+            hint="use fewer nodes, or fewer tasks on each",
+        )
     return count
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.directives import DIALECTS, SLURM, Fate
-from fluxqueue.client.batch.job_manifest import valid_name
+from fluxqueue.client.batch.job_manifest import valid_name, with_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import (
@@ -203,7 +203,7 @@ def test_the_rest_of_the_manifest() -> None:
     pod = job["spec"]["template"]["spec"]
     assert job["metadata"]["labels"] == {"fluxqueue/queue": "batch"}
     assert pod["containers"][0]["workingDir"] == "/work"
-    assert pod["containers"][0]["env"] == [{"name": "A", "value": "b"}]
+    assert pod["containers"][0]["env"][-1] == {"name": "A", "value": "b"}
     assert pod["terminationGracePeriodSeconds"] == 90
     assert request.ignored == ("--output", "--mail-user", "--export=ALL")
     assert sbatch("--qos=debug").queue == "debug"
@@ -229,6 +229,53 @@ def test_tasks_of_an_array_know_their_index_and_fail_alone() -> None:
     large = manifest(sbatch("-a 1-99999"))["spec"]
     assert (large["parallelism"], large["completions"]) == (1000, 99_999)
     assert len(str(large)) < 2000, "no list of indexes"
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("-N 2 -n 6 -c 3 -J Big_1", {"NTASKS": "6", "CPUS_PER_TASK": "3", "JOB_NUM_NODES": "2",
+                                     "NNODES": "2", "JOB_NAME": "Big_1"}),
+        ("-n 5", {"NTASKS": "5", "CPUS_PER_TASK": "1", "NNODES": None, "JOB_NAME": "x"}),
+        ("-c 4", {"NTASKS": "1", "CPUS_PER_TASK": "4", "NNODES": "1", "ARRAY_JOB_ID": None}),
+        ("-a 0-4", {"PROCID": "0", "NTASKS": "1", "ARRAY_TASK_COUNT": "5"}),
+    ],
+)  # fmt: skip
+def test_a_script_finds_the_variables_that_slurm_sets(
+    header: str, expected: dict[str, str | None]
+) -> None:
+    """Those that are known. Others are unset, as a script can test."""
+    request = sbatch(header)
+    if request.name:
+        request = with_name(request, request.name)
+    container = manifest(request)["spec"]["template"]["spec"]["containers"][0]
+    found = {one["name"]: one for one in container["env"]}
+    for name, value in expected.items():
+        assert found.get(f"SLURM_{name}", {}).get("value") == value, name
+    fields = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in found.items()
+              if "valueFrom" in one}  # fmt: skip
+    assert fields["SLURM_JOB_ID"] == fields["SLURM_JOBID"] == "metadata.labels['fluxqueue/jobid']"
+    if not request.array:
+        assert "job-completion-index" in fields["SLURM_PROCID"]
+
+
+def test_a_script_without_lines_for_sbatch_has_no_variables_of_slurm() -> None:
+    assert "env" not in manifest(read("#FLUX: -n 2"))["spec"]["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeff#!/bin/sh\n#SBATCH -n 2\necho hi\n",
+        "#!/bin/sh\r\n#SBATCH -n 2\r\necho hi\r\n",
+        "\ufeff#!/bin/sh\r\n#SBATCH -n 2\necho hi\r\n",
+    ],
+)
+def test_a_script_of_another_editor_is_the_same(text: str) -> None:
+    """With a byte order mark, or with line ends of Windows, which a shell would not understand."""
+    found = read_script(text, "job.sh")
+    assert found.command == ("/bin/sh", "-c", "#!/bin/sh\n#SBATCH -n 2\necho hi\n")
+    assert shape(translate(found, SITE, NOW)) == "2 cpu=1"
 
 
 @pytest.mark.parametrize(
@@ -282,6 +329,20 @@ def test_the_index_that_the_shell_picks(indexes: str, expected: tuple[str, ...])
         (("#SBATCH -n 2", "", "# comment", "#SBATCH -c 2"), "2 cpu=2"),
         (("#SBATCH -n 2", "set -e", "#SBATCH -c 2"), "2 cpu=1"),
         (("#SBATCH\t-n 2",), "2 cpu=1"),
+        (("#  flux: -n 3",), "3 cpu=1"),
+        (("## FLUX: -n 3",), "3 cpu=1"),
+        ((" #flux: -n 3",), "3 cpu=1"),
+        (("# Flux: -n 3",), "1 cpu=1"),
+        (("#flux: -n 3", "app", "#flux: -c 2"), "!move the line up"),
+        (("app", "  # flux: -c 2"), "!move the line up"),
+        (("app", "# flux: the scheduler"), "1 cpu=1"),
+        (("cat <<END", "flux: -n 3", "#SBATCH -n 3", "END"), "1 cpu=1"),
+        (('#FLUX: --env=A="""', '#FLUX: b"""'), "!close the quotes"),
+        (("#PBS -l nodes=2",), "!write them as #SBATCH"),
+        (("#BSUB -n 4",), "!write them as #SBATCH"),
+        (("#PBS -l nodes=2", "#SBATCH -n 2"), "2 cpu=1"),
+        (("app", "#PBS -l nodes=2"), "1 cpu=1"),
+        (("#PBSX",), "1 cpu=1"),
     ],
 )
 def test_lines_of_either_dialect(lines: tuple[str, ...], expected: str) -> None:
@@ -481,6 +542,8 @@ def test_variables_of_the_shell_are_not_copied() -> None:
         ("#!/bin/sh", ("/bin/sh", "-c")),
         ("#!/usr/bin/env python3", ("/usr/bin/env", "python3", "-c")),
         ("#!/usr/bin/perl -w", ("/usr/bin/perl", "-w", "-e")),
+        ("#! /bin/bash -l", ("/bin/bash", "-l", "-c")),
+        ("#!/usr/bin/env -S bash -e", ("/usr/bin/env", "-S", "bash", "-e", "-c")),
     ],
 )
 def test_the_program_gets_the_text(first: str, command: tuple[str, ...]) -> None:
@@ -490,8 +553,16 @@ def test_the_program_gets_the_text(first: str, command: tuple[str, ...]) -> None
 
 def test_scripts_that_cannot_be_carried() -> None:
     """Too long for an argument, or for a program that takes none."""
-    for text in ("echo hi", "#!/usr/bin/octave\n1", "#!/bin/sh\n" + "x" * 100_001):
-        with pytest.raises(InvalidInput, match="s"):
+    for text, way_out in (
+        ("echo hi", "such as #!/bin/sh"),
+        ("#!/usr/bin/octave\n1", "use a command"),
+        ("#!/bin/tcsh\n1", "use a command"),
+        ("#!\n1", "use a command"),
+        ("#!/usr/bin/env\n1", "use a command"),
+        ("#!/bin/sh\n\0", "use a text file"),
+        ("#!/bin/sh\n" + "x" * 100_001, "into an image"),
+    ):
+        with pytest.raises(InvalidInput, match=rf"Fix: .*{way_out}"):
             read_script(text, "s")
 
 
