@@ -12,7 +12,13 @@ from urllib.parse import urlencode
 import pytest
 import pytest_asyncio
 
-from localcluster import ControllerOptions, LocalCluster, LocalClusterConfig, NodeShape
+from localcluster import (
+    ControllerOptions,
+    LocalCluster,
+    LocalClusterConfig,
+    NodeShape,
+    SimulatedNodes,
+)
 from localcluster.client.access import StaticAccess
 from localcluster.client.calls import Client, PatchKind
 from localcluster.client.http import HttpTransport
@@ -566,3 +572,34 @@ async def test_a_jobset_runs_its_jobs() -> None:
         await eventually(completed, "the JobSet is completed")
         names = {one["metadata"]["name"] for one in (await client.list(JOBS, "default")).items}
         assert names == {"train-workers-0", "train-workers-1"}
+
+
+async def test_pods_of_a_removed_node_take_nothing_from_the_next_node_of_its_name(
+    cluster: LocalCluster, client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The pod is deleted when the other node is there. That one has room for all that fits it."""
+    access = StaticAccess(cluster.url, cluster.ca_pem.decode(), cluster.token)
+    guest = NodeShape("guest", cpu="4", labels={"role": "guest"})
+    template = _template({"never-ends": "true"}, cpu="3", nodeSelector={"role": "guest"})
+    async with SimulatedNodes(access, [guest], ControllerOptions.quick()) as nodes:
+        await client.create(JOBS, "default", _job("stays", template))
+
+        async def running() -> set[str]:
+            pods = (await client.list(PODS, "default")).items
+            return {
+                one["metadata"]["name"] for one in pods if one["status"].get("phase") == "Running"
+            }
+
+        before = await eventually(running, "its pod runs")
+        assert before is not None
+        await nodes.fleet.remove("guest")
+        await nodes.add(guest)
+        (first,) = before
+        await client.delete(PODS, "default", first)
+
+        async def runs_again() -> bool:
+            now = await running()
+            return len(now) == 1 and not now & before
+
+        await eventually(runs_again, "another pod runs in its place")
+    assert [one.message for one in caplog.records if "controller failed" in one.message] == []

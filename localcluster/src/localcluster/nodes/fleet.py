@@ -68,7 +68,7 @@ class NodeFleet:
         self._pods_of = context.informers.index(PODS, by_controller)
         self._nodes: dict[str, _Node] = {}
         self._runs: dict[str, Run] = {}
-        self._held: dict[str, tuple[str, Amounts]] = {}
+        self._held: dict[str, tuple[_Node, Amounts]] = {}
         self._attempts: Counter[tuple[str, str]] = Counter()
         self._queue: WorkQueue[PodKey] = WorkQueue("node", self._sync, workers=workers)
         self._heart: asyncio.Task[None] | None = None
@@ -358,15 +358,16 @@ class NodeFleet:
         if uid in self._held:
             return
         amounts = pod_requests(pod)
-        self._held[uid] = (node.shape.name, amounts)
+        self._held[uid] = (node, amounts)
         node.running += 1
         for name, amount in amounts.items():
             node.used[name] = node.used.get(name, 0) + amount
 
     def _give_back(self, uid: str) -> None:
-        name, amounts = self._held.pop(uid, ("", {}))
-        node = self._nodes.get(name)
-        if node is not None:
+        held = self._held.pop(uid, None)
+        if held is not None:
+            # Not the present node of this name: that one may have come after the other was removed.
+            node, amounts = held
             node.running -= 1
             for resource, amount in amounts.items():
                 node.used[resource] -= amount
