@@ -40,6 +40,7 @@ def _marked(attack: str) -> object:
     return pytest.param(attack, marks=() if attack in QUICK else long)
 
 
+@pytest.mark.cases_long("the other attacks")
 @pytest.mark.parametrize("attack", [_marked(attack) for attack in ATTACKS])
 async def test_others_go_on(victim: Tenant, mallory: Tenant, attack: str) -> None:
     await _run(victim, mallory, attack, SIZE)

@@ -47,6 +47,7 @@ async def admin() -> AsyncIterator[KubeClient]:
             yield client
 
 
+@pytest.mark.cases_long("other jumps")
 @pytest.mark.parametrize("jumps", [(HOUR_S, 0), (-HOUR_S, 0), (HOUR_S, -HOUR_S, HOUR_S)])
 async def test_work_goes_on(database_url: str, admin: KubeClient, jumps: tuple[int, ...]) -> None:
     """Before, after and between the jumps what comes is released; the role is kept."""

@@ -33,6 +33,7 @@ def _admit(obj: Any) -> tuple[str, str]:
     return answer.verdict, answer.why
 
 
+@pytest.mark.cases_long("other objects")
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_object_is_answered_in_time(name: str) -> None:
     obj = LARGE[name]()

@@ -117,6 +117,7 @@ def _in_namespace(space: Space, folder: Path) -> Path:
     return kubeconfig
 
 
+@pytest.mark.cases_long("the other pages")
 @pytest.mark.parametrize("name", FIRST)
 async def test_a_page_shows_what_is_printed(name: str, space: Space, tmp_path: Path) -> None:
     """Each command in turn, in one namespace."""

@@ -60,6 +60,7 @@ async def test_jobs_are_listed_in_the_order_of_their_turn(shell: Typist) -> None
     assert "\x1b" not in told.out
 
 
+@pytest.mark.cases_long("other words, each in a process of its own")
 @pytest.mark.parametrize(
     ("words", "names"),
     [
@@ -143,6 +144,7 @@ async def test_forms_of_output(shell: Typist) -> None:
     assert "END" in (await shell.type("jobs", "-o", "wide")).lines[0]
 
 
+@pytest.mark.cases_long("other words, each in a process of its own")
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
@@ -489,6 +491,7 @@ async def test_drain_and_undrain(shell: Typist) -> None:
     assert "fluxqueue/drain-reason" not in (node["metadata"].get("annotations") or {})
 
 
+@pytest.mark.cases_long("other ends, each in a process of its own")
 @pytest.mark.parametrize(
     ("words", "end", "code"),
     [

@@ -139,6 +139,7 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     assert (await desk.type("history", "a", "-o", "xml")).code == 2
 
 
+@pytest.mark.cases_long("other words, each in a process of its own")
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [

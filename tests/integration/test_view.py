@@ -111,6 +111,7 @@ async def test_answers_are_as_documented(view: Viewing) -> None:
     assert found["/jobs/2"].body["name"] == "runs"
 
 
+@pytest.mark.cases_long("other parameters")
 @pytest.mark.parametrize(
     ("path", "names"),
     [
@@ -139,6 +140,7 @@ async def test_sums_by_what_is_asked_for(view: Viewing) -> None:
     assert found["result"] == "Cancelled"
 
 
+@pytest.mark.cases_long("other parameters")
 @pytest.mark.parametrize(
     ("path", "said"),
     [

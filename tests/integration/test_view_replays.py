@@ -97,6 +97,7 @@ async def test_another_site_cannot_ask(view: Viewing) -> None:
     assert (await _post(view, {}, ""))[0] == 401
 
 
+@pytest.mark.cases_long("other questions")
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -171,6 +171,7 @@ async def test_the_page_needs_no_login_and_tells_nothing(view: Viewing) -> None:
             assert told.status == 304
 
 
+@pytest.mark.cases_long("other paths")
 @pytest.mark.parametrize(
     "path",
     ["/window/../server.py", "/window/%2e%2e/server.py", "/window/none.js", "/window//etc/passwd",
@@ -209,6 +210,7 @@ async def test_a_login_is_a_cookie_that_scripts_cannot_read(view: Viewing) -> No
         assert ACTING in await told.text()
 
 
+@pytest.mark.cases_long("other tokens")
 @pytest.mark.parametrize(
     ("token", "words"),
     [
@@ -259,6 +261,7 @@ async def test_bodies_are_bounded_objects(view: Viewing, body: bytes) -> None:
             assert told.status == 400, await told.text()
 
 
+@pytest.mark.cases_long("other paths")
 @pytest.mark.parametrize("pod", ["", "../secrets/x", "a/b", "a?b", ".hidden", "x" * 300, "é"])
 async def test_a_log_is_of_a_pod(view: Viewing, pod: str) -> None:
     """A name cannot change the path of the request to the API server."""

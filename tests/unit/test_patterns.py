@@ -151,6 +151,7 @@ def _slow(asked: Iterable[dict[str, Any]], cpu_s: int = CPU_S) -> list[str]:
     return found
 
 
+@pytest.mark.long("a checker of regular expressions over the whole tree")
 def test_no_pattern_of_the_tree_is_slower_than_linear() -> None:
     """Module constants, patterns in calls, and those of the chart's definitions and schema."""
     known = {

@@ -213,6 +213,7 @@ class Story:
                 assert found == self.model.expected(row["uid"]), (row, self.model)
 
 
+@pytest.mark.cases_long("other stories")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_any_graph_is_judged_as_the_model_judges_it(rows: Rows, seed: int) -> None:
