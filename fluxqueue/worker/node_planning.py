@@ -20,12 +20,13 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.store import node_pools
 from fluxqueue.db.store.decisions import NodeChanges
 from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
+from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.pacing import PLAN_MOST_S, PLAN_TIMES, PartOfTime
-from fluxqueue.policy.node_pool import COMMAND, SCALE
+from fluxqueue.policy.node_pool import COMMAND, SCALE, NodePool
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
@@ -78,6 +79,8 @@ class NodePlanning:
     _next_at: int | None = None
     _has_orders: bool = False
     _holds: dict[Jobspec, bool] = field(default_factory=dict)
+    _judged: dict[str, tuple[NodeFact, NodePool | None]] = field(default_factory=dict)
+    """The pool of each node by name, beside what is known of the node."""
     _last: NodePlan = field(default_factory=NodePlan)
     _rest: PartOfTime = field(init=False)
 
@@ -113,6 +116,7 @@ class NodePlanning:
             extra = {"action": "pools", "pool": name, "error": why}
             logger.warning("node pool left out", extra=extra)
         self._pools = {one.pool.name: one for one in pools}
+        self._judged = {}
         self._known = await node_pools.read_pool_nodes(tx)
         self._returning = set(await node_pools.read_returning(tx))
         self._open = await node_pools.read_open_requests(tx)
@@ -169,9 +173,16 @@ class NodePlanning:
             (one.pool for one in self._pools.values()), key=lambda one: (-len(one.labels), one.name)
         )
         found = {}
+        judged, self._judged = self._judged, {}
         for fact in matcher.ledger.masks.facts:
-            pool = None if fact is None else next((p for p in pools if p.has(fact)), None)
-            if fact is None or pool is None:
+            if fact is None:
+                continue
+            # While nodes are under way, each cycle comes here. Few facts are new ones then.
+            known, pool = judged.get(fact.name, (None, None))
+            if known is not fact:
+                pool = next((one for one in pools if one.has(fact)), None)
+            self._judged[fact.name] = fact, pool
+            if pool is None:
                 continue
             is_off = not fact.is_up and (fact.name in self._returning or not fact.capacity)
             if not (pool.provider == COMMAND and is_off):
