@@ -115,7 +115,10 @@ def _compare(value: str | None, operator: Operator, bounds: tuple[str, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A pod's toleration. An empty ``key`` with ``Exists`` tolerates everything."""
+    """A pod's toleration. An empty ``key`` with ``Exists`` tolerates everything.
+
+    ``Gt`` and ``Lt`` compare the value of the taint with that of the toleration, as integers.
+    """
 
     key: str = ""
     operator: str = "Equal"
@@ -130,6 +133,8 @@ class Toleration:
             return False
         if self.operator == "Exists":
             return True
+        if self.operator in {Operator.GT, Operator.LT}:
+            return _compare(taint.value, Operator(self.operator), (self.value,))
         return bool(self.key) and self.value == taint.value
 
 

@@ -113,8 +113,8 @@ def _toleration(item: Any, where: str) -> Toleration:
         if not isinstance(word, str):
             _refuse("must be a string", f"{where}.{key}", word)
     operator = str(words["operator"] or "Equal")
-    if operator not in ("Equal", "Exists"):
-        _refuse("must be Equal or Exists", f"{where}.operator", operator)
+    if operator not in ("Equal", "Exists", "Gt", "Lt"):
+        _refuse("must be Equal, Exists, Gt or Lt", f"{where}.operator", operator)
     if words["effect"] not in _EFFECTS:
         _refuse("is no effect", f"{where}.effect", words["effect"], ", ".join(_EFFECTS[1:]))
     return Toleration(str(words["key"]), operator, str(words["value"]), str(words["effect"]))

@@ -15,6 +15,7 @@ from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import (
     DEVICE_CLASSES,
+    NAMESPACES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
@@ -23,6 +24,7 @@ from fluxqueue.kube.resources import (
 )
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
+from tests.e2e.test_bound_pods import was_refused
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize(
@@ -263,3 +265,81 @@ async def test_a_claim_by_name_binds_jobs_to_its_node(space: Space, devices: Dev
     still = await space.fluxjob("first") or {}
     assert (still["status"]["state"], still["status"]["nodes"]) == ("Running", "node-2")
     assert len(await space.pods("first")) == 1
+
+
+def _with_claim(name: str, claim: Obj, **more: Any) -> Obj:
+    """A Job with pods that use one claim, or have one each."""
+    body = job(name, run=FOR_EVER, pod={"resourceClaims": [{"name": "one", **claim}]}, **more)
+    (container,) = body["spec"]["template"]["spec"]["containers"]
+    container["resources"]["claims"] = [{"name": "one"}]
+    return body
+
+
+@pytest.mark.long("three kinds of claims, and pods that kube-scheduler places")
+async def test_claims_that_are_left_find_their_node_at_once(space: Space, devices: Devices) -> None:
+    """Alternatives, administrators, and one claim of several pods. The matcher knows no node."""
+    label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
+    await space.client.patch(NAMESPACES, None, space.name, label, kind=PatchKind.MERGE)
+    await devices.publish("node-2", "aa")
+    await devices.until("node-2", 2)
+    exactly = {"deviceClassName": space.name, "allocationMode": "ExactCount", "count": 1}
+    of_three = {"name": "three", **exactly, "count": 3}
+    first = [of_three, {"name": "single", **exactly}]
+    for name, request in (
+        ("prioritized", {"name": "any", "firstAvailable": first}),
+        ("admin", {"name": "all", "exactly": {**exactly, "adminAccess": True}}),
+    ):
+        body = {
+            "apiVersion": RESOURCE_CLAIM_TEMPLATES.api_version,
+            "kind": RESOURCE_CLAIM_TEMPLATES.kind,
+            "metadata": {"name": name},
+            "spec": {"spec": {"devices": {"requests": [request]}}},
+        }
+        await space.client.create(RESOURCE_CLAIM_TEMPLATES, space.name, body)
+    shared = {
+        "apiVersion": RESOURCE_CLAIMS.api_version,
+        "kind": RESOURCE_CLAIMS.kind,
+        "metadata": {"name": "shared"},
+        "spec": {"devices": {"requests": [{"name": "one", "exactly": exactly}]}},
+    }
+    await space.client.create(RESOURCE_CLAIMS, space.name, shared)
+    await space.create_all(
+        [
+            _with_claim("prioritized", {"resourceClaimTemplateName": "prioritized"}),
+            _with_claim("admin", {"resourceClaimTemplateName": "admin"}),
+            _with_claim("shared", {"resourceClaimName": "shared"}, pods=2),
+        ]
+    )
+    for name, count in (("prioritized", 1), ("admin", 1), ("shared", 2)):
+        pods = await space.until_running(name, count)
+        assert {pod["spec"]["nodeName"] for pod in pods} == {"node-2"}
+        assert not await was_refused(space, name)
+        fluxjob = await space.fluxjob(name) or {}
+        assert "ConstraintsIgnored" in {one["type"] for one in fluxjob["status"]["conditions"]}
+
+
+@pytest.mark.long("a job waits until kube-scheduler has parts of a device again")
+async def test_parts_of_a_device_are_never_called_impossible(
+    space: Space, devices: Devices
+) -> None:
+    """Two halves of one device and the whole of it: one of both can be had."""
+    await devices.publish("node-1", "a")
+    half = {"attributes": {"model": {"string": "a100"}}}
+    takes = [{"counterSet": "chip", "counters": {"slices": {"value": "1"}}}]
+    parts = [{"name": f"half-{n}", **half, "consumesCounters": takes} for n in range(2)]
+    takes = [{"counterSet": "chip", "counters": {"slices": {"value": "2"}}}]
+    parts.append({"name": "whole", **half, "consumesCounters": takes})
+    pool = {"name": "chips", "generation": 1, "resourceSliceCount": 2}
+    at = {"driver": DRIVER, "nodeName": "node-2", "pool": pool}
+    counters = [{"name": "chip", "counters": {"slices": {"value": "2"}}}]
+    await devices.put(RESOURCE_SLICES, f"chip-{space.name}", {**at, "sharedCounters": counters})
+    await devices.put(RESOURCE_SLICES, f"parts-{space.name}", {**at, "devices": parts})
+    await devices.until("node-2", 3)
+    await space.create(_job("two", 2, run=FOR_EVER))
+    await space.until_running("two", 1)
+    await space.create(_job("next", 1, run=FOR_EVER))
+    await space.until_running("next", 1)
+    await space.create(_job("third", 1))
+    await space.until_state("third", *WAITING, "Allocated")
+    await space.finish("two")
+    await space.until_job("third")
