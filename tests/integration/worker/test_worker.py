@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
+from fluxqueue import metrics
 from fluxqueue.db import retention
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
@@ -208,3 +209,30 @@ async def rows_url(database_url: str) -> AsyncIterator[Rows]:
     """Rows without a cluster."""
     async with rows_of(database_url) as rows:
         yield rows
+
+
+async def test_failed_starts_are_counted_by_their_reason(
+    database_url: str, cluster: LocalCluster, admin: KubeClient
+) -> None:
+    """``fluxqueue_start_failures_total``, once for each try."""
+    before = metrics.START_FAILURES.labels("Unschedulable")._value.get()
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(cpu_node("n0"))
+        uid = await submit(rows, admin, "a", pods=1)
+
+        async def is_let_in() -> bool:
+            return await is_released(admin, "a") and await ungated_to(admin, "a-0") == "n0"
+
+        await eventually(is_let_in, "its pod is ungated")
+        await rows.execute(
+            "UPDATE pods SET is_gated = false, unschedulable = '0/1 nodes are available',"
+            " unschedulable_at = now() - interval '1 minute' WHERE workload_uid = :uid",
+            uid=uid,
+        )
+        await rows.execute("UPDATE fluxjobs SET reconcile_at = now() WHERE uid = :uid", uid=uid)
+
+        async def is_counted() -> bool:
+            counted = metrics.START_FAILURES.labels("Unschedulable")._value.get()
+            return bool(counted == before + 1)
+
+        await eventually(is_counted, "the start has failed once")
