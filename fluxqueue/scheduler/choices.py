@@ -44,12 +44,12 @@ def give_choices(matcher: Matcher, decisions: Decisions, given: Given, now: int)
     for job, placement in decisions.allocated:
         if len(found) < JOBS_MAX and (job.is_unsure or job.refused):
             found[job.uid] = _of_slots(matcher, job.request, placement, job.refused, now)
-    for lack, placements in given.slots:
-        if len(found) < JOBS_MAX and lack.refused and not lack.is_sweep:
-            of_lack: list[tuple[str, ...]] = []
-            for one in placements:
-                of_lack += _of_slots(matcher, lack.request, one, lack.refused, now, lack.nodes)
-            found[lack.uid] = of_lack
+    for lack, placements in (*given.slots, *decisions.grown.slots):
+        if len(found) < JOBS_MAX and (lack.is_unsure or lack.refused):
+            # Together: slots with nodes of their own divide the further nodes.
+            slots = tuple(slot for one in placements for slot in one.slots)
+            both = replace(placements[0], slots=slots)
+            found[lack.uid] = _of_slots(matcher, lack.request, both, lack.refused, now, lack.nodes)
     return {uid: choices for uid, choices in found.items() if any(choices)}
 
 

@@ -21,6 +21,8 @@ class Lack:
     ``kinds`` are the labels of the missing slots, one per pod, if the pods are unequal. The limits
     of ``queue`` and ``user`` apply. ``cpu_m`` is the millicores of its present slots.
 
+    ``is_unsure``: its pods have constraints that the matcher cannot judge.
+
     ``is_sweep``: its pods are independent. Each further one takes its turn in the queue, by
     ``priority`` and ``jobid``, and ends after ``duration_s`` seconds (0: unknown).
     """
@@ -39,6 +41,7 @@ class Lack:
     priority: int = 0
     jobid: int = 0
     duration_s: int = 0
+    is_unsure: bool = False
 
 
 @dataclass(slots=True)

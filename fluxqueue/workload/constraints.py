@@ -117,6 +117,14 @@ def _expressions(
     return tuple(found)
 
 
+_PREFERENCE = "preferred "
+
+
+def is_more_than_preferred(names: Iterable[str]) -> bool:
+    """Tell whether some of what ``ignored`` names is required. kube-scheduler checks that."""
+    return any(not str(name).startswith(_PREFERENCE) for name in names)
+
+
 def ignored(spec: Mapping[str, Any]) -> list[str]:
     """Name what in the pod ``spec`` can affect placement and is not checked by the matcher.
 
@@ -128,9 +136,12 @@ def ignored(spec: Mapping[str, Any]) -> list[str]:
     """
     affinity = spec.get("affinity") or {}
     checks = (
-        *((f"preferred {name}", (affinity.get(key) or {}).get(_PREFERRED)) for key, name in _KINDS),
+        *(
+            (f"{_PREFERENCE}{name}", (affinity.get(key) or {}).get(_PREFERRED))
+            for key, name in _KINDS
+        ),
         (
-            "preferred topology spread",
+            f"{_PREFERENCE}topology spread",
             any(
                 one.get("whenUnsatisfiable") == "ScheduleAnyway"
                 for one in spec.get("topologySpreadConstraints") or ()

@@ -303,7 +303,8 @@ class Trial:
         """Note a difference, with what is needed to see it again."""
         job, request, nodes = self._tried[name]
         self._tally.faults.append(f"{self._tag}/{name}: {words}")
-        for one in (job["spec"], request.resources, nodes):
+        around = self.scenery.rules, self.scenery.slices
+        for one in (job["spec"], request.resources, nodes, *around):
             print(f"    {one}", flush=True)
         print(f"{self._tag}/{name}: {words}", flush=True)
 

@@ -121,6 +121,20 @@ async def test_a_pod_of_a_level_finds_its_node_inside_its_place(
     await assert_invariants(space.world)
 
 
+async def test_the_tasks_of_a_sweep_find_their_node(space: Space, unmanaged: Space) -> None:
+    """The first one and the further ones, which come in their turn."""
+    await put_db(unmanaged, "node-3")
+    apart = {"gang": "false"}
+    await space.create(beside_db("tasks", unmanaged, cpu="2", pods=4, wishes=apart))
+    pods = await space.until_running("tasks", 4)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node-3"}
+    assert not await was_refused(space, "tasks")
+    fluxjob = await space.fluxjob("tasks")
+    assert fluxjob is not None
+    assert fluxjob["status"]["nodes"] == "node-3"
+    await assert_invariants(space.world)
+
+
 async def test_a_gang_with_more_pods_than_its_least_number_of_zones_is_bound(
     space: Space,
 ) -> None:

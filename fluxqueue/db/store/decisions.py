@@ -37,6 +37,7 @@ from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.workload.constraints import is_more_than_preferred
 
 logger = logging.getLogger(__name__)
 
@@ -377,7 +378,7 @@ async def lacking(tx: Transaction) -> list[Lack]:
     rows = await tx.fetch(
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
-               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.duration_s,
+               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.duration_s, f.ignored,
                (SELECT least(coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
                                                THEN (s.resources ->> 'cpu')::numeric END), 0),
                              1::bigint << 62)::bigint
@@ -426,6 +427,7 @@ def _lack(row: Mapping[str, Any]) -> Lack:
         row["priority"],
         row["jobid"],
         row["duration_s"] or 0,
+        is_more_than_preferred(row["ignored"] or ()),
     )
 
 
@@ -450,7 +452,7 @@ WITH given AS (
 ), again AS (
     UPDATE allocation_slots s SET
         state = 'free', completion_index = NULL, returned_at = NULL, given_at = now(),
-        others = NULL,
+        others = g.others,
         past_s = s.past_s + extract(epoch FROM s.returned_at - s.given_at)
     FROM given g JOIN old o ON o.allocation_id = g.id AND o.node = g.node
                            AND o.resources = g.r AND o.place = g.place

@@ -30,6 +30,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.workload.constraints import is_more_than_preferred
 
 REQUESTS_KEPT = 4096
 """Different requests remembered in their parsed form."""
@@ -131,7 +132,7 @@ def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> Pend
         tuple(sorted(row["refused"] or ())),
         _provision(row["provision"]),
         # A preference has no effect, so no node refuses a pod because of it.
-        is_unsure=any(not str(one).startswith("preferred ") for one in row["ignored"] or ()),
+        is_unsure=is_more_than_preferred(row["ignored"] or ()),
     )
 
 

@@ -143,5 +143,31 @@ def test_a_pod_that_is_sent_elsewhere_has_a_choice() -> None:
     placed = Placement((PlacedSlot("n2", ((CPU, 2),), "s0"),), 0, FOREVER)
     given = Given([(lack, [placed])])
     assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n0", "n3", "n4", "n5")]}
-    sweep = Given([(replace(lack, is_sweep=True), [placed])])
-    assert give_choices(matcher, Decisions(), sweep, 0) == {}
+
+
+def test_further_pods_of_running_work_have_the_choice_of_the_first() -> None:
+    """Of a set that grows, and of a sweep, which grows in its turn."""
+    matcher = cluster()
+    asked = request(2, cpu=2)
+    placed = Placement((PlacedSlot("n2", ((CPU, 2),), "s0"),), 0, FOREVER)
+    for is_sweep in (False, True):
+        lack = Lack("u", 2, asked, ("n0",), None, is_sweep=is_sweep, is_unsure=True)
+        given = Given([(lack, [placed])])
+        expected = {"u": [("n0", "n1", "n3", "n4", "n5")]}
+        if is_sweep:
+            grown = Decisions(grown=given)
+            assert give_choices(matcher, grown, Given(), 0) == expected
+        else:
+            assert give_choices(matcher, Decisions(), given, 0) == expected
+        sure = Given([(replace(lack, is_unsure=False), [placed])])
+        assert give_choices(matcher, Decisions(), sure, 0) == {}
+
+
+def test_further_pods_with_nodes_of_their_own_divide_the_others() -> None:
+    """Those that come in one cycle, beside the ones that are there."""
+    matcher = cluster()
+    asked = request(4, cpu=2, is_spread=True)
+    lack = Lack("u", 2, asked, ("n0", "n1"), None, is_unsure=True)
+    slots = [Placement((PlacedSlot(name, ((CPU, 2),), "s0"),), 0, FOREVER) for name in ("n2", "n3")]
+    given = Given([(lack, slots)])
+    assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n4",), ("n5",)]}
