@@ -16,7 +16,7 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
-from fluxqueue.workload.labels import COMPLETION_INDEX
+from fluxqueue.workload.pods import completion_index
 
 BEGUN = frozenset({"Running", "Succeeded", "Failed"})
 OVER = frozenset({"Succeeded", "Failed"})
@@ -51,8 +51,7 @@ def phase_of(pod: Object) -> str:
 
 def index_of(pod: Object) -> int | None:
     """Return the completion index of a pod, or None."""
-    text = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
-    return int(text) if text is not None and text.isdigit() else None
+    return completion_index(pod["metadata"])
 
 
 async def pod_changes(

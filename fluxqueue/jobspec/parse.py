@@ -55,7 +55,8 @@ def parse_document(top: Any, *, is_stored: bool = False) -> Jobspec:
     if top is None:
         _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")
     if not isinstance(top, dict):
-        _refuse("a jobspec is a mapping", "jobspec", top)
+        hint = f"write a mapping with {', '.join(sorted(_TOP_KEYS))}"
+        _refuse("a jobspec is a mapping", "jobspec", top, hint)
     for key in sorted(_TOP_KEYS - top.keys()):
         _refuse(f"the key {key!r} is missing", "jobspec", None)
     for key in sorted(str(k) for k in top.keys() - _TOP_KEYS):

@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec import parse_jobspec
+from fluxqueue.policy.node_pool import read_node_pool
 from fluxqueue.policy.queue_rules import QueueRules, read_rules, rules_or_none
+from fluxqueue.policy.sharing.rules import read_sharing_rule
 from fluxqueue_webhook.admit import admit
 from tests.support.hostile_jobspecs import above, series, slot
 from tests.support.workloads import admission_review, bare_pod, batch_job
@@ -44,11 +46,28 @@ KEYS = (
     *("duration", "begin-time", "depends-on", "priority", "within", "prefer-within", "queue"),
     *("group-users", "pod-group", "group-size", "hold", "exclusive", "spread", "cores", "jobspec"),
     *("match-policy", "on-node-loss", "managed", "user", "jobid", "slots", "nodes"),
+    *("gang", "wait", "start-timeout", "provision", "priority-class", "job-name", "account"),
+    *("comment", "sets", "suspended", "author-suspended", "group", "submitter", "placement"),
+    *("without-object", "node-pool", "view"),
 )
 PIECES = st.sampled_from(
     (
         *("1h", "12", "+", "-", ",", ":", "afterok:x", "afterany:", "now+", "1e9", "2030-01-31T"),
         *("08:00:00Z", "T", "0", ".", "h", " ", "\t", "[0-9]", "n[1-999999]", "a/b", "٣", "\u202e"),
+        *(
+            "1-999999999",
+            "[[1-2]-3]",
+            "１２",
+            "NaN",
+            ".inf",
+            "1e309",
+            "0x7f",
+            "017",
+            "1_000",
+            "PT1H",
+        ),
+        *("* * * * *", "*/0 ", "2030-W01-1", "0 0 31 2 *", "1-10:2:^", "<<: [*a]", "&a [1, *a]"),
+        *("version: 2030-01-01", "!!binary A", "? [a]\n: b", "--- 1\n", "%YAML 9.9\n---\n"),
         *(
             "true",
             "FALSE",
@@ -242,3 +261,56 @@ def test_queues(spec: Any) -> None:
         read_rules("q", spec)
     found = rules_or_none("q", spec, None)
     assert found is None or isinstance(found, QueueRules)
+
+
+POOL: dict[str, Any] = {
+    "node": {
+        "allocatable": {"cpu": "4", "memory": "8Gi"},
+        "labels": {"a": "b"},
+        "taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}],
+        "levels": ["rack"],
+    },
+    "max": 4,
+    "min": 0,
+    "provisioningTime": "2m",
+    "pricePerHour": "3.10",
+    "priority": 1,
+    "idleTime": "1m",
+    "provider": {"command": {"names": "n[1-4]", "resume": "x", "suspend": "y"}},
+}
+EXPRESSION = {"key": "a", "operator": "In", "values": ["b"]}
+POLICY: dict[str, Any] = {
+    "policy": "headroom",
+    "headroom": {"cpu": "10%", "memory": "2Gi"},
+    "order": 1,
+    "nodeSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [EXPRESSION]},
+}
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    if isinstance(value, dict | list):
+        keys = value if isinstance(value, dict) else range(len(value))
+        for key in keys:
+            yield from _places(value[key], (*path, key))
+
+
+def _with(value: Any, path: tuple[Any, ...], put: Any) -> Any:
+    """Return a copy of ``value`` that has ``put`` at ``path``."""
+    if not path:
+        return put
+    changed = value.copy()
+    changed[path[0]] = _with(value[path[0]], path[1:], put)
+    return changed
+
+
+@settings(max_examples=300)
+@given(st.sampled_from([*_places(POOL)]), st.sampled_from([*_places(POLICY)]), VALUES)
+def test_pools_and_policies(in_pool: tuple[Any, ...], in_policy: tuple[Any, ...], put: Any) -> None:
+    """A node pool and a sharing policy with one wrong value are read, or refused in words."""
+    assert read_node_pool("p", POOL).most == 4
+    assert read_sharing_rule("r", POLICY)
+    with deadline(put), suppress(InvalidInput):
+        read_node_pool("p", _with(POOL, in_pool, put))
+    with deadline(put), suppress(InvalidInput):
+        read_sharing_rule("r", _with(POLICY, in_policy, put))

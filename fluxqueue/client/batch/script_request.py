@@ -435,7 +435,8 @@ def _with_turn(request: ScriptRequest, asked: _WholeHeader, site: SiteNames) -> 
 def _with_urgency(request: ScriptRequest, said: Said) -> ScriptRequest:
     named = {"hold": 0, "default": FLUX_URGENCY, "expedite": FLUX_URGENCY_MAX}
     text = str(named.get(said.value.lower(), said.value))
-    if not (text.isascii() and text.isdigit() and int(text) <= FLUX_URGENCY_MAX):
+    is_number = text.isascii() and text.isdigit() and len(text) < 3
+    if not (is_number and int(text) <= FLUX_URGENCY_MAX):
         raise InvalidInput(
             f"{said.value!r} is not an urgency",
             where=said.where,

@@ -202,7 +202,8 @@ def _bounds(one: Object, said: Mapping[str, str]) -> tuple[int, str]:
 
 
 def _number(value: object) -> int | None:
-    return int(str(value)) if str(value).isdecimal() else None
+    text = str(value)
+    return int(text) if text.isdecimal() and len(text) <= 18 else None
 
 
 def scalable_kinds() -> Iterable[tuple[str, str]]:

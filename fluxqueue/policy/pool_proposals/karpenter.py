@@ -148,8 +148,9 @@ def _most(limits: object, claims: Sequence[Object]) -> tuple[int, str]:
         for name, amount in amounts_of(given, "limits").items()
         if name in capacity
     }
-    if str(given.get(NODES, "")).isdecimal():
-        bounds[NODES] = int(str(given[NODES]))
+    nodes = str(given.get(NODES, ""))
+    if nodes.isdecimal() and len(nodes) <= 18:
+        bounds[NODES] = int(nodes)
     if not bounds:
         return bounded(
             len(claims)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -353,6 +354,21 @@ def test_lines_of_either_dialect(lines: tuple[str, ...], expected: str) -> None:
         assert expected[1:] in str(refusal.value)
     else:
         assert shape(read(*lines)) == expected
+
+
+HOSTILE = (
+    *("9" * 5000, "²", "1e400", "1-999999999", "n[" * 30 + "1", "ib&" * 300, "\0", "[1-9]:٣"),
+    *("0-2147483647%1", "now+" + "9" * 30, "afterok:" + "1:" * 3000, "gpu:" + "9" * 30),
+)
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_value_of_a_directive_ends_in_a_traceback(value: str) -> None:
+    """Of any directive of both dialects: it is read, or refused in words."""
+    for mark, dialect in (("#SBATCH", DIALECTS["slurm"]), ("#FLUX:", DIALECTS["flux"])):
+        for directive in dialect:
+            with suppress(InvalidInput):
+                manifest_of(read(f"{mark} --{directive.name}={value}"))
 
 
 @pytest.mark.parametrize(
