@@ -13,6 +13,9 @@ import orjson
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Gone, Invalid, NotFound
 
+WRONG_SERVER = ". Fix: check the server of the kubeconfig, and the proxy"
+REFUSED_FROM = 300
+"""Smallest code of a refusal. No API server redirects: proxies and login pages do."""
 _BY_CODE: dict[int, type[ApiError]] = {404: NotFound, 409: Conflict, 410: Gone, 422: Invalid}
 
 # A longer pause is not spent inside a request: the caller gets ApiUnavailable with the figure.
@@ -27,7 +30,7 @@ def decode(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ApiUnavailable(f"the answer is not JSON: {body[:200]!r}") from error
+        raise ApiUnavailable(f"the answer is not JSON: {body[:200]!r}{WRONG_SERVER}") from error
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
@@ -45,7 +48,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 def as_error(
     code: int, headers: Mapping[str, str], body: bytes, *, what: str = ""
 ) -> ApiError | ApiUnavailable:
-    """Return the exception for an answer of 400 or more.
+    """Return the exception for an answer of ``REFUSED_FROM`` or more.
 
     Parameters
     ----------
@@ -59,6 +62,9 @@ def as_error(
         # RFC 9457, which the view server uses.
         told = status.get("detail") if isinstance(status, dict) else None
         text = str(told) if told else body[:200].decode("utf-8", "replace").strip()
+        if code < 400:
+            elsewhere = headers.get("Location") or headers.get("location") or "another place"
+            text = f"the server sends us to {elsewhere[:200]}{WRONG_SERVER}"
         status = {"kind": "Status", "code": code, "message": text}
     return status_error(code, status, after_s=retry_after_s(headers), what=what)
 

@@ -27,7 +27,14 @@ import orjson
 from fluxqueue import __version__, metrics
 from fluxqueue.errors import ApiUnavailable, Gone
 from fluxqueue.kube.answer_times import AnswerTimes
-from fluxqueue.kube.answers import RETRY_AFTER_MAX_S, as_error, decode, retry_after_s, status_error
+from fluxqueue.kube.answers import (
+    REFUSED_FROM,
+    RETRY_AFTER_MAX_S,
+    as_error,
+    decode,
+    retry_after_s,
+    status_error,
+)
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import ApiResource
@@ -347,7 +354,7 @@ class KubeClient:
         target = f"{path}?{urlencode(query)}"
         async with self._transport.stream(target, self._headers(), idle_s) as reply:
             metrics.API_REQUESTS.labels("WATCH", str(reply.status)).inc()
-            if reply.status >= 400:
+            if reply.status >= REFUSED_FROM:
                 body = b"".join([chunk async for chunk in reply.chunks()])
                 # The token may have been rotated: read it again with the next request.
                 if reply.status == 401:
@@ -525,7 +532,7 @@ class KubeClient:
                 is_repeatable=is_repeatable,
                 accept=METADATA_ONLY if metadata_only else accept,
             )
-        if reply.status >= 400:
+        if reply.status >= REFUSED_FROM:
             raise as_error(reply.status, reply.headers, reply.body, what=f"{method} {path}")
         decoded: dict[str, Any] = decode(reply.body) if reply.body else {}
         return decoded
@@ -541,7 +548,7 @@ class KubeClient:
                 timeout_s=timeout_s or self._timeout_s,
                 is_repeatable=True,
             )
-        if reply.status >= 400:
+        if reply.status >= REFUSED_FROM:
             raise as_error(reply.status, reply.headers, reply.body, what=f"GET {path}")
         return reply.body.decode("utf-8", "replace")
 
@@ -554,7 +561,7 @@ class KubeClient:
         rest = b""
         async with self._transport.stream(target, self._headers(), FOLLOW_IDLE_S) as reply:
             metrics.API_REQUESTS.labels("GET", str(reply.status)).inc()
-            if reply.status >= 400:
+            if reply.status >= REFUSED_FROM:
                 body = b"".join([chunk async for chunk in reply.chunks()])
                 raise as_error(reply.status, reply.headers, body, what=f"GET {path}")
             async with aclosing(reply.chunks()) as chunks:  # type: ignore[type-var]

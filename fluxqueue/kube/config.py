@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.kube import kubeconfig as files
@@ -76,12 +77,22 @@ class ClusterConfig:
         except (OSError, ssl.SSLError) as error:
             raise InvalidSettings(
                 f"cannot load the certificates: {error}",
-                where=str(self.ca_file or self.client_cert_file or "certificate-authority-data"),
+                where=self._place_of_certificates(),
+                hint="name files that exist, in PEM",
             ) from error
         if self.is_insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+    def _place_of_certificates(self) -> str:
+        """Return the entries of certificates that this configuration has, for a message."""
+        inline = (
+            ("certificate-authority-data", self.ca_pem),
+            ("client-certificate-data", self.client_cert_pem),
+        )
+        files_of = [str(one) for one in (self.ca_file, self.client_cert_file) if one]
+        return ", ".join([*files_of, *(name for name, one in inline if one)])
 
     def _load_client_certificate(self, context: ssl.SSLContext) -> None:
         """Load certificate and key, from files or from text. ``ssl`` reads files only."""
@@ -129,7 +140,7 @@ def load_kubeconfig(path: str | None = None, context: str | None = None) -> Clus
         raise InvalidSettings(
             "no such kubeconfig file",
             where=source,
-            hint="set KUBECONFIG, give --kubeconfig, or start a cluster with `fluxqueue demo`",
+            hint="set KUBECONFIG, give --kubeconfig, or start a cluster with `fluxqueue up`",
         )
     try:
         return _from_entries(files.read(found, context))
@@ -146,7 +157,7 @@ def _from_entries(entries: files.Entries) -> ClusterConfig:
     if not cluster.get("server"):
         raise InvalidSettings("is missing", where="clusters[].cluster.server")
     files.refuse_unsupported(user)
-    server = str(cluster["server"]).rstrip("/")
+    server = _url(str(cluster["server"]).rstrip("/"), "clusters[].cluster.server")
     # Inline data win over files, as in kubectl.
     ca_pem = files.pem(cluster, "certificate-authority")
     certificate = files.pem(user, "client-certificate")
@@ -176,6 +187,21 @@ def _from_entries(entries: files.Entries) -> ClusterConfig:
         proxy_url=proxy_for(server, cluster.get("proxy-url"), os.environ),
         namespace=entries.context.get("namespace") or "default",
     )
+
+
+def _url(text: str, where: str) -> str:
+    """Return an address that can be called. Raises InvalidSettings."""
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        is_usable = is_usable and parts.port != 0
+    except ValueError:  # a port above 65535, or an open bracket
+        is_usable = False
+    if not is_usable:
+        raise InvalidSettings(
+            f"{text[:200]!r} is not an address", where=where, hint="such as https://HOST:6443"
+        )
+    return text
 
 
 def load_in_cluster() -> ClusterConfig:

@@ -8,6 +8,7 @@ have acted on the request. The embedded cluster has a second, in-process impleme
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
@@ -27,6 +28,8 @@ READ_BUFFER_BYTES = 1 << 18
 # Below the idle timeouts of usual servers and balancers, so that we close first. A request on a
 # connection that the other side just closes looks as if it had been acted on.
 KEEPALIVE_S = 30.0
+_REACH = "check that the cluster runs, and the server of the kubeconfig"
+_TRUST = "check the certificate authority of the kubeconfig, or have the server's renewed"
 
 
 class TransportError(ApiUnavailable):
@@ -233,5 +236,20 @@ def _undisturbed(connection: Connection | None) -> Iterator[None]:
 def _as_transport_error(error: BaseException, server: str) -> TransportError:
     # A failure to connect (refused, DNS, TLS, timeout) happens before anything is sent.
     is_unsent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-    what = str(error) or type(error).__name__
-    return TransportError(f"{server}: {what}", is_unsent=is_unsent)
+    return TransportError(f"{server}: {_in_words(error)}", is_unsent=is_unsent)
+
+
+def _in_words(error: BaseException) -> str:
+    """Return why the server cannot be used, without the names of classes."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        found = error.certificate_error
+        reason = getattr(found, "verify_message", "") or str(found)
+        return f"its certificate is not accepted: {reason}. Fix: {_TRUST}"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        reason = error.os_error.strerror or str(error.os_error)
+        # asyncio has a text of its own for a refused connection, and names the address again.
+        reason = os.strerror(error.os_error.errno or 0) if "Connect call" in reason else reason
+        return f"cannot be reached: {reason}. Fix: {_REACH}"
+    if isinstance(error, TimeoutError):
+        return f"no answer in time. Fix: {_REACH}"
+    return str(error) or type(error).__name__

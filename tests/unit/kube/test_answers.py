@@ -62,6 +62,14 @@ def test_answers_of_proxies_are_no_status() -> None:
     assert "nothing here" in str(error)
 
 
+def test_a_login_page_is_no_answer() -> None:
+    """An empty body of a redirection once looked like an empty list."""
+    error = as_error(302, {"Location": "https://login.example.com/"}, b"", what="GET /api")
+    assert isinstance(error, ApiError)
+    assert "GET /api: the server sends us to https://login.example.com/. Fix: " in str(error)
+    assert "another place" in str(as_error(303, {}, b"<html>"))
+
+
 def test_json_that_is_none() -> None:
     """A page with code 200 that is no JSON is an unavailable server, not a crash."""
     with pytest.raises(ApiUnavailable, match="not JSON"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,30 @@ def test_unreadable_files_are_one_clear_line(tmp_path: Path, text: str) -> None:
         load_kubeconfig(str(path))
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        "https://h:99999",
+        "https://[::1:6443",
+        "foo://h",
+        "h:6443",
+        "https://",
+        "/api",
+        "https://h:x",
+    ],
+)
+def test_an_address_that_is_none_is_named(tmp_path: Path, server: str) -> None:
+    """Before anything is sent, which would end in a traceback."""
+    path = _write(tmp_path / "k", token="t")
+    text = Path(path).read_text(encoding="utf-8")
+    file = tmp_path / "other"
+    found = re.search(r"\"?server\"?: *\"?([^\",}\s]+)", text)
+    assert found is not None
+    file.write_text(text.replace(found[1], server), encoding="utf-8")
+    with pytest.raises(InvalidSettings, match=r"cluster\.server.*is not an address.*https://HOST"):
+        load_kubeconfig(str(file))
 
 
 def test_unknown_context(tmp_path: Path) -> None:
