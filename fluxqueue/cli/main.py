@@ -21,6 +21,7 @@ from typing import Annotated, Any
 
 import typer
 import typer.core
+from typer.exceptions import TyperException
 
 from fluxqueue import __version__
 from fluxqueue.cli.messages import complain
@@ -186,7 +187,11 @@ def main() -> None:
     if sys.stdout is None:  # closed (``>&-``): output is dropped, and the work is still done
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  stays open
     try:
-        app(prog_name="kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue")
+        program = "kubectl fluxqueue" if called.startswith("kubectl") else "fluxqueue"
+        code = app(prog_name=program, standalone_mode=False)
+    except TyperException as error:
+        _complain_of_usage(error, program)
+        sys.exit(error.exit_code)
     except InvalidInput as error:
         complain(f"fluxqueue: {error}")
         sys.exit(2)
@@ -203,6 +208,18 @@ def main() -> None:
     except OSError as error:  # a full disk under standard output, or an unreadable file
         complain(f"fluxqueue: {error}")
         sys.exit(1)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _complain_of_usage(error: TyperException, program: str) -> None:
+    """Print what is wrong with a command line, as all other errors are printed."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return  # the help was printed instead
+    context = getattr(error, "ctx", None)
+    path = program if context is None else context.command_path
+    message = error.format_message().strip().removesuffix(".")
+    dot = "" if message.endswith("?") else "."
+    complain(f"fluxqueue: {message}{dot} Fix: {path} -h shows what it takes")
 
 
 if __name__ == "__main__":

@@ -19,16 +19,17 @@ def complain(message: str) -> None:
         print(wrapped(message, _width()), file=sys.stderr)
 
 
-def wrapped(message: str, width: int) -> str:
+def wrapped(message: str, width: int, indent: str = INDENT) -> str:
     """Return ``message`` with lines of at most ``width`` characters, 0 for any length.
 
-    Words stay whole, so that commands and addresses can be copied. Further lines are indented.
+    Words stay whole, so that commands and addresses can be copied. Further lines begin with
+    ``indent``.
     """
     if width < WIDTH_LEAST:
         return message
     lines = [
         textwrap.fill(
-            line, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False
+            line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
         )
         for line in message.splitlines()
     ]

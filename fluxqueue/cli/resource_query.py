@@ -184,11 +184,25 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-L", "--load-file", help="file with the resource graph")
-    add("-f", "--load-format", choices=list(READERS), default="grug", help="its format")
+    add(
+        "-f",
+        "--load-format",
+        choices=list(READERS),
+        default="grug",
+        metavar="FORMAT",
+        help=", ".join(READERS),
+    )
     add("-W", "--load-allowlist", help="accepted and ignored (it is for hwloc files)")
     add("-S", "--match-subsystems", default="CA", help="CA: containment, the only one")
     add("-P", "--match-policy", help=f"{', '.join(POLICIES)} (default: first), or a custom string")
-    add("-F", "--match-format", choices=list(FORMATS), default="simple", help="format of R")
+    add(
+        "-F",
+        "--match-format",
+        choices=list(FORMATS),
+        default="simple",
+        metavar="FORMAT",
+        help=f"format of R: {', '.join(FORMATS)}",
+    )
     add("-T", "--traverser-policy", choices=["simple"], default="simple", help="simple only")
     add("-p", "--prune-filters", action="append", help="HL:LL[,HL:LL...], with ALL for every level")
     add("-t", "--test-output", help="write the results to this file")

@@ -72,9 +72,16 @@ def synthetic(
     shape = shape or WorkloadShape()
     for name, value in (("jobs", count), ("nodes", nodes), ("cores", cores_per_node)):
         if value < 1:
-            raise InvalidInput(f"{value} {name} make no workload", where=name, value=value)
-    if shape.load <= 0:
-        raise InvalidInput("the load must be above 0", where="load", value=shape.load)
+            raise InvalidInput(
+                f"{value} {name} make no workload", where=name, value=value, hint="1 or more"
+            )
+    if not (0 < shape.load < math.inf):
+        raise InvalidInput(
+            "the load must be a number above 0",
+            where="load",
+            value=shape.load,
+            hint="1.0 is work that arrives as fast as the cluster can do it",
+        )
     draw = random.Random(seed)
     bodies = [_body(draw, nodes * cores_per_node, shape) for _ in range(count)]
     work = sum(cores * runs_s for cores, runs_s, _ in bodies)

@@ -70,6 +70,10 @@ def check_format(output: Path) -> None:
             where=str(output),
             hint=f"one of {', '.join(PICTURES)}",
         )
+    if not output.parent.is_dir():
+        raise InvalidSettings(
+            "there is no such folder", where=str(output.parent), hint="create it first"
+        )
 
 
 def draw(panels: Sequence[Panel], output: Path) -> None:

@@ -155,7 +155,11 @@ def read_queues(documents: Iterable[Any], source: str) -> dict[str, QueueRules]:
     for one in _flattened(documents):
         name = ((one.get("metadata") or {}) if isinstance(one, dict) else {}).get("name")
         if not name or one.get("kind") != "FluxQueue":
-            raise InvalidInput("has something that is no FluxQueue", where=source)
+            raise InvalidInput(
+                "has something that is no FluxQueue",
+                where=source,
+                hint="name a YAML file with FluxQueues, such as kubectl get fluxqueues -o yaml",
+            )
         try:
             found[str(name)] = read_rules(str(name), one.get("spec") or {})
         except InvalidInput as error:

@@ -51,6 +51,9 @@ def adopt(
     known = parse_aliases(aliases, queue_names)
 
     async def work(cluster: ClusterAccess) -> list[PlannedChange]:
+        from fluxqueue.client.fluxjobs import check_namespace
+
+        await check_namespace(cluster.client, cluster.one_namespace)
         found = await _plan(cluster, known)
         if not dry_run and not any(one.is_problem for one in found):
             await _label(cluster)

@@ -226,7 +226,7 @@ def acct(
 def _must_be_known(count: int, name: str) -> None:
     """Exit with 1 and a message if nothing was found: an empty table looks like an answer."""
     if not count:
-        complain(f"fluxqueue: {name}: not found in this namespace")
+        complain(f"fluxqueue: {name}: not found in this namespace. Fix: fluxqueue acct --runs -A")
         raise typer.Exit(REFUSED)
 
 

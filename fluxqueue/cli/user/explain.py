@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fluxqueue.cli.messages import complain
+from fluxqueue.cli.messages import complain, wrapped
 from fluxqueue.cli.user.access import (
     BAD_INPUT,
     DONE,
@@ -136,9 +136,13 @@ def read_file(name: str) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
     except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror}", where=name) from None
+        raise InvalidInput(
+            f"cannot be read: {error.strerror}", where=name, hint="name a file, or - for the input"
+        ) from None
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"is not a text file: {error}", where=name) from None
+        raise InvalidInput(
+            f"is not a text file: {error}", where=name, hint="save it as UTF-8"
+        ) from None
     if text.startswith("#!") and name != "-":
         return {"manifest": _job_of_script(name)}
     document = read_document(text, name)
@@ -187,8 +191,10 @@ def tell(review: Object, output: str, name: str) -> None:
     elif not status.get("verdict"):
         complain(f"fluxqueue: {status['message']}")
     else:
+        from fluxqueue.cli.user.printing import terminal_width
+
         for line in prose(status, name):
-            typer.echo(line)
+            typer.echo(wrapped(line, terminal_width(), 2 * _INDENT))
         _tables(status)
 
 

@@ -253,18 +253,16 @@ class _JobsView:
     @staticmethod
     def _tell_order(states: frozenset[str], most: int) -> None:
         words = " or ".join(sorted(states))
-        typer.echo(
+        complain(
             f"more than {most:,} are {words}: shown by name as they are read "
-            "(--sort turn reads all of them first)",
-            err=True,
+            "(--sort turn reads all of them first)"
         )
 
     @staticmethod
     def _tell_reading() -> None:
-        typer.echo(
+        complain(
             f"more than {ORDERED_MAX:,}: all are read before the first is shown "
-            "(--sort name shows them as they are read)",
-            err=True,
+            "(--sort name shows them as they are read)"
         )
 
 

@@ -52,7 +52,11 @@ def nodes(
         )
     lines, levels = access.run(_read)
     if missing := set(names or ()) - {line.name for line in lines}:
-        raise InvalidInput("the cluster has no such node", where=sorted(missing)[0])
+        raise InvalidInput(
+            "the cluster has no such node",
+            where=sorted(missing)[0],
+            hint="fluxqueue nodes lists them",
+        )
     chosen = [
         line
         for line in lines

@@ -82,6 +82,16 @@ def fit(headers: Sequence[str], widths: Sequence[int], limit: int) -> tuple[list
     return found, gap
 
 
+def plain(text: str) -> str:
+    """Return ``text`` without control characters, which a terminal would obey.
+
+    Names of users and reasons may contain what others wrote.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else "?" for one in text)
+
+
 def cut(text: str, width: int, *, is_prose: bool = False) -> str:
     """Return ``text`` in at most ``width`` characters, prose without a part of a word."""
     if len(text) <= width:
@@ -107,7 +117,7 @@ class TextTable:
 
     def write(self, rows: Sequence[Cells]) -> None:
         """Print rows, the first ones below the headers."""
-        lines = [tuple(cell or "-" for cell in row) for row in rows]
+        lines = [tuple(plain(cell) or "-" for cell in row) for row in rows]
         shown = lines if self._has_begun else [self._headers, *lines]
         if not (self._limit and self._has_begun):
             for column, width in enumerate(self._widths):

@@ -82,7 +82,9 @@ def screen(fluxjob: Mapping[str, Any], now: int) -> list[str]:
     width = max(40, (printing.terminal_width() or 100) - LABEL_WIDTH - 1)
     for label, value in _facts(fluxjob, now):
         for number, part in enumerate(_wrapped(value, width)):
-            lines.append(f"{'' if number else label:<{LABEL_WIDTH}} {part}".rstrip())
+            lines.append(
+                f"{'' if number else label:<{LABEL_WIDTH}} {printing.plain(part)}".rstrip()
+            )
     return lines
 
 

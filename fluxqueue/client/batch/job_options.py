@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from fluxqueue.client.batch.begin_time import begin_time
-from fluxqueue.client.batch.job_manifest import local_time
+from fluxqueue.client.batch.job_manifest import local_time, with_name
 from fluxqueue.client.batch.script_request import ScriptRequest, duration, pair
 from fluxqueue.workload.quantity import parse_quantity
 
@@ -102,6 +102,8 @@ def apply_options(request: ScriptRequest, options: JobOptions) -> ScriptRequest:
         "is_held": options.get("hold"),
     }
     request = replace(request, **{key: one for key, one in given.items() if one})  # type: ignore[arg-type]
+    if options.get("name"):
+        request = with_name(request, request.name)
     pairs = [pair(f"{name}={value}", "--env") for name, value in (options.get("env") or {}).items()]
     return replace(request, environment=(*request.environment, *pairs))
 

@@ -36,6 +36,26 @@ def test_no_line_is_wider_than_the_terminal(
         assert f" {whole} " in f" {line} "
 
 
+def test_a_cell_cannot_move_the_cursor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Users choose their names, and reasons quote what others wrote."""
+    row = ("1", "a\x1b[2Jb", "eve\r\n", "default", "Held", "-", "4", "-", "-", "wa\x07its\u202e")
+    _, line = lines_at(200, monkeypatch, capsys, row)
+    assert line.split() == [
+        "1",
+        "a?[2Jb",
+        "eve??",
+        "default",
+        "Held",
+        "-",
+        "4",
+        "-",
+        "-",
+        "wa?its?",
+    ]
+
+
 def test_the_reason_is_cut_between_words(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
