@@ -108,13 +108,14 @@ async def test_mutates_over_verified_tls(folder: Path) -> None:
             assert any(operation["path"].endswith("/schedulingGates") for operation in patch)
 
 
-PLACED = IndexPlacement(7, ("n1", "n2"), {"cpu": 1000, "pods": 1}, until_s=time.time() + 600)
 CONTROLLER = "system:serviceaccount:kube-system:job-controller"
 KEY = b"k" * 32
 
 
 def _placed_review(**annotations: str) -> dict[str, Any]:
-    sealed = seal(PLACED, "uid-gang", KEY) or ""
+    until_s = time.time() + 600
+    placed = IndexPlacement(7, ("n1", "n2"), {"cpu": 1000, "pods": 1}, until_s=until_s)
+    sealed = seal(placed, "uid-gang", KEY) or ""
     notes = {labels.PLACEMENT: sealed, labels.COMPLETION_INDEX: "1", **annotations}
     meta = {"annotations": notes, "ownerReferences": [owner("Job", "gang")]}
     review = admission_review(bare_pod(meta=meta, schedulingGates=[{"name": labels.GATE}]))

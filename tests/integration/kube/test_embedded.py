@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
+from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.informer import Informer
@@ -206,8 +207,13 @@ async def test_elector(client: KubeClient) -> None:
 
 async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     """The server goes and comes back on its port with its data: what vanished is reported."""
+    held = HeldPort()  # another process could take it while no server listens
     config = LocalClusterConfig(
-        data_dir=tmp_path, run_controllers=False, run_scheduler=False, run_nodes=False
+        data_dir=tmp_path,
+        port=held.port,
+        run_controllers=False,
+        run_scheduler=False,
+        run_nodes=False,
     )
     log: list[str] = []
 
@@ -216,7 +222,6 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
         log.append(("+" if old is None else "-" if new is None else "~") + name)
 
     async with LocalCluster(config) as cluster:
-        port = cluster.server.port
         client = KubeClient(config_of(cluster), timeout_s=30)
         await client.create(CONFIGMAPS, "default", _map("stays"))
         await client.create(CONFIGMAPS, "default", _map("goes"))
@@ -225,10 +230,7 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
         )
         informer.start()
         await asyncio.wait_for(informer.synced.wait(), WAIT_S)
-    again = LocalClusterConfig(
-        data_dir=tmp_path, port=port, run_controllers=False, run_scheduler=False, run_nodes=False
-    )
-    async with LocalCluster(again):
+    async with LocalCluster(config):
         await client.delete(CONFIGMAPS, "default", "goes")
 
         async def is_reported() -> bool:
@@ -237,5 +239,6 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
         await eventually(is_reported, "the removal is reported")
         await informer.stop()
         await client.close()
+    held.release()
     assert log.count("+stays") == 1
     assert "-stays" not in log
