@@ -21,6 +21,7 @@ from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.comparison import to_json
 from fluxqueue.simulation.recorded_day import parse_day
 from fluxqueue.simulation.replay import as_recorded, replay
+from fluxqueue.simulation.swf import from_day, render
 from fluxqueue.simulation.what_changes import parse_changes
 
 
@@ -36,15 +37,18 @@ def limit_itself(*, cpu_s: int, memory_bytes: int) -> None:
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the comparison, or ``refused`` with the reason.
+    """Return the comparison, ``swf`` with the record as a workload log, or ``refused``.
 
     ``question`` has ``day`` (as ``db.reading.recorded_days`` reads it), ``policy``, ``nodes`` and
     ``weights`` (as ``what_changes.parse_changes`` takes them), and the settings of the cluster.
+    ``isLog`` asks for the log.
     """
     settings = question["settings"]
     try:
         changes = parse_changes(question["policy"], question["nodes"], question["weights"])
         day = parse_day(question["day"], "history")
+        if question.get("isLog"):
+            return {"swf": render(from_day(day))}
         levels = tuple(Level(name, tuple(labels)) for name, labels in settings["levels"])
         made = replay(
             day,

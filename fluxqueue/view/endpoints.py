@@ -72,6 +72,11 @@ UNTIL = moment("until", "Only runs that ended before this time or age")
 OF_JOB = word("job", "Name of a workload or FluxJob, or a jobid", is_required=True)
 ENDED_SINCE = moment("since", "Also allocations that ended since this time or age")
 STEP = word("step", f"Length of time: {' or '.join(queue_use.STEPS)} (default: hour)")
+RECORDED = (
+    word("from", "Begin: a time or an age (default: 1d)"),
+    word("until", "End: a time or an age (default: now)"),
+)
+"""The recorded time of a workload log."""
 PAGED = (LIMITED, CONTINUED)
 FAR_FUTURE = datetime(9999, 1, 1, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from fluxqueue import __version__
 from fluxqueue.view import answers
 from fluxqueue.view.answers import ITEMS, Item
 from fluxqueue.view.as_user import VERBS
-from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, ROOT, Needs, ViewEndpoint
+from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, RECORDED, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.parameters import Parameter, word
 
 ABOUT = """\
@@ -49,6 +49,7 @@ def document() -> dict[str, Any]:
     paths[f"{ROOT}/whoami"] = {"get": _whoami()}
     paths[f"{ROOT}/changes"] = {"get": _changes()}
     paths[f"{ROOT}/replays"] = {"post": _replay()}
+    paths[f"{ROOT}/swf"] = {"get": _swf()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -182,6 +183,21 @@ def _replay() -> dict[str, Any]:
     found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
     del found["responses"]["304"]
     found["responses"]["504"] = _problem("The replay takes too long, or too much memory", ())
+    return found
+
+
+def _swf() -> dict[str, Any]:
+    text = (
+        "A recorded time as a workload log (SWF), for other simulators. Needs the rights to list"
+        " fluxjobs in all namespaces and to list nodes"
+    )
+    log = {
+        "description": "Jobs that have ended, one in a line",
+        "content": {"text/plain": {"schema": {"type": "string"}}},
+    }
+    found = _operation("swf", text, _parameters(RECORDED), log)
+    del found["responses"]["304"]
+    found["responses"]["504"] = _problem("It takes too long, or too much memory", ())
     return found
 
 

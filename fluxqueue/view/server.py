@@ -143,6 +143,7 @@ class ViewServer:
         app.router.add_get(f"{ROOT}/whoami", self._whoami)
         app.router.add_get(f"{ROOT}/changes", self._changes)
         app.router.add_post(f"{ROOT}/replays", self._replay)
+        app.router.add_get(f"{ROOT}/swf", self._swf)
         self._window.add_to(app, ROOT)
         return app
 
@@ -302,15 +303,18 @@ class ViewServer:
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         """Replay a recorded time. It shows all jobs and nodes, so it needs both rights."""
-        caller: Caller = request[_CALLER]
-        await caller.require_nodes()
-        if not await caller.sees_all():
-            raise NotAllowed(
-                f"{caller.asker.username} may not list fluxjobs in all namespaces, and a replay "
-                "shows the jobs of all: ask for the role fluxqueue-viewer in all namespaces"
-            )
+        user = await _require_all(request[_CALLER])
         asked = read_asked(await read_body(request), self._now())
-        return cached(request, await self._time_machine.replay(caller.asker.username, asked))
+        return cached(request, await self._time_machine.replay(user, asked))
+
+    async def _swf(self, request: web.Request) -> web.StreamResponse:
+        """Return a recorded time as a workload log, for other simulators."""
+        user = await _require_all(request[_CALLER])
+        asked = parse(request.query, endpoints.RECORDED, self._now())
+        period = {one.name: asked.get(one.name) for one in endpoints.RECORDED}
+        recorded = replace(read_asked(period, self._now()), is_log=True)
+        headers = {**PRIVATE, "Content-Disposition": 'attachment; filename="fluxqueue.swf"'}
+        return web.Response(text=await self._time_machine.swf(user, recorded), headers=headers)
 
     # --- changes ----------------------------------------------------------------------------------
 
@@ -373,6 +377,23 @@ class ViewServer:
             if is_of and row["namespace"] in seen:
                 data = to_json(answers.CHANGE.render(row)).decode()
                 await response.send(data, id=str(row["id"]), event="change")
+
+
+async def _require_all(caller: Caller) -> str:
+    """Return the name of a user that may see all jobs and nodes, as a recorded time shows them.
+
+    Raises
+    ------
+    NotAllowed
+        It may not.
+    """
+    await caller.require_nodes()
+    if not await caller.sees_all():
+        raise NotAllowed(
+            f"{caller.asker.username} may not list fluxjobs in all namespaces, and a replay "
+            "shows the jobs of all: ask for the role fluxqueue-viewer in all namespaces"
+        )
+    return caller.asker.username
 
 
 async def _again(read: Callable[[], Awaitable[Any]]) -> Any:

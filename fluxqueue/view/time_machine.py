@@ -50,13 +50,17 @@ class ReplayTooLong(FluxQueueError):
 
 @dataclass(frozen=True, slots=True)
 class AskedReplay:
-    """A replay that a user asks for. Times are epoch seconds, changes are text."""
+    """A replay that a user asks for. Times are epoch seconds, changes are text.
+
+    ``is_log``: the record itself is asked for, as a workload log.
+    """
 
     since_s: int
     until_s: int
     policy: str
     nodes: tuple[str, ...]
     weights: tuple[str, ...]
+    is_log: bool = False
 
 
 def read_asked(body: Mapping[str, Any], now: datetime) -> AskedReplay:
@@ -162,6 +166,16 @@ class TimeMachine:
         finally:
             self._busy.discard(user)
 
+    async def swf(self, user: str, asked: AskedReplay) -> str:
+        """Return a recorded time as a workload log. Nothing is replayed.
+
+        Raises
+        ------
+        TooManyReplays, ReplayTooLong, InvalidInput
+            As for a replay, of which it counts as one.
+        """
+        return str(orjson.loads(await self.replay(user, asked))["swf"])
+
     async def _replay(self, asked: AskedReplay) -> bytes:
         day = await read_day(
             self._reader, since_s=asked.since_s, until_s=asked.until_s, limit=JOBS_MAX
@@ -169,6 +183,7 @@ class TimeMachine:
         question = to_json(
             {
                 "day": day,
+                "isLog": asked.is_log,
                 "policy": asked.policy,
                 "nodes": asked.nodes,
                 "weights": asked.weights,

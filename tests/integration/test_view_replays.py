@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.same_site import ACTING
+from fluxqueue.simulation import swf
 from fluxqueue.view import time_machine
 from fluxqueue.view.openapi import document
 from fluxqueue.view.sessions import COOKIE
@@ -70,6 +71,35 @@ async def test_a_replay(view: Viewing, rows: Rows) -> None:
     assert told["replayed"]["utilisation"]["cpu"] < told["recorded"]["utilisation"]["cpu"]
 
 
+async def _log(view: Viewing, query: str, who: str = "admin") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {view.tokens.get(who, who)}"}
+    async with view.session.get(f"{view.url}/api/v1/swf{query}", headers=headers) as told:
+        return told.status, await told.text()
+
+
+async def test_a_recorded_time_as_a_workload_log(view: Viewing, rows: Rows) -> None:
+    """It has the jobs that have ended, and is a download."""
+    await rows.execute(
+        "UPDATE accounting SET queued_at = queued_at - interval '1 minute',"
+        " allocated_at = allocated_at - interval '1 minute',"
+        " ended_at = ended_at - interval '1 minute'"
+    )
+    code, text = await _log(view, "?from=1h")
+    assert code == 200, text
+    log = swf.parse(text, source="fluxqueue.swf")
+    assert log.header["MaxNodes"] == "2"
+    (over,) = log.jobs
+    assert over.status == swf.COMPLETED
+    for query, words in (
+        ("?from=never", "from"),
+        ("?from=1h&until=2h", "until"),
+        ("?policy=fcfs", "no such parameter"),
+    ):
+        code, text = await _log(view, query)
+        assert code == 400
+        assert words in text
+
+
 @pytest.mark.parametrize(
     ("rights", "words"),
     [
@@ -86,6 +116,9 @@ async def test_who_may_not_see_all_may_not_replay(
     code, told = await _post(view, {}, "carl")
     assert code == 403
     assert words in told["detail"]
+    code, text = await _log(view, "", "carl")
+    assert code == 403
+    assert words in text
 
 
 async def test_another_site_cannot_ask(view: Viewing) -> None:

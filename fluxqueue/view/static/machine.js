@@ -153,6 +153,18 @@ function Result({told}) {
     </div>`;
 }
 
+/** A time of the form in UTC. Empty for none, which an address may have. */
+const zoned = (text) => Number.isNaN(Date.parse(text)) ? "" : new Date(text).toISOString();
+
+/** When a recorded time ends. Empty: now. */
+const endOf = (form) => Date.parse(form.until) > Date.now() - 60_000 ? "" : zoned(form.until);
+
+/** The address of a recorded time as a workload log. */
+function logOf(form) {
+  const given = Object.entries({from: zoned(form.since), until: endOf(form)}).filter(([, value]) => value);
+  return "/api/v1/swf?" + new URLSearchParams(given);
+}
+
 export function TimeMachine() {
   const given = address().parameters;
   const now = Date.now();
@@ -174,9 +186,8 @@ export function TimeMachine() {
     setBusy(true);
     setError("");
     try {
-      const time = (text) => text ? new Date(text).toISOString() : "";
       kept.told = await post("/replays", {
-        from: time(form.since), until: Date.parse(form.until) > Date.now() - 60_000 ? "" : time(form.until), policy: form.policy,
+        from: zoned(form.since), until: endOf(form), policy: form.policy,
         addNodes: Number(form.count) > 0 && like ? [`${form.count}:${like}`] : [],
         queueWeights: form.queue ? [`${form.queue}=x${form.factor}`] : [],
       });
@@ -197,6 +208,7 @@ export function TimeMachine() {
       <label>weight of <select value=${form.queue} onChange=${set("queue")}>${options([["", "no queue"], ...state.queues.map((one) => [one.name, one.name])])}</select></label>
       ${form.queue && html`<label>times <input type="number" min="1" max="1000" class="short" value=${form.factor} onInput=${set("factor")} /></label>`}
       <button disabled=${isBusy}>${isBusy ? "replays …" : "Replay"}</button>
+      ${!isDemo() && html`<a class="button" href=${logOf(form)} download title="the recorded time, for other simulators">Save as SWF</a>`}
       ${error && html`<span class="error" role="alert">${plain(error)}</span>`}
     </form>
     ${told ? html`<${Result} told=${told} key=${told.since + told.changes} />`
