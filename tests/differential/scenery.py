@@ -12,7 +12,6 @@ from fluxqueue.workload.devices import (
     count_devices,
     read_class,
     read_slice,
-    read_taint_rule,
 )
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.volumes import volume_limits
@@ -38,7 +37,6 @@ class Scenery:
     volumes: list[Obj] = field(default_factory=list)
     device_classes: list[Obj] = field(default_factory=list)
     slices: list[Obj] = field(default_factory=list)
-    rules: list[Obj] = field(default_factory=list)
 
     @property
     def device_resource(self) -> str | None:
@@ -49,10 +47,8 @@ class Scenery:
         """The devices of a node, counted as the controller does."""
         slices = [read_slice(one) for one in self.slices if one["spec"]["nodeName"] == node]
         devices = [device for one in slices for device in one.devices]
-        rules = [rule for one in self.rules if (rule := read_taint_rule(one)) is not None]
-        tainted = {device.id for device in devices if any(rule.meets(device.id) for rule in rules)}
         classes = [read_class(one) for one in self.device_classes]
-        return count_devices(classes, devices, set(), tainted)
+        return count_devices(classes, devices, set())
 
     def known(self, namespace: str) -> KnownSurroundings:
         """What the controller would know of it."""
@@ -70,9 +66,9 @@ def _by_name(objects: list[Obj]) -> Mapping[str, Obj]:
 
 
 def random_scenery(
-    dice: random.Random, tag: str, *, nodes: int, has_devices: bool = False, has_rules: bool = False
+    dice: random.Random, tag: str, *, nodes: int, has_devices: bool = False
 ) -> Scenery:
-    """A cluster of so many nodes. ``tag`` makes names unique. ``has_rules``: for its devices."""
+    """A cluster of so many nodes. ``tag`` makes names unique."""
     has_bare, has_own_racks = dice.random() < 0.2, dice.random() < 0.6
     made = [
         _node(dice, f"{tag}-{number}", has_bare=has_bare, has_own_racks=has_own_racks)
@@ -95,29 +91,15 @@ def random_scenery(
         _add_volume(dice, scenery, f"{tag}-one-{number}", f"one-{number}", "ReadWriteOncePod")
     if has_devices:
         _add_devices(dice, scenery, tag)
-    if has_rules:
-        _add_rules(dice, scenery, tag)
     return scenery
 
 
-def _add_rules(dice: random.Random, scenery: Scenery, tag: str) -> None:
-    """Taints for the devices of a name, of a node, of both, or sometimes for all."""
-    for number in range(dice.randint(0, 3)):
-        selector = {"driver": f"{tag}.example.org"}
-        which = dice.choice(("device", "device", "pool", "both", "both", "all"))
-        if which in {"pool", "both"}:
-            selector["pool"] = dice.choice(scenery.nodes)["metadata"]["name"]
-        if which in {"device", "both"}:
-            selector["device"] = f"d-{dice.randint(0, 2)}"
-        taint = {"key": "example.org/repair", "effect": dice.choice(("NoSchedule", "NoExecute"))}
-        meta = {"name": f"{tag}-rule-{number}"}
-        scenery.rules.append(
-            {"metadata": meta, "spec": {"deviceSelector": selector, "taint": taint}}
-        )
-
-
 def _add_devices(dice: random.Random, scenery: Scenery, tag: str) -> None:
-    """A class of devices, which some nodes have. Some of the devices are tainted."""
+    """A class of devices, which some nodes have. Some of the devices are tainted.
+
+    DeviceTaintRules are not drawn: the kube-scheduler of 1.36 panics when one exists, because its
+    tracker reads v1alpha3 and is given v1beta2.
+    """
     driver = f"{tag}.example.org"
     selectors = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
     spec = {"selectors": selectors, "extendedResourceName": f"{driver}/device"}

@@ -8,22 +8,15 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.resources import DEVICE_TAINT_RULES, ApiResource
 from tests.differential.trial import Tally, Trial
-from tests.support.control_plane import (
-    ControlPlane,
-    Options,
-    device_taint_rules,
-    missing_reason,
-)
+from tests.support.control_plane import ControlPlane, Options, missing_reason
 from tests.support.embedded_plane import embedded_plane
 
 PODS = int(os.environ.get("FLUXQUEUE_DIFFERENTIAL_PODS") or 10_000)
@@ -51,7 +44,6 @@ async def compare(config: ClusterConfig, draw: Draw) -> Tally:
     """Draw clusters until so many pods were compared."""
     dice, tally, number = random.Random(SEED), Tally(), 0
     async with KubeClient(config) as client:
-        rules = await _served_rules(client)
         while tally.pods < draw.pods:
             number += 1
             trial = Trial(
@@ -61,24 +53,12 @@ async def compare(config: ClusterConfig, draw: Draw) -> Tally:
                 tally,
                 binds_volumes=draw.binds_volumes,
                 quiet_s=draw.quiet_s,
-                taint_rules=rules,
             )
             async with trial:
                 await trial.alone(draw.alone)
                 await trial.together(draw.together)
             print(f"{number} clusters: {tally}", flush=True)
     return tally
-
-
-async def _served_rules(client: KubeClient) -> ApiResource | None:
-    """The version of DeviceTaintRules that a cluster serves, None if it serves none."""
-    for one in DEVICE_TAINT_RULES:
-        try:
-            await client.list(one)
-        except NotFound:
-            continue
-        return one
-    return None
 
 
 async def test_the_embedded_scheduler_agrees(tmp_path: Path) -> None:
@@ -98,8 +78,7 @@ async def test_the_real_scheduler_agrees() -> None:
     """All constraints at once, one workload alone and many together."""
     if reason := missing_reason():
         pytest.skip(reason)
-    options = replace(device_taint_rules() or Options(), node_grace_s=NO_GRACE_S)
-    with ControlPlane(options=options) as plane:
+    with ControlPlane(options=Options(node_grace_s=NO_GRACE_S)) as plane:
         tally = await compare(plane.config, REAL)
     assert tally.faults == []
     assert tally.placed

@@ -79,7 +79,6 @@ class Trial:
     ----------
     binds_volumes : a controller of the cluster binds claims, and its scheduler knows devices.
     quiet_s : a scheduler that has bound nothing for so long, and has refused the rest, has decided.
-    taint_rules : the version of DeviceTaintRules that the cluster serves, None if it serves none.
     """
 
     def __init__(
@@ -91,20 +90,15 @@ class Trial:
         *,
         binds_volumes: bool,
         quiet_s: float,
-        taint_rules: ApiResource | None = None,
     ) -> None:
-        self._quiet_s, self._taint_rules = quiet_s, taint_rules
+        self._quiet_s = quiet_s
         self._client, self._dice, self._tag, self._tally = client, dice, tag, tally
         self._binds_volumes = binds_volumes
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._number = 0
         self._tried: dict[str, tuple[Obj, Jobspec, list[str]]] = {}
         self.scenery: Scenery = random_scenery(
-            dice,
-            tag,
-            nodes=dice.randint(4, 24),
-            has_devices=binds_volumes,
-            has_rules=taint_rules is not None,
+            dice, tag, nodes=dice.randint(4, 24), has_devices=binds_volumes
         )
         self._around = KnownSurroundings()
 
@@ -128,8 +122,6 @@ class Trial:
             scenery.device_classes, lambda one: client.create(DEVICE_CLASSES, None, one)
         )
         await self._each(scenery.slices, lambda one: client.create(RESOURCE_SLICES, None, one))
-        for one in scenery.rules:
-            await self._create_rule(one)
         await eventually(self._is_ready, "the cluster takes pods", timeout_s=WAIT_S)
         nodes = (await client.list(NODES)).items
         self._around = scenery.known(space)
@@ -146,17 +138,10 @@ class Trial:
             (CSI_NODES, self.scenery.csi_nodes),
             (RESOURCE_SLICES, self.scenery.slices),
             (DEVICE_CLASSES, self.scenery.device_classes),
-            *([(self._taint_rules, self.scenery.rules)] if self._taint_rules else ()),
             (NODES, self.scenery.nodes),
         ):
             names = [one["metadata"]["name"] for one in objects]
             await self._each(names, lambda name, of=resource: self._delete(of, None, name))
-
-    async def _create_rule(self, rule: Obj) -> None:
-        of = self._taint_rules
-        assert of is not None, "rules are drawn only where they are served"
-        body = {"apiVersion": of.api_version, "kind": of.kind, **rule}
-        await self._client.create(of, None, body)
 
     def _fact(self, node: Obj) -> NodeFact:
         """A node as the controller writes it."""
@@ -303,8 +288,7 @@ class Trial:
         """Note a difference, with what is needed to see it again."""
         job, request, nodes = self._tried[name]
         self._tally.faults.append(f"{self._tag}/{name}: {words}")
-        around = self.scenery.rules, self.scenery.slices
-        for one in (job["spec"], request.resources, nodes, *around):
+        for one in (job["spec"], request.resources, nodes):
             print(f"    {one}", flush=True)
         print(f"{self._tag}/{name}: {words}", flush=True)
 
