@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.kube.resources import CLAIMS, PODS, VOLUMES
+import pytest
+
+from fluxqueue.kube.resources import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from fluxqueue.workload.labels import HOSTNAME
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
@@ -229,3 +231,61 @@ async def _knows_the_claim(space: Space, volumes: list[Obj], words: str = "node-
 
     await eventually(is_gone, "the trial is gone")
     return words in str(fluxjob["spec"]["jobspec"])
+
+
+def local_volume(name: str, node: str, size: str, storage_class: str) -> Obj:
+    """A disk of a node."""
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": size},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": storage_class,
+            "local": {"path": "/disk"},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+    }
+
+
+@pytest.mark.long("the real controllers bind a claim")
+@pytest.mark.parametrize(
+    "cluster_kind", [pytest.param("real", marks=pytest.mark.real_cluster)], indirect=True
+)
+async def test_a_claim_that_waits_for_its_pod_gets_a_disk_that_is_large_enough(
+    space: Space,
+) -> None:
+    """The disk decides the node, before the claim is bound. The first pod binds it there."""
+    local = {
+        "metadata": {"name": f"local-{space.name}"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    disks = [
+        local_volume(f"{space.name}-{node}", node, size, local["metadata"]["name"])
+        for node, size in (("node-1", "1Gi"), ("node-3", "8Gi"), ("single-1", "8Gi"))
+    ]
+    claim = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": local["metadata"]["name"],
+            "resources": {"requests": {"storage": "5Gi"}},
+        },
+    }
+    await space.client.create(STORAGE_CLASSES, None, local)
+    for disk in disks:
+        await space.client.create(VOLUMES, None, disk)
+    try:
+        await space.client.create(CLAIMS, space.name, claim)
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+        await eventually(lambda: _knows_the_claim(space, volumes), "the claim is known")
+        await space.create(marked("first", 1, volumes=volumes))
+        assert await places(space, "first", 1) == ["node-3"]
+        await space.create(marked("second", 2, volumes=volumes))
+        assert await places(space, "second", 2) == ["node-3", "node-3"]
+        await assert_invariants(space.world)
+    finally:
+        for disk in disks:
+            await space.client.delete(VOLUMES, None, disk["metadata"]["name"])
+        await space.client.delete(STORAGE_CLASSES, None, local["metadata"]["name"])

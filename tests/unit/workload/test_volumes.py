@@ -184,6 +184,13 @@ def test_claims_for_one_pod_are_named_once() -> None:
     assert one_pod_claims(spec, "ns", around) == ["one-pod-claim:ns:data"]
 
 
+def test_a_claim_that_each_pod_gets_is_shared_by_none() -> None:
+    """Though it is for one pod at a time, any number of pods run together."""
+    own = {"spec": {"accessModes": ["ReadWriteOncePod"], "storageClassName": "fast"}}
+    spec = {"volumes": [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": own}}]}
+    assert one_pod_claims(spec, "ns", KnownSurroundings(classes={"fast": storage_class()})) == []
+
+
 LIMITED = KnownSurroundings(
     claims={
         "one": claim("one", volumeName="csi"),
