@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from fluxqueue_webhook.admit import (
 from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.fair_queue import lane_of
+from fluxqueue_webhook.large_bodies import LargeBodies
 from fluxqueue_webhook.metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,9 @@ The API server accepts objects of up to 3 MiB, and a review may contain its obje
 may make it far larger: each empty container in a list gets 150 bytes of them.
 """
 _HEAD_BYTES = 2**16
-"""This much of a review that is too large is kept. Its identity comes first."""
+"""The part of a request that is read at once. The rest of a larger one needs room.
+
+The identity of a review comes first."""
 _BODY_MAX_S = 30.0
 """A body comes within this time (seconds). No API server waits longer for an answer."""
 _LINGER_S = 1.0
@@ -91,6 +94,7 @@ class WebhookServer:
         self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
         self._metrics = AdmissionMetrics()
         self._threads = BoundedThreads()
+        self._large = LargeBodies()
         self._is_open = self._is_stopping = False
         self.port = config.port
 
@@ -147,33 +151,63 @@ class WebhookServer:
         return app
 
     async def _mutate(self, request: web.Request) -> web.Response:
-        body, is_whole = await _read_body(request)
-        answer = await self._answer(request, body, is_whole=is_whole)
-        if not is_whole:
-            await _end_early(request, answer)
-        return answer
-
-    async def _answer(self, request: web.Request, body: bytes, *, is_whole: bool) -> web.Response:
-        started_s = time.perf_counter()
-        all_ask = request.path == PATH_ALL_ASK
+        body, started_s = _Body(request), time.perf_counter()
         try:
-            if not is_whole:
-                review, answer = too_large(body, is_placed=request.path == PATH_PLACE)
-            elif request.path == PATH_PLACE:
-                # On the event loop: it costs less than the way to a thread and back, and large
-                # gangs would fill the queue of their namespace.
-                review, answer = self._place(body)
-            else:
-                review, answer = await self._threads.run(
-                    lambda: self._admit(body, all_ask=all_ask), lane_of(body)
-                )
-        except TooLong:
-            review, answer = too_long(body)
+            review, answer = await self._read_and_answer(request, body)
         except (orjson.JSONDecodeError, InvalidInput) as error:
             self._metrics.count("", "malformed", time.perf_counter() - started_s)
             logger.warning("malformed review", extra={"action": "admit", "error": str(error)[:200]})
-            return web.Response(status=400, text=f"{error}\n")
-        self._metrics.count(answer.kind, answer.verdict, time.perf_counter() - started_s)
+            response = web.Response(status=400, text=f"{error}\n")
+        else:
+            self._note(review, answer, time.perf_counter() - started_s)
+            found = orjson.dumps(answer.review)
+            response = web.Response(body=found, content_type="application/json")
+        if not body.is_whole:
+            await _end_early(request, response)
+        return response
+
+    async def _read_and_answer(self, request: web.Request, body: _Body) -> ReviewAndAnswer:
+        """Read as much of a request as its answer needs.
+
+        Raises
+        ------
+        InvalidInput, orjson.JSONDecodeError
+            Not even the envelope of the review can be read.
+        """
+        is_placed = request.path == PATH_PLACE
+        most = _PLACED_MAX_BYTES if is_placed else _MAX_BODY_BYTES
+        if await body.read(_HEAD_BYTES):
+            return await self._answer(request, bytes(body.text))
+        head, size = bytes(body.text[:_HEAD_BYTES]), request.content_length or most
+        if size > most:
+            return too_large(head, is_placed=is_placed)
+        # Pods with a placement are small, and never refused.
+        room = nullcontext() if is_placed else self._large.hold(lane_of(head).namespace, size)
+        try:
+            async with room:
+                if await body.read(most):
+                    return await self._answer(request, bytes(body.text))
+                return too_large(head, is_placed=is_placed)
+        except TooLong:
+            return too_long(head)
+
+    async def _answer(self, request: web.Request, body: bytes) -> ReviewAndAnswer:
+        if request.path == PATH_PLACE:
+            # On the event loop: it costs less than the way to a thread and back, and large
+            # gangs would fill the queue of their namespace.
+            return self._place(body)
+        all_ask = request.path == PATH_ALL_ASK
+        try:
+            found: ReviewAndAnswer = await self._threads.run(
+                lambda: self._admit(body, all_ask=all_ask), lane_of(body)
+            )
+        except TooLong:
+            return too_long(body)
+        return found
+
+    def _note(self, review: Any, answer: AdmissionAnswer, took_s: float) -> None:
+        """Count an answer, and log it."""
+        self._metrics.count(answer.kind, answer.verdict, took_s)
         asked = review["request"]
         is_frequent = answer.verdict in {"untouched", "placed"}
         level = logging.DEBUG if is_frequent else logging.INFO
@@ -189,19 +223,15 @@ class WebhookServer:
                 "why": answer.why,
             },
         )
-        return web.Response(body=orjson.dumps(answer.review), content_type="application/json")
 
     def _place(self, body: bytes) -> ReviewAndAnswer:
-        """Answer for a pod with a placement. A large one, or one with a defect, comes gated.
+        """Answer for a pod with a placement. One with a defect comes gated.
 
         Raises
         ------
         InvalidInput, orjson.JSONDecodeError
             Not even the envelope of the review can be read.
         """
-        envelope = read_envelope(body) if len(body) > _PLACED_MAX_BYTES else None
-        if envelope is not None:
-            return envelope, leave_gated(envelope, "it is too large to be placed")
         review = orjson.loads(body)
         try:
             return review, place(review, self._config.admit, now_s=time.time())
@@ -248,28 +278,36 @@ class WebhookServer:
         return web.Response(text=self._metrics.render())
 
 
-async def _read_body(request: web.Request) -> tuple[bytes, bool]:
-    """Return the body and True, or only its beginning and False if it is too large.
+class _Body:
+    """The text of a request, read as far as its answer needs it.
 
     The rest of a body that is too large is never read. Defaults can make a review 100 times as
     large as its object.
-
-    Raises
-    ------
-    HTTPRequestTimeout
-        The body does not come.
     """
-    is_too_large = (request.content_length or 0) > _MAX_BODY_BYTES
-    kept, wanted = bytearray(), _HEAD_BYTES if is_too_large else _MAX_BODY_BYTES + 1
-    try:
-        async with asyncio.timeout(_BODY_MAX_S):
-            while len(kept) < wanted and (chunk := await request.content.readany()):
-                kept += chunk
-    except TimeoutError as error:
-        raise web.HTTPRequestTimeout(text="the body does not come\n") from error
-    if is_too_large or len(kept) > _MAX_BODY_BYTES:
-        return bytes(kept[:_HEAD_BYTES]), False
-    return bytes(kept), True
+
+    def __init__(self, request: web.Request) -> None:
+        self._content = request.content
+        self._until_s = asyncio.get_running_loop().time() + _BODY_MAX_S
+        self.text, self.is_whole = bytearray(), False
+
+    async def read(self, most: int) -> bool:
+        """Read until the end, or until there are more than ``most`` bytes. Return whether it ends.
+
+        Raises
+        ------
+        HTTPRequestTimeout
+            The body does not come.
+        """
+        try:
+            async with asyncio.timeout_at(self._until_s):
+                while len(self.text) <= most and not self.is_whole:
+                    # At most so much: the rest stays in the buffers, and is not held twice.
+                    chunk = await self._content.read(most + 1 - len(self.text))
+                    self.text += chunk
+                    self.is_whole = not chunk
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(text="the body does not come\n") from error
+        return self.is_whole and len(self.text) <= most
 
 
 async def _end_early(request: web.Request, answer: web.Response) -> None:
