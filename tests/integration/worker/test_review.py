@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 from fluxqueue.worker import review_tasks as under_test
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
+from tests.support.hostile_jobspecs import slot
 from tests.support.rows import Rows, cpu_node
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, rows_of, submit, worker
@@ -92,6 +94,35 @@ async def test_a_defect_in_an_answer_is_told_and_costs_nobody_else(
             return bool(await rows.value(left) == 0)
 
         await eventually(are_done, "all tasks are done")
+
+
+SIZES = random.Random(3).choices((5, 6, 7, 7, 9, 11), k=42)
+COSTLY = [
+    slot(1, f"c{n}", {"type": "cpu", "count": size, "unit": "m"})
+    for n, size in enumerate(SIZES)
+]
+"""A puzzle: slots of nearly equal size of which not quite all fit."""
+
+
+async def test_an_answer_whose_time_is_over_is_given_up_and_the_queue_goes_on(
+    database_url: str, cluster: LocalCluster, admin: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so in words. The next question is answered, and a job is released."""
+    monkeypatch.setattr(under_test, "ANSWER_S", 0.0)
+    async with rows_of(database_url) as rows, worker(database_url, cluster):
+        await rows.add_nodes(*(cpu_node(f"n{n}", cpu=16) for n in range(20)))
+        told = await _ask(rows, admin, "costly", jobspec={**JOBSPEC, "resources": COSTLY})
+        assert told["reason"] == "TooComplex"
+        monkeypatch.undo()
+        told = await _ask(rows, admin, "cheap", jobspec=JOBSPEC)
+        assert told["verdict"] == "Now"
+        await submit(rows, admin, "a")
+        await eventually(lambda: is_released(admin, "a"), "the queue goes on")
+
+
+def test_reviews_leave_the_matcher_most_of_its_time() -> None:
+    """However many are asked: after an answer of a second, the next one begins four later."""
+    assert under_test._rest_until(10.0, 11.0) == pytest.approx(15.0)
 
 
 @pytest.mark.parametrize(("crashes", "reason"), [(1, "Fits"), (2, "TooComplex")])
