@@ -26,13 +26,13 @@ $(DEMO): requirements/demo.lock pyproject.toml localcluster/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing $$(grep -c == requirements/demo.lock) packages into $(VENV) (once; a minute or two) ..."
-	@$(PIP) install --require-hashes -r requirements/demo.lock -c requirements/demo.lock
+	@$(BIN)/python requirements/install_lock.py requirements/demo.lock
 	@$(PIP) install --no-deps --no-build-isolation -e localcluster -e .
 	@touch $@
 
 $(STAMP): $(DEMO) requirements.lock
 	@echo "installing $$(grep -c == requirements.lock) packages with the tools of development ..."
-	@$(PIP) install --require-hashes -r requirements.lock -c requirements.lock
+	@$(BIN)/python requirements/install_lock.py requirements.lock
 	@touch $@
 
 demo: $(DEMO) ## The whole system at work: database, cluster, webhook, controller, workers

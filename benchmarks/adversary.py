@@ -25,6 +25,7 @@ from xml.etree import ElementTree
 import orjson
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.errors import InvalidInput
 from fluxqueue_webhook.admit import admit
 from fluxqueue_webhook.bounded import CPU_MAX_S
@@ -170,4 +171,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("adversary"):
+        main()

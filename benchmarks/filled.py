@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.under_way import under_way
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient
@@ -227,4 +228,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("filled"):
+        main()

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import cpu_s, memory_mib
+from benchmarks.under_way import under_way
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
@@ -123,4 +124,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("footprint"):
+        main()

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from benchmarks import filled
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 
 GOAL_S, GOAL_MIB = 1.0, 200
 ROWS, COLUMNS = 50, 160
@@ -167,4 +168,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("jobs"):
+        main()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.processes import cpu_s
+from benchmarks.under_way import under_way
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.kube.client import KubeClient
@@ -192,4 +193,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("latency"):
+        main()

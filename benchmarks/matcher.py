@@ -19,6 +19,7 @@ from time import perf_counter, process_time
 from typing import Any
 
 from benchmarks import cycle, new_nodes
+from benchmarks.under_way import under_way
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxion.formats.grug import read_grug
 from fluxqueue.fluxion.formats.jgf import read_jgf
@@ -347,4 +348,5 @@ def _run_all(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("matcher"):
+        main()

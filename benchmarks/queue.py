@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
@@ -294,4 +295,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("queue"):
+        main()

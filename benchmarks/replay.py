@@ -13,6 +13,7 @@ import sys
 import time
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.comparison import to_json
@@ -52,4 +53,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with under_way("replay"):
+        code = main()
+    sys.exit(code)

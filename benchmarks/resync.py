@@ -27,6 +27,7 @@ import psycopg
 from benchmarks import filled
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
+from benchmarks.under_way import under_way
 from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observing.observer import Observer
@@ -229,4 +230,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("resync"):
+        main()

@@ -16,6 +16,7 @@ from pathlib import Path
 import psycopg
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.db import migrate, retention
 from fluxqueue.db.database import Database
 from fluxqueue.localpg import LocalPostgres
@@ -130,4 +131,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("retained"):
+        main()

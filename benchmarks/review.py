@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from benchmarks.cycle import CORES, RACKS, cluster, request
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.explain.answer import Answer
 from fluxqueue.explain.question import NEWCOMER, Question, QueueSnapshot
@@ -105,4 +106,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("review"):
+        main()

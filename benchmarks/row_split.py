@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.db import migrate
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.observations import OBSERVED_COLUMNS
@@ -187,4 +188,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("row_split"):
+        main()

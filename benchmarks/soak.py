@@ -25,6 +25,7 @@ import psycopg
 from benchmarks.processes import tree_cpu_s, tree_memory_mib
 from benchmarks.throughput import load
 from benchmarks.throughput.ground import Ground, embedded_ground, real_ground
+from benchmarks.under_way import under_way
 from fluxqueue.checking import Severity
 from fluxqueue.checking.check import check
 from fluxqueue.cli.check import describe
@@ -267,4 +268,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("soak"):
+        main()

@@ -20,6 +20,7 @@ from statistics import median
 import psycopg
 
 from benchmarks.cycle import node
+from benchmarks.under_way import under_way
 from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.decisions import load_graph, take_changes
@@ -229,4 +230,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("sync"):
+        main()

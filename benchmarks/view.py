@@ -23,6 +23,7 @@ import psycopg
 
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
+from benchmarks.under_way import under_way
 from fluxqueue import certs
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
@@ -148,4 +149,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("view"):
+        main()

@@ -23,6 +23,7 @@ import psycopg
 
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
+from benchmarks.under_way import under_way
 from benchmarks.view import LIVING
 from fluxqueue import certs
 from localcluster import LocalCluster
@@ -171,4 +172,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("window"):
+        main()

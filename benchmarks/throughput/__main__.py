@@ -21,6 +21,7 @@ from benchmarks.throughput.ground import NODE_CPU_M, Ground, embedded_ground, re
 from benchmarks.throughput.load import Load
 from benchmarks.throughput.meters import Meter, Pids
 from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
+from benchmarks.under_way import under_way
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.localpg import LocalPostgres
@@ -321,4 +322,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with under_way("throughput"):
+        main()

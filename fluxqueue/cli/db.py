@@ -13,6 +13,7 @@ import typer
 
 from fluxqueue import logs
 from fluxqueue.cli import steering
+from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import Settings
 
@@ -63,9 +64,12 @@ def upgrade(
             hint="give one of them",
         )
     url = _url(database_url)
-    migrate.wait_for_database(url)
-    migrate.upgrade(url, migrate.PRE if pre else revision)
-    found = migrate.current(url)
+    with StepLine("upgrading") as steps:
+        steps.begin("waiting for the database")
+        migrate.wait_for_database(url)
+        steps.begin(f"migrations from {migrate.current(url) or 'an empty database'} on")
+        migrate.upgrade(url, migrate.PRE if pre else revision)
+        found = migrate.current(url)
     typer.echo(f"revision {found}")
     _tell_left_out(found)
 

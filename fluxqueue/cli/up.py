@@ -8,12 +8,13 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluxqueue.cli.shell import export_lines
 from fluxqueue.cli.stack_options import ClusterShape, StackOptions, default_data_dir
+from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
     from fluxqueue.cli.stack import Stack
 
     typer.echo(f"starting in {options.data_dir}")
-    steps = StartSteps()
+    steps = StepLine("starting")
     async with AsyncExitStack() as closing:
         with steps:
             stack = await closing.enter_async_context(Stack(options, steps.begin))
@@ -104,33 +105,6 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
             typer.echo("ready (Ctrl-C stops it)")
             await stop.wait()
         typer.echo("stopping")
-
-
-class StartSteps:
-    """The step of a start that is under way, in the last line of a terminal. ``with`` removes it.
-
-    Where the output is no terminal, it shows nothing.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        console = Console(stderr=True)
-        self._status = console.status("") if console.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status is not None:
-            self._status.stop()
-
-    def begin(self, step: str) -> None:
-        """Show that a step begins."""
-        if self._status is not None:
-            self._status.update(f"starting: {step}")
 
 
 @asynccontextmanager

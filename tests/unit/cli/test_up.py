@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from fluxqueue.cli.up import StartSteps
+from fluxqueue.cli.step_line import StepLine
 
 
 def test_a_terminal_shows_the_step_and_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,7 +17,7 @@ def test_a_terminal_shows_the_step_and_keeps_nothing(monkeypatch: pytest.MonkeyP
     with os.fdopen(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         monkeypatch.setenv("TERM", "xterm")
-        with StartSteps() as steps:
+        with StepLine("starting") as steps:
             steps.begin("database and cluster")
             steps.begin("webhook")
     shown = b""
@@ -32,6 +32,6 @@ def test_a_terminal_shows_the_step_and_keeps_nothing(monkeypatch: pytest.MonkeyP
 def test_a_file_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     monkeypatch.setattr(sys, "stderr", file)
-    with StartSteps() as steps:
+    with StepLine("starting") as steps:
         steps.begin("webhook")
     assert file.getvalue() == ""
