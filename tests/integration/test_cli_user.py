@@ -383,6 +383,8 @@ async def test_steering_patches_the_spec(
 ) -> None:
     """By the workload's name, the FluxJob's or the jobid; a dry run changes nothing."""
     before = (await shell.read("post-job"))["spec"]
+    (told_once,) = yaml.safe_load((await shell.type(*words, "--dry-run", "-o", "yaml")).out)
+    assert (told_once["fluxjob"], told_once["isDone"]) == ("post-job", True)
     dry = await shell.type(*words, "--dry-run")
     assert (dry.code, "dry run" in dry.out) == (0, True)
     assert (await shell.read("post-job"))["spec"] == before
@@ -566,4 +568,5 @@ async def test_version(shell: Typist) -> None:
     found = json.loads((await shell.type("version", "-o", "json")).out)
     assert set(found) == {"client", "kubernetes", "api"}
     assert found["api"] == "jobs.converged-computing.org/v1alpha1"
+    assert yaml.safe_load((await shell.type("version", "-o", "yaml")).out) == found
     assert "kubernetes" not in (await shell.type("version", "--client")).out

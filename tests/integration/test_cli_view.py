@@ -76,6 +76,7 @@ async def test_what_happened_to_a_job(desk: Desk) -> None:
     assert [one["event"] for one in lines] == ["Pending", "hold", "Held"]
     rows = list(csv.DictReader(io.StringIO((await desk.type("history", "a", "-o", "csv")).out)))
     assert [row["actor"] for row in rows] == ["test", "carol", "carol"]
+    assert yaml.safe_load((await desk.type("history", "3", "-o", "yaml")).out) == lines
     unknown = await desk.type("history", "nobody")
     assert (unknown.code, unknown.out) == (1, "")
     assert "nobody: not found" in unknown.err

@@ -7,7 +7,6 @@ namespace. Work that is already there continues.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from fluxqueue.workload.adoption_plan import PlannedChange
     from fluxqueue.workload.aliases import Aliases
 
-OUTPUTS = ("table", "json")
+OUTPUTS = ("table", "json", "yaml")
 HEADERS = ("KIND", "NAME", "NOW", "QUEUE", "REASON")
 
 
@@ -99,8 +98,8 @@ async def _label(cluster: ClusterAccess) -> None:
 
 
 def _print(found: Sequence[PlannedChange], output: str) -> None:
-    if output == "json":
-        typer.echo(json.dumps([dataclasses.asdict(one) for one in found], indent=2))
+    if output != "table":
+        printing.document([dataclasses.asdict(one) for one in found], output)
         return
     if found:
         rows = [(one.kind, one.name, one.now, one.queue, one.note) for one in found]

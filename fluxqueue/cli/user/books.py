@@ -26,7 +26,7 @@ from fluxqueue.errors import InvalidInput
 Item = Mapping[str, Any]
 Columns = Mapping[str, Callable[[Item], str]]
 
-OUTPUTS = ("table", "wide", "csv", "json")
+OUTPUTS = ("table", "wide", "csv", "json", "yaml")
 Form = Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))]
 
 
@@ -264,6 +264,8 @@ def make_printer(
     """
     if output == "json":
         return Items()
+    if output == "yaml":
+        return YamlItems()
     if output == "csv":
         return Csv()
     if output not in {"table", "wide"}:
@@ -297,6 +299,28 @@ class Items:
     def close(self) -> None:
         """End the list."""
         typer.echo("[]" if self._is_first else "\n]")
+
+
+class YamlItems:
+    """A YAML list of items as the view server sends them."""
+
+    def __init__(self) -> None:
+        self._is_empty = True
+
+    def prepare(self, item: Item) -> Item:
+        """Return the item unchanged."""
+        return item
+
+    def write(self, prepared: Sequence[Item]) -> None:
+        """Print items. Lists that follow each other are one list."""
+        self._is_empty = self._is_empty and not prepared
+        if prepared:
+            printing.document(list(prepared), "yaml")
+
+    def close(self) -> None:
+        """End the list."""
+        if self._is_empty:
+            typer.echo("[]")
 
 
 class Csv:

@@ -7,7 +7,6 @@ what unmanaged bound pods request.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
@@ -272,12 +271,8 @@ def _check_output(output: str) -> None:
 def _print_data(found: Sequence[Mapping[str, Any]] | Mapping[str, Any], output: str) -> bool:
     """Print JSON, YAML or names. Return False for a table."""
     listed = [found] if isinstance(found, Mapping) else found
-    if output == "json":
-        typer.echo(json.dumps(found, indent=2))
-    elif output == "yaml":
-        import yaml
-
-        typer.echo(yaml.safe_dump(json.loads(json.dumps(found)), sort_keys=False), nl=False)
+    if output in {"json", "yaml"}:
+        printing.document(found, output)
     elif output == "name":
         for one in listed:
             typer.echo(one.get("name") or one["metadata"]["name"])

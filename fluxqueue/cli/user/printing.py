@@ -150,6 +150,17 @@ def _colour(cell: str) -> str:
     return typer.style(cell, fg=colour) if colour else cell
 
 
+def document(value: Any, output: str) -> None:
+    """Print a value as a whole: ``output`` is json or yaml."""
+    as_json = json.dumps(value, indent=2)
+    if output == "json":
+        typer.echo(as_json)
+        return
+    import yaml
+
+    typer.echo(yaml.safe_dump(json.loads(as_json), sort_keys=False), nl=False)
+
+
 class Printer(Protocol):
     """One output format for objects of the API."""
 

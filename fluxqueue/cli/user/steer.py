@@ -7,7 +7,6 @@ the API server's audit log and ``history`` show each change with its user.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_nodes, complete_queues
 from fluxqueue.client.refusals import sentence
@@ -33,7 +33,9 @@ Names = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="let the API server check it, and change nothing")
 ]
-Output = Annotated[str, typer.Option("--output", "-o", help="table (a sentence), json or name")]
+Output = Annotated[
+    str, typer.Option("--output", "-o", help="table (a sentence), json, yaml or name")
+]
 Write = Callable[[ClusterAccess, Mapping[str, Any], bool], Awaitable[Any]]
 
 
@@ -163,22 +165,23 @@ def _steer(
     access: Access, names: Sequence[str], write: Write, what: str, dry_run: bool, output: str
 ) -> None:
     """Do it for each name and print each result. Exit with 1 if one was refused."""
-    if output not in {"table", "json", "name"}:
+    if output not in {"table", "json", "yaml", "name"}:
         raise InvalidInput(
             f"invalid output format {output!r}",
             where="-o",
             value=output,
-            hint="table, json or name",
+            hint="table, json, yaml or name",
         )
 
     async def all_of_them(cluster: ClusterAccess) -> list[dict[str, Any]]:
         return [await _one(cluster, name, write, what, dry_run) for name in names]
 
     outcomes = access.run(all_of_them)
-    if output == "json":
-        typer.echo(json.dumps(outcomes, indent=2))
+    is_data = output in {"json", "yaml"}
+    if is_data:
+        printing.document(outcomes, output)
     for one in outcomes:
-        if not one["isDone"] and output != "json":
+        if not one["isDone"] and not is_data:
             complain(f"{one['reference']}: {one['message']}")
         elif output == "name":
             typer.echo(f"fluxjob.jobs.converged-computing.org/{one['fluxjob']}")

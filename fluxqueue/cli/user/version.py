@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
@@ -18,16 +17,21 @@ def version(
     client: Annotated[
         bool, typer.Option("--client", help="only the version of this command")
     ] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="table or json")] = "table",
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table",
 ) -> None:
     """Print the versions of this command, of Kubernetes, and of our API in the cluster."""
-    if output not in {"table", "json"}:
+    if output not in {"table", "json", "yaml"}:
         raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint="table or json"
+            f"invalid output format {output!r}",
+            where="-o",
+            value=output,
+            hint="table, json or yaml",
         )
     found = {"client": __version__, **({} if client else access.run(_ask))}
-    if output == "json":
-        typer.echo(json.dumps(found, indent=2))
+    if output != "table":
+        from fluxqueue.cli.user import printing
+
+        printing.document(found, output)
         return
     for name, value in found.items():
         typer.echo(f"{name}: {value}")

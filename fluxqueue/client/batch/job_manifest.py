@@ -45,7 +45,7 @@ def read_command(words: list[str], *, site_file: str = "", **options: Any) -> Sc
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
     file = Path(words[0])
-    if not file.exists() and "/" not in words[0] and file.suffix in SCRIPTS:
+    if not file.is_file() and "/" not in words[0] and file.suffix in SCRIPTS:
         raise InvalidInput(
             "no such script",
             where=words[0],

@@ -12,7 +12,7 @@ import pytest
 
 from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.directives import DIALECTS, SLURM, Fate
-from fluxqueue.client.batch.job_manifest import valid_name, with_name
+from fluxqueue.client.batch.job_manifest import read_command, valid_name, with_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import (
@@ -565,6 +565,16 @@ def test_variables_of_the_shell_are_not_copied() -> None:
 def test_the_program_gets_the_text(first: str, command: tuple[str, ...]) -> None:
     """No file has to be in the image."""
     assert read_script(f"{first}\nx", "s").command == (*command, f"{first}\nx")
+
+
+def test_a_folder_with_the_name_of_a_script_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was submitted as a program of the image."""
+    (tmp_path / "run.sh").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match=r"no such script.*Fix: .*-- \./run\.sh"):
+        read_command(["run.sh"])
 
 
 def test_scripts_that_cannot_be_carried() -> None:
