@@ -333,6 +333,15 @@ async def test_a_queue_that_is_not_there_is_refused_at_once(shell: Typist) -> No
     assert (await shell.type("move", "post", "batch")).code == 0
 
 
+async def test_a_namespace_that_is_not_there_is_not_adopted(shell: Typist) -> None:
+    """Also by a dry run, which once said that nothing was changed."""
+    for words in ((), ("--dry-run",)):
+        told = await shell.type("adopt", "-n", "nowhere", *words)
+        assert (told.code, told.out) == (2, "")
+        assert "the cluster has no namespace 'nowhere'" in told.err
+    assert yaml.safe_load((await shell.type("adopt", "--dry-run", "-o", "yaml")).out) == []
+
+
 async def test_a_minus_descends(shell: Typist) -> None:
     """Whatever the order is."""
 

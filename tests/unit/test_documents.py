@@ -72,6 +72,20 @@ def test_every_page_is_on_the_site() -> None:
         assert f"\n{name}\n" in text, name
 
 
+def test_the_first_page_of_the_site_has_a_picture_and_three_doors() -> None:
+    """What it is, how it looks, and where each kind of reader begins. The sidebar is grouped."""
+    text = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    first, _, _ = text.partition("\n## ")
+    assert "](pictures/demo.svg)" in first
+    for door in ("user/tutorial.md", "admin/install.md", "architecture.md", "../README.md"):
+        assert f"]({door})" in first
+    assert re.findall(r"^:caption: (.*)$", text, re.MULTILINE) == [
+        "User", "Administrator", "Developer", "Reference"
+    ]  # fmt: skip
+    settings = (ROOT / "docs" / "conf.py").read_text(encoding="utf-8")
+    assert '"sphinx_copybutton"' in settings, "commands can be copied"
+
+
 def test_decisions_are_numbered_dated_and_complete() -> None:
     """Each page has its number, its date, and the three parts."""
     pages = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
