@@ -30,16 +30,25 @@ def main(lock: str) -> int:
     ) as pip:
         for line in pip.stdout or ():
             last.append(line)
-            if line.startswith(("Collecting ", "Requirement already satisfied: ")):
+            if name := _collected(line):
                 done += 1
-                name = line.removeprefix("Requirement already satisfied: ").split("==")[0]
-                _show(f"{done} of {packages}: {name.removeprefix('Collecting ')}")
+                _show(f"{done} of {packages}: {name}")
             elif line.startswith("Installing collected packages"):
                 _show(f"writing {packages} packages")
     _show("")
     if pip.returncode:
         sys.stderr.writelines(last)
     return pip.returncode
+
+
+def _collected(line: str) -> str:
+    """Return the name of the package that pip takes next, or an empty text."""
+    verb, _, rest = line.removeprefix("Requirement already satisfied: ").partition(" ")
+    if verb == "Processing":  # a file of this machine
+        return Path(rest.strip()).name.partition("-")[0]
+    if verb == "Collecting":
+        return rest.partition("==")[0].strip()
+    return verb.partition("==")[0] if line.startswith("Requirement already satisfied: ") else ""
 
 
 def _show(text: str) -> None:

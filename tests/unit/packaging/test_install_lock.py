@@ -16,6 +16,8 @@ PIP = """
 import sys
 print("Collecting one==1.0 (from -r x.lock (line 1))")
 print("Requirement already satisfied: two[extra]==2.0 in /somewhere")
+print("Processing /wheels/three-3.0-py3-none-any.whl (from -r x.lock (line 5))")
+print("Downloading one-1.0-py3-none-any.whl (1 kB)")
 print("Installing collected packages: one")
 print("ERROR: no space" if "{code}" != "0" else "Successfully installed one-1.0")
 sys.exit({code})
@@ -24,7 +26,10 @@ sys.exit({code})
 
 def _install(monkeypatch: pytest.MonkeyPatch, folder: Path, stderr: Any, code: int) -> Any:
     lock = folder / "x.lock"
-    lock.write_text("one==1.0 \\\n    --hash=sha256:aa\ntwo[extra]==2.0 \\\n    --hash=sha256:bb\n")
+    lock.write_text(
+        "one==1.0 \\\n    --hash=sha256:aa\ntwo[extra]==2.0 \\\n    --hash=sha256:bb\n"
+        "three==3.0 \\\n    --hash=sha256:cc\n"
+    )
     pip = folder / "pip.py"
     pip.write_text(PIP.format(code=code))
     main = PROGRAM["main"]
@@ -43,7 +48,7 @@ def test_a_terminal_shows_each_package(monkeypatch: pytest.MonkeyPatch, tmp_path
             shown += part
     os.close(master)
     lines = [one.strip() for one in shown.decode().split("\r") if one.strip()]
-    assert lines == ["1 of 2: one", "2 of 2: two[extra]", "writing 2 packages"]
+    assert lines == ["1 of 3: one", "2 of 3: two[extra]", "3 of 3: three", "writing 3 packages"]
     assert all(len(one) < 80 for one in shown.decode().split("\r"))
 
 
