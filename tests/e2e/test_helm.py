@@ -1,7 +1,7 @@
 """Helm itself installs and upgrades a chart with an ordinary Job, which waits its turn.
 
 Helm's own library is one of the packages for tests. It is that of Helm 4, which applies on the
-server, and on request sends three-way merges as Helm 3 does. A program that ``FLUXQUEUE_HELM``
+server, and on request sends three-way merges as Helm 3 does. A program that ``FLUXQUEUE_TEST_HELM``
 names, or else ``helm`` on the PATH, is tried as well.
 """
 
@@ -27,7 +27,7 @@ from tests.e2e.test_gitops import TOOL, close, tool_account
 Obj = dict[str, Any]
 
 RELEASE = "nightly"
-PROGRAM = os.environ.get("FLUXQUEUE_HELM") or shutil.which("helm")
+PROGRAM = os.environ.get("FLUXQUEUE_TEST_HELM") or shutil.which("helm")
 TIMEOUT_S = 120
 
 
@@ -132,7 +132,7 @@ class HelmProgram:
 
 
 NO_PROGRAM = pytest.mark.skipif(
-    PROGRAM is None, reason="no helm: FLUXQUEUE_HELM names none, and none is on the PATH"
+    PROGRAM is None, reason="no helm: FLUXQUEUE_TEST_HELM names none, and none is on the PATH"
 )
 
 
