@@ -22,6 +22,7 @@ COPY LICENSE README.md pyproject.toml ./
 COPY chart/crds chart/crds
 COPY chart/files/policies.yaml chart/files/roles.yaml chart/files/
 COPY migrations migrations
+COPY psij-descriptors psij-descriptors
 COPY webhook webhook
 COPY fluxqueue fluxqueue
 RUN /build/bin/pip wheel --quiet --no-index --no-deps --no-build-isolation --wheel-dir /dist .

@@ -137,12 +137,14 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 	$(IMAGE_COMPILE) localcluster/pyproject.toml --output-file localcluster/requirements.lock
 
 # Each engine has an environment of its own: their requirements conflict. The newest releases are resolved by
-# `make lock-engines`, and nothing of ours is in them.
-ENGINES = clients airflow dagster parsl luigi
+# `make lock-engines`. Those of our adapters also have what our client needs.
+ENGINES = clients airflow dagster parsl luigi snakemake toil metaflow adapters
+OF_ADAPTERS = airflow adapters
 ENGINE_STAMPS = $(ENGINES:%=$(VENV)/engines/%/.installed)
 lock-engines: $(STAMP) ## Resolve the versions of the engines anew
 	for engine in $(ENGINES); do \
-	    $(COMPILE) --group engines-$$engine --output-file requirements/engines-$$engine.lock || exit 1; done
+	    case " $(OF_ADAPTERS) " in *" $$engine "*) ours=pyproject.toml;; *) ours=;; esac; \
+	    $(COMPILE) $$ours --group engines-$$engine --output-file requirements/engines-$$engine.lock || exit 1; done
 
 $(VENV)/engines/%/.installed: requirements/engines-%.lock
 	@$(PYTHON) -m venv $(@D)

@@ -89,6 +89,8 @@ class FluxQueueProvider(ExecutionProvider):  # type: ignore[misc]  # parsl has n
         options: JobOptions = {
             "name": new_name(job_name),
             "time": self.walltime,
+            # A block has no work of its own. Parsl runs the tasks of a lost one again.
+            "requeue": True,
             "env": {"PARSL_CORES": str(self.cores_per_node)} if self.cores_per_node else {},
             **self.options,
         }

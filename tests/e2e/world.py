@@ -46,8 +46,12 @@ has 4x16 cores in two zones and racks, ``single`` 1x16, ``gpu`` 2x8 with four GP
 
 
 def late_node(number: int, cpu: str) -> NodeShape:
-    """One that joins during a test (fixture ``late``), ``late-1`` or ``late-2``, pool ``late``."""
-    return NodeShape(f"late-{number}", cpu=cpu, memory="32Gi", labels={"pool": "late"})
+    """One that joins during a test (fixture ``late``), ``late-1`` or ``late-2``, pool ``late``.
+
+    Engines that know no other label choose it by its instance type, ``late``, too.
+    """
+    labels = {"pool": "late", "node.kubernetes.io/instance-type": "late"}
+    return NodeShape(f"late-{number}", cpu=cpu, memory="32Gi", labels=labels)
 
 
 @dataclass(frozen=True, slots=True)

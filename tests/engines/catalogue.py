@@ -34,6 +34,12 @@ class Engine:
     can_choose_nodes : its work can be sent to a node that is then lost.
     survives_requeue : its work succeeds although its pods were ended and made again.
     survives_loss : the same, after the loss of a node.
+    runs_programs : its pods run their commands, as processes of this machine (``host_programs``).
+    needs_client : its program imports ``fluxqueue``, as the adapters do.
+    leaves_job : it cancels by ``parallelism: 0``, so its Job stays without pods.
+    release : the version of the row, where the distribution does not have it.
+    late_cpus : of the nodes that join and are lost. The adapters choose nodes by their size.
+    log : what its pods write, and the program shows. The default is what all simulated ones write.
     """
 
     name: str
@@ -51,6 +57,12 @@ class Engine:
     can_choose_nodes: bool = True
     survives_requeue: bool = True
     survives_loss: bool = True
+    runs_programs: bool = False
+    needs_client: bool = False
+    log: str = "simulated container"
+    late_cpus: str = "4"
+    release: str = ""
+    leaves_job: bool = False
 
     @property
     def python(self) -> Path:
@@ -64,7 +76,9 @@ class Engine:
 
     @property
     def version(self) -> str:
-        """The locked version of its package."""
+        """The version of the row: the locked one of its package, or its release."""
+        if self.release:
+            return self.release
         text = self.lock.read_text(encoding="utf-8")
         found = re.search(rf"^{re.escape(self.distribution)}==([^ \\]+)", text, re.MULTILINE)
         assert found is not None, f"{self.distribution} is not in {self.lock.name}"
@@ -124,6 +138,95 @@ ENGINES = (
         variant="kueue",
         has_cancel=False,
         survives_requeue=False,
+        survives_loss=False,
+    ),
+    Engine(
+        "Snakemake",
+        "snakemake",
+        "snakemake_workflow.py",
+        "snakemake",
+        "Job",
+        setting="`retries` against the loss of a node. Its Jobs have no labels: queue `default`",
+        queue="default",
+        has_logs=False,
+    ),
+    Engine(
+        "Toil",
+        "toil",
+        "toil_workflow.py",
+        "toil",
+        "Job",
+        setting="`kubernetes<36`. Its Jobs have no labels: queue `default`",
+        queue="default",
+        has_logs=False,
+        runs_programs=True,
+        late_cpus="32",
+    ),
+    Engine(
+        "Metaflow, the Job of a task",
+        "metaflow",
+        "metaflow_job.py",
+        "metaflow",
+        "Job",
+        setting="`@retry` against the loss of a node. A cancelled Job stays, with `parallelism` 0",
+        limit="none of its own: `@timeout` counts in the pod",
+        survives_loss=False,
+        leaves_job=True,
+    ),
+    Engine(
+        "Airflow, FluxQueueOperator",
+        "airflow",
+        "airflow_program.py",
+        "apache-airflow-providers-cncf-kubernetes",
+        "Job",
+        setting="the option `requeue` against the loss of a node",
+        limit="`queued_timeout`, which counts nothing else",
+        variant="ours",
+        has_cancel=False,
+        needs_client=True,
+        late_cpus="32",
+    ),
+    Engine(
+        "Dask, FluxQueueCluster",
+        "adapters",
+        "dask_adapter.py",
+        "dask-jobqueue",
+        "Job",
+        limit="`timeout` of `result` and of `wait_for_workers`",
+        needs_client=True,
+        runs_programs=True,
+        has_logs=False,
+        late_cpus="32",
+    ),
+    Engine(
+        "Parsl, FluxQueueProvider",
+        "adapters",
+        "parsl_adapter.py",
+        "parsl",
+        "Job",
+        needs_client=True,
+        has_logs=False,
+        late_cpus="32",
+    ),
+    Engine(
+        "PSI/J, executor fluxqueue",
+        "adapters",
+        "psij_adapter.py",
+        "psij-python",
+        "Job",
+        setting="`fluxqueue.requeue` against the loss of a node",
+        limit="`timeout` of `wait`",
+        needs_client=True,
+        late_cpus="32",
+    ),
+    Engine(
+        "Nextflow, the Job of a task",
+        "clients",
+        "nextflow_job.py",
+        "kubernetes",
+        "Job",
+        release="nf-k8s 1.6.1",
+        setting="`errorStrategy 'retry'` against the loss of a node",
         survives_loss=False,
     ),
     Engine(

@@ -9,26 +9,27 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
+from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, PODS
 from tests.e2e.space import Space
+from tests.e2e.test_pages import _in_namespace
 from tests.e2e.test_sets import until_held
 from tests.e2e.world import GATED_QUEUE, World, late_node
-from tests.engines.catalogue import ENGINES, PROGRAMS, Engine
+from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine
+from tests.support.host_programs import host_programs
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 Results = dict[str, dict[str, str]]
 
-LOG = "simulated container"
-"""What each container of the suite writes."""
 IMPATIENT_S = 8.0
 """An engine that expects a pod at once has failed by then. Luigi waits for five seconds."""
 
@@ -86,9 +87,12 @@ class Desk:
 
     def _environment(self, pool: str, seconds: str) -> dict[str, str]:
         kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
+        if self.engine.needs_client:
+            kept["PYTHONPATH"] = str(ROOT)
         return kept | {
+            "PATH": f"{self.engine.python.parent}:{os.environ['PATH']}",
             "HOME": str(self.folder),
-            "KUBECONFIG": str(self.space.world.kubeconfig),
+            "KUBECONFIG": str(_in_namespace(self.space, self.folder)),
             "ENGINE_NAMESPACE": self.space.name,
             "ENGINE_QUEUE": self.engine.queue,
             "ENGINE_POOL": pool,
@@ -103,24 +107,32 @@ class Desk:
         self, name: str, *, pool: str = "single", seconds: str = "1", action: str = "run"
     ) -> AsyncIterator[Program]:
         """Run the program. It is killed at the end, if it still runs."""
+        environ = self._environment(pool, seconds)
         process = await asyncio.create_subprocess_exec(
             str(self.engine.python),
             str(PROGRAMS / self.engine.program),
             action,
             name,
-            env=self._environment(pool, seconds),
+            env=environ,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
         program = Program(process)
         reader = asyncio.create_task(program.follow())
         try:
-            yield program
+            async with self._pods(action, environ):
+                yield program
         finally:
             if program.is_running:
                 process.kill()
             await process.wait()
             await reader
+
+    def _pods(self, action: str, environ: dict[str, str]) -> AbstractAsyncContextManager[None]:
+        """What runs in the pods of the program that submits them."""
+        if action == "run" and self.engine.runs_programs:
+            return host_programs(self.space.client, self.space.name, environ)
+        return nullcontext()
 
     async def start_queue(self, *, is_started: bool) -> None:
         """Start or stop the queue: a stopped one is full for all that comes."""
@@ -140,6 +152,7 @@ class Desk:
         """Wait until its FluxJob is in a state."""
 
         async def look() -> Obj | None:
+            assert program is None or not program.process.returncode, "the program has failed"
             found = (await self.space.client.list(FLUXJOBS, self.space.name)).items
             states = [one.get("status", {}).get("state") for one in found]
             return found[0] if states == [state] else None
@@ -160,10 +173,12 @@ class Desk:
         return program.process.returncode or 0
 
 
-@pytest.fixture
-def desk(engine: Engine, space: Space, tmp_path: Path) -> Desk:
-    """A user of one engine."""
-    return Desk(engine, space, tmp_path)
+@pytest_asyncio.fixture(loop_scope="session")
+async def desk(engine: Engine, space: Space, tmp_path: Path) -> AsyncIterator[Desk]:
+    """A user of one engine. Its queue is started at the end, because it may be that of others."""
+    made = Desk(engine, space, tmp_path)
+    yield made
+    await made.start_queue(is_started=True)
 
 
 async def test_it_waits_and_completes(desk: Desk, results: Results) -> None:
@@ -178,7 +193,7 @@ async def test_it_waits_and_completes(desk: Desk, results: Results) -> None:
         await desk.start_queue(is_started=True)
         if engine.can_wait:
             assert await desk.code(program) == 0, program.text
-            assert LOG in program.text or not engine.has_logs, program.text
+            assert engine.log in program.text or not engine.has_logs, program.text
     if not engine.can_wait:
         await desk.until("Completed")
         await _completes_without_a_wait(desk)
@@ -191,7 +206,7 @@ async def _completes_without_a_wait(desk: Desk) -> None:
     async with desk.running("again") as program:
         assert await desk.code(program) == 0, program.text
         if desk.engine.has_logs:
-            assert LOG in program.text
+            assert desk.engine.log in program.text
 
 
 async def _let_pass(program: Program, seconds: float) -> None:
@@ -226,11 +241,14 @@ async def test_its_work_is_cancelled(desk: Desk, results: Results) -> None:
             assert await desk.code(other) == 0, other.text
 
         async def is_gone() -> bool:
+            if engine.leaves_job:
+                return not program.is_running
             return not (await desk.space.client.list(FLUXJOBS, desk.space.name)).items
 
         await eventually(is_gone, "its FluxJob is gone")
     await desk.start_queue(is_started=True)
     await until_held(desk.space, 0)
+    assert not (await desk.space.client.list(PODS, desk.space.name)).items
     results[engine.name]["is cancelled"] = "yes"
 
 
@@ -256,11 +274,11 @@ async def test_its_work_loses_its_node(desk: Desk, late: World, results: Results
     if not engine.can_choose_nodes:
         results[engine.name]["loses its node"] = "–"
         return
-    await late.late_nodes.add(late_node(1, "4"))
+    await late.late_nodes.add(late_node(1, engine.late_cpus))
     async with desk.running("work", pool="late", seconds="5") as program:
         await desk.until("Running", program)
         await late.late_nodes.fleet.remove("late-1")
-        await late.late_nodes.add(late_node(2, "4"))
+        await late.late_nodes.add(late_node(2, engine.late_cpus))
         code = await desk.code(program)
     assert (code == 0) is engine.survives_loss, program.text
     results[engine.name]["loses its node"] = "yes" if code == 0 else "no"

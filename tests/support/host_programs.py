@@ -92,7 +92,8 @@ async def _run_all(client: KubeClient, namespace: str, more: Mapping[str, str]) 
 
 
 def _is_ours(pod: Mapping[str, Any]) -> bool:
-    return bool(pod["spec"]["containers"][0]["image"] == HOST)
+    # A program may give its image a tag.
+    return bool(pod["spec"]["containers"][0]["image"].partition(":")[0] == HOST)
 
 
 async def _keep(client: KubeClient, pod: Mapping[str, Any]) -> None:
@@ -134,7 +135,7 @@ async def _process(pod: Mapping[str, Any], folder: Path, more: Mapping[str, str]
     index = (pod["metadata"].get("annotations") or {}).get(COMPLETION_INDEX)
     environ |= {"JOB_COMPLETION_INDEX": index} if index is not None else {}
     environ[MESSAGE_VARIABLE] = str(folder / "message")
-    words = container["command"]
+    words = [*(container.get("command") or ()), *(container.get("args") or ())]
     if words[:2] == ["python3", "-c"]:
         # A fork of a Python that has started already: a thousand starts would take a minute.
         process = _server().Process(target=run_text, args=(words[2], environ, str(folder)))

@@ -71,6 +71,9 @@ def submit(
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="hold it until it is released")] = False,
     exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False,
+    requeue: Annotated[
+        bool, typer.Option("--requeue", help="start again if a pod is lost with its node")
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False,
     attach: Annotated[bool, typer.Option("--attach", help="wait, and print its logs")] = False,
     timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = "",
@@ -104,7 +107,7 @@ def submit(
         "name": name, "image": image, "nodes": nodes, "tasks": tasks, "array": array,
         "cpus": cpus, "memory": memory, "gpus": gpus, "time": time, "queue": queue,
         "priority": priority, "within": within, "depends_on": depends_on, "begin": begin,
-        "hold": hold, "exclusive": exclusive,
+        "hold": hold, "exclusive": exclusive, "requeue": requeue,
         "env": dict(pair(one, "--env") for one in env or ()),
     }  # fmt: skip
     request = read_command(command, site_file=site_file, **shape_options(options))

@@ -35,6 +35,7 @@ class JobOptions(TypedDict, total=False):
     env : Variables of the pods.
     hold : Hold it until it is released.
     exclusive : Whole nodes.
+    requeue : Start again if a pod is lost with its node. Without it, the job fails.
     """
 
     image: str
@@ -54,6 +55,7 @@ class JobOptions(TypedDict, total=False):
     env: Mapping[str, str]
     hold: bool
     exclusive: bool
+    requeue: bool
 
 
 KNOWN = frozenset(JobOptions.__annotations__)
@@ -100,6 +102,7 @@ def apply_options(request: ScriptRequest, options: JobOptions) -> ScriptRequest:
         "begin": _begin(options.get("begin") or ""),
         "duration": _duration(options.get("time") or ""),
         "is_held": options.get("hold"),
+        "restarts_on_loss": options.get("requeue"),
     }
     request = replace(request, **{key: one for key, one in given.items() if one})  # type: ignore[arg-type]
     if options.get("name"):

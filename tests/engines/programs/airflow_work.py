@@ -50,5 +50,21 @@ with DAG("engine", start_date=datetime(2026, 1, 1, tzinfo=UTC), schedule=None) a
             backoff_limit=3,
             wait_until_job_complete=True,
         )
+    elif VARIANT == "ours":
+        from fluxqueue.client.airflow_operator import FluxQueueOperator
+
+        FluxQueueOperator(
+            task_id="work",
+            work=["sleep", SECONDS],
+            options={
+                "image": "busybox",
+                "name": NAME,
+                "queue": QUEUE,
+                # Only a node that joins later is as large.
+                "requeue": True,
+                "cpus": 32 if POOL == "late" else 4,
+            },
+            namespace=NAMESPACE,
+        )
     else:
         KubernetesPodOperator(**_TASK, labels=queue_labels())

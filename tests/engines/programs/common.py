@@ -7,14 +7,16 @@ nothing of this project:
     python PROGRAM cancel NAME    cancel it as the engine does
 
 Exit code 0: the work succeeded. The environment says where: ``KUBECONFIG``, ``ENGINE_NAMESPACE``,
-``ENGINE_POOL`` (a node label), ``ENGINE_SECONDS`` (how long the work takes) and ``ENGINE_QUEUE`` (a
-label, where a queue sets how Jobs wait).
+``ENGINE_POOL`` (a node label), ``ENGINE_SECONDS`` (how long the work takes), ``ENGINE_QUEUE`` (a
+label, where a queue sets how Jobs wait) and ``ENGINE_STATE`` (a file of ``cancel``).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -57,6 +59,24 @@ def job(name: str) -> dict[str, Any]:
         "metadata": {"name": name, "namespace": NAMESPACE, "labels": queue_labels()},
         "spec": {"backoffLimit": 3, "template": {"spec": pod_spec()}},
     }
+
+
+def remember() -> None:
+    """Keep the number of this process for ``interrupt``, which works whatever started it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Whole when it has its name: another process waits for it.
+    file = os.environ["ENGINE_STATE"]
+    with open(f"{file}.new", "w", encoding="utf-8") as new:  # noqa: PTH123
+        new.write(str(os.getpid()))
+    os.replace(f"{file}.new", file)  # noqa: PTH105
+
+
+def interrupt(_: str) -> None:
+    """Cancel as a user does at the terminal of the running program, with Ctrl-C."""
+    while not os.path.exists(os.environ["ENGINE_STATE"]):  # noqa: PTH110
+        time.sleep(0.2)
+    with open(os.environ["ENGINE_STATE"], encoding="utf-8") as file:  # noqa: PTH123
+        os.kill(int(file.read()), signal.SIGINT)
 
 
 def is_over(conditions: list[Mapping[str, Any]] | None) -> bool | None:

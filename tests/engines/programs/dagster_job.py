@@ -1,8 +1,12 @@
-"""Dagster: the Job that its run launcher makes, and the waiting of its own client."""
+"""Dagster: the Job that its run launcher makes with the profile of our docs, and its waiting."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import kubernetes
+import yaml
 from common import LIMIT_S, NAMESPACE, SECONDS, main, pod_spec, queue_labels
 from dagster_k8s.client import DagsterK8sError, DagsterKubernetesClient
 from dagster_k8s.job import (
@@ -10,6 +14,16 @@ from dagster_k8s.job import (
     UserDefinedDagsterK8sConfig,
     construct_dagster_k8s_job,
 )
+
+PROFILE = Path(__file__).parents[3] / "docs" / "examples" / "dagster" / "dagster.yaml"
+
+
+def _settings() -> dict[str, Any]:
+    """Return the settings of runs, with the queue of the suite."""
+    launcher = yaml.safe_load(PROFILE.read_text(encoding="utf-8"))["run_launcher"]
+    settings: dict[str, Any] = launcher["config"]["run_k8s_config"]
+    settings["job_metadata"]["labels"] = queue_labels()
+    return settings
 
 
 def _client() -> DagsterKubernetesClient:
@@ -27,8 +41,7 @@ def run(name: str) -> bool:
         user_defined_k8s_config=UserDefinedDagsterK8sConfig(
             pod_spec_config={"node_selector": pod["nodeSelector"]},
             container_config={"resources": pod["containers"][0]["resources"]},
-            job_spec_config={"backoff_limit": 3},
-            job_metadata={"labels": queue_labels()},
+            **_settings(),
         ),
         component="run_worker",
     )

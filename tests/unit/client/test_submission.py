@@ -41,6 +41,16 @@ def test_a_list_is_a_command_of_the_image(tmp_path: Path, monkeypatch: pytest.Mo
     assert made["metadata"]["name"].startswith("train-sh-")
 
 
+@pytest.mark.parametrize("shape", [{}, {"nodes": 2, "tasks": 4}])
+def test_work_that_may_run_twice_starts_again_after_the_loss_of_a_node(
+    shape: dict[str, Any],
+) -> None:
+    """Without the option it has no such mark, and fails."""
+    for asked, mark in ((True, labels.REQUEUE), (False, None)):
+        notes = body(["solve"], requeue=asked, **shape)["metadata"].get("annotations", {})
+        assert notes.get(labels.ON_NODE_LOSS) == mark
+
+
 def test_a_text_is_a_line_for_the_shell() -> None:
     """It is named after its first word."""
     made = body("/opt/app/solve in.dat | tee out.dat; echo $HOME")

@@ -104,7 +104,9 @@ def test_the_webhooks_group_is_what_it_imports() -> None:
     assert _import_names(group) == _third_party_imports(sorted((ROOT / "webhook").rglob("*.py")))
 
 
-IF_PRESENT = {"cloudpickle", "pandas", "parsl"}
+IF_PRESENT = {
+    "airflow", "cloudpickle", "dask", "dask_jobqueue", "distributed", "pandas", "parsl", "psij",
+}  # fmt: skip
 """What the Python client uses if it is there, and names if it is not."""
 
 

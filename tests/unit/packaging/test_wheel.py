@@ -15,10 +15,11 @@ PACKAGES = {
     "webhook/fluxqueue_webhook": "fluxqueue_webhook",
     "migrations": "fluxqueue/migrations",
     "chart/crds": "fluxqueue/crds",
+    "psij-descriptors": "psij-descriptors",
 }
 """Folder of the tree to its place in the wheel."""
-TOP = {"fluxqueue", "fluxqueue_webhook"}
-"""All that an installation puts into site-packages: names that cannot be another project's."""
+TOP = {"fluxqueue", "fluxqueue_webhook", "psij-descriptors"}
+"""All that an installation puts into site-packages. PSI/J asks all projects for the last name."""
 
 
 def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
