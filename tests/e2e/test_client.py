@@ -20,7 +20,7 @@ from fluxqueue.client import (
     WorkFailed,
 )
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ROLE_BINDINGS
+from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS, ROLE_BINDINGS
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.space import Space
 from tests.support.chart_rights import CLUSTER_ROLES
@@ -133,6 +133,49 @@ async def test_a_handle_follows_its_job(client: AsyncClient, space: Space) -> No
     assert seen[0] in {"Pending", "Held"}
     assert "Running" in seen
     assert seen[-1] in {"Gone", "Cancelled"}
+
+
+async def test_a_handle_shows_its_place_and_changes_it(client: AsyncClient, space: Space) -> None:
+    """Its position, its expected start, another priority, a hold, and another queue."""
+    night = f"{space.name}-night"
+    kind = {"apiVersion": FLUXQUEUES.api_version, "kind": FLUXQUEUES.kind}
+    await space.client.create(FLUXQUEUES, None, {**kind, "metadata": {"name": night}})
+
+    def whole(name: str) -> dict[str, Any]:
+        return job(name, cpu="16", pool="single", run=FOR_EVER, wishes={"duration": "1h"})
+
+    runs = await client.submit(whole("runs"))
+    assert await runs.reach(frozenset({"Running"}))
+    first, second = await client.submit(whole("first")), await client.submit(whole("second"))
+
+    async def are(*places: int) -> None:
+        async def look() -> bool:
+            return (first.position, second.position) == places
+
+        await eventually(look, f"first and second are {places}")
+
+    await are(1, 2)
+
+    async def start_is_known() -> bool:
+        return first.expected_start is not None and first.expected_start.tzinfo is not None
+
+    await eventually(start_is_known, "the start of the first is expected")
+    await second.priority(10)
+    await are(2, 1)
+    await second.hold()
+    assert await second.reach(frozenset({"Held"}))
+    await second.release()
+    await second.priority(None)
+    await are(1, 2)
+    await first.move(night)
+
+    async def is_moved() -> bool:
+        return first.queue == night
+
+    await eventually(is_moved, "the first is in the other queue")
+    for handle in (first, second, runs):
+        await handle.cancel()
+    await space.client.delete(FLUXQUEUES, None, night)
 
 
 async def test_an_array_that_is_cancelled_frees_its_nodes(
