@@ -98,8 +98,7 @@ async def test_a_defect_in_an_answer_is_told_and_costs_nobody_else(
 
 SIZES = random.Random(3).choices((5, 6, 7, 7, 9, 11), k=42)
 COSTLY = [
-    slot(1, f"c{n}", {"type": "cpu", "count": size, "unit": "m"})
-    for n, size in enumerate(SIZES)
+    slot(1, f"c{n}", {"type": "cpu", "count": size, "unit": "m"}) for n, size in enumerate(SIZES)
 ]
 """A puzzle: slots of nearly equal size of which not quite all fit."""
 
