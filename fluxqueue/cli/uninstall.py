@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluxqueue.cli.messages import wrapped
+from fluxqueue.cli.user.printing import terminal_width
 from fluxqueue.settings import Settings
 
 if TYPE_CHECKING:
@@ -75,7 +77,7 @@ def uninstall(
     )
     report = asyncio.run(_run(settings, str(kubeconfig or settings.kubeconfig), options))
     for line in describe(report, options):
-        typer.echo(line)
+        typer.echo(wrapped(line, terminal_width()))
     if not report.is_complete:
         raise typer.Exit(1)
 

@@ -53,6 +53,10 @@ def up(
     ] = None,
 ) -> None:
     """Run all parts here: database, cluster, webhook, controller, workers, view server."""
+    from fluxqueue.workload.quantity import parse_quantity
+
+    for name, amount in (("--cpu", cpu), ("--memory", memory)):
+        parse_quantity(amount, where=name)
     options = StackOptions(
         data_dir=(data_dir or default_data_dir()).absolute(),
         shape=ClusterShape(nodes=nodes or 0, cpu=cpu, memory=memory, gpus=gpus),

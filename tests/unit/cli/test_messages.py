@@ -33,6 +33,7 @@ def test_words_stay_whole(message: str, width: int, lines: list[str]) -> None:
         (["jobs", "--limit", "-1"], "Invalid value for '--limit'"),
         (["drain", "node-1"], "Missing option '--reason' / '-r'. Fix: fluxqueue drain -h"),
         (["db", "nosuch"], "No such command 'nosuch'. Fix: fluxqueue db -h"),
+        (["up", "--nodes", "2", "--cpu", "abc"], "--cpu: 'abc' is not a quantity. Fix: write"),
         (["jobs", "--state", "asleep"], "--state: 'asleep' is not a state. Fix: one of"),
     ],
 )
