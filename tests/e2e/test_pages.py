@@ -44,8 +44,9 @@ CANNOT_RUN = {
 }
 """Beginning of a command -> why it is not run here."""
 
-WITHOUT_KUBELETS = re.compile(r".*--attach|kubectl logs|.*\b(again|greet)\b")
-"""A real control plane without kubelets has no logs. So these Jobs are not submitted there."""
+WITHOUT_KUBELETS = re.compile(r".*--attach|kubectl logs|.*\b(again|greet)\b|fluxqueue acct --since")
+"""A real control plane without kubelets has no logs. So these Jobs are not submitted there, and no
+job has ended when the page sums up the past day."""
 
 NEEDS_VIEW = ("user/cli", "reference/view")
 NEEDS_JOBSETS = ("user/groups",)
