@@ -138,7 +138,7 @@ lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the image
 
 # Each engine has an environment of its own: their requirements conflict. The newest releases are resolved by
 # `make lock-engines`. Those of our adapters also have what our client needs.
-ENGINES = clients airflow dagster parsl luigi snakemake toil metaflow adapters
+ENGINES = clients airflow dagster parsl luigi prefect snakemake toil metaflow kubeflow adapters
 OF_ADAPTERS = airflow adapters
 ENGINE_STAMPS = $(ENGINES:%=$(VENV)/engines/%/.installed)
 lock-engines: $(STAMP) ## Resolve the versions of the engines anew

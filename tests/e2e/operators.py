@@ -189,7 +189,8 @@ class Operators:
             await self.space.delete(pod["metadata"]["name"], PODS)
 
     async def _say(self, resource: ApiResource, owner: Obj, condition: str) -> None:
-        conditions = [{"type": condition, "status": "True"}]
+        told = {"reason": condition, "message": "", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+        conditions = [{"type": condition, "status": "True", **told}]
         body = {"metadata": {"uid": owner["metadata"]["uid"]}, "status": {"conditions": conditions}}
         at = (resource, self.space.name, owner["metadata"]["name"])
         await self.space.client.patch(*at, body, kind=PatchKind.MERGE)

@@ -151,6 +151,16 @@ ENGINES = (
         has_logs=False,
     ),
     Engine(
+        "Prefect",
+        "prefect",
+        "prefect_worker.py",
+        "prefect-kubernetes",
+        "Job",
+        setting="our job template, with `backoff_limit` 3; `PREFECT_WORKER_ENABLE_CANCELLATION`",
+        runs_programs=True,
+        log="logs: worked",
+    ),
+    Engine(
         "Toil",
         "toil",
         "toil_workflow.py",
@@ -172,6 +182,16 @@ ENGINES = (
         limit="none of its own: `@timeout` counts in the pod",
         survives_loss=False,
         leaves_job=True,
+    ),
+    Engine(
+        "Kubeflow SDK",
+        "kubeflow",
+        "kubeflow_sdk.py",
+        "kubeflow",
+        "TrainJob",
+        setting='`Labels({"fluxqueue/managed": "true"})`',
+        limit="`timeout` of `wait_for_job_status` (ten minutes)",
+        has_logs=False,
     ),
     Engine(
         "Airflow, FluxQueueOperator",

@@ -24,6 +24,7 @@ from tests.e2e.test_pages import _in_namespace
 from tests.e2e.test_sets import until_held
 from tests.e2e.world import GATED_QUEUE, World, late_node
 from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine
+from tests.engines.trainer import played_trainer
 from tests.support.host_programs import host_programs
 from tests.support.waiting import eventually
 
@@ -108,6 +109,16 @@ class Desk:
     ) -> AsyncIterator[Program]:
         """Run the program. It is killed at the end, if it still runs."""
         environ = self._environment(pool, seconds)
+        async with (
+            self._operator(action, pool, seconds),
+            self._process(action, name, environ) as program,
+        ):
+            yield program
+
+    @asynccontextmanager
+    async def _process(
+        self, action: str, name: str, environ: dict[str, str]
+    ) -> AsyncIterator[Program]:
         process = await asyncio.create_subprocess_exec(
             str(self.engine.python),
             str(PROGRAMS / self.engine.program),
@@ -127,6 +138,12 @@ class Desk:
                 process.kill()
             await process.wait()
             await reader
+
+    def _operator(self, action: str, pool: str, seconds: str) -> AbstractAsyncContextManager[None]:
+        """The operator of the objects that the program submits, which is there before it."""
+        if action == "run" and self.engine.creates == "TrainJob":
+            return played_trainer(self.space, pool, seconds)
+        return nullcontext()
 
     def _pods(self, action: str, environ: dict[str, str]) -> AbstractAsyncContextManager[None]:
         """What runs in the pods of the program that submits them."""
@@ -245,7 +262,10 @@ async def test_its_work_is_cancelled(desk: Desk, results: Results) -> None:
                 return not program.is_running
             return not (await desk.space.client.list(FLUXJOBS, desk.space.name)).items
 
-        await eventually(is_gone, "its FluxJob is gone")
+        try:
+            await eventually(is_gone, "its FluxJob is gone")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{program.text}") from error
     await desk.start_queue(is_started=True)
     await until_held(desk.space, 0)
     assert not (await desk.space.client.list(PODS, desk.space.name)).items

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.engines import table
 from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine
@@ -41,6 +42,14 @@ def test_each_engine_has_a_lock_and_a_program(engine: Engine) -> None:
     names = re.search(r"^ENGINES = (.*)$", makefile, re.MULTILINE)
     assert names is not None
     assert engine.environment in names[1].split()
+
+
+def test_continuous_integration_runs_every_environment() -> None:
+    """In jobs of their own, so that no newcomer's test command installs them."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    sets = workflow["jobs"]["engines"]["strategy"]["matrix"]["engines"]
+    run = [name for one in sets for name in one.split()]
+    assert sorted(run) == sorted({engine.environment for engine in ENGINES})
 
 
 def test_an_engine_without_all_its_steps_has_no_row(tmp_path: Path) -> None:
