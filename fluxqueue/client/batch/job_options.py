@@ -27,7 +27,7 @@ class JobOptions(TypedDict, total=False):
     array : Independent tasks of a command or script: "0-99", "1,3,7", "0-99%4" (4 at once).
     cpus, memory, gpus : Of each pod: 4, "500m", "4Gi", 1.
     time : Longest run: seconds, a timedelta, "90s", "2h30m".
-    queue : Name of a queue. Default: that of the namespace.
+    queue : Name of a queue. Default: ``default``.
     priority : Higher goes first.
     within : All pods within one node, rack, zone, ...
     depends_on : "afterok:a,b afterany:c".
