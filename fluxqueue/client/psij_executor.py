@@ -148,7 +148,8 @@ def read_spec(spec: Any) -> tuple[list[str], JobOptions]:
         why = f"launcher: {spec.launcher!r} starts no pods. Fix: use 'multiple', or leave it out"
         raise InvalidJobException(why)
     if spec.stdin_path is not None:
-        raise InvalidJobException("stdin_path: pods have no input. Fix: read a file on a volume")
+        why = f"stdin_path: {spec.stdin_path} cannot be read. Fix: read a file on a volume"
+        raise InvalidJobException(why)
     words = [str(spec.executable), *(spec.arguments or ())]
     if spec.directory is not None:
         line = f"cd {shlex.quote(str(spec.directory))} && exec {shlex.join(words)}"
@@ -165,7 +166,7 @@ def _attributes(attributes: Any) -> dict[str, Any]:
     if attributes is None:
         return {}
     if attributes.reservation_id:
-        why = "reservation_id: there are no reservations. Fix: leave it out, or use a queue"
+        why = f"reservation_id: {attributes.reservation_id!r} is not known. Fix: name a queue"
         raise InvalidJobException(why)
     found: dict[str, Any] = {"time": attributes.duration}
     if attributes.queue_name:
@@ -175,7 +176,8 @@ def _attributes(attributes: Any) -> dict[str, Any]:
         if name == key:
             continue
         if name not in KNOWN:
-            raise InvalidJobException(f"{key}: is no option. Fix: use one of {sorted(KNOWN)}")
+            why = f"{key}: {value!r} is for no option. Fix: use one of {sorted(KNOWN)}"
+            raise InvalidJobException(why)
         found[name] = value
     return found
 
