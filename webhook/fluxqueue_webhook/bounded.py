@@ -68,12 +68,15 @@ class BoundedThreads:
         """Let the threads end when they have done the waiting calls."""
         self._waiting.close()
 
-    async def run(self, call: Callable[[], Any], lane: Lane = NO_LANE) -> Any:
+    async def run(
+        self, call: Callable[[], Any], lane: Lane = NO_LANE, *, waited_s: float = 0.0
+    ) -> Any:
         """Return what ``call`` returns, or raise what it raises.
 
         Parameters
         ----------
         lane : The tenant that the call is for.
+        waited_s : How long its request has waited before (seconds). All waits have one bound.
 
         Raises
         ------
@@ -83,7 +86,7 @@ class BoundedThreads:
         task = _Task(call, asyncio.get_running_loop().create_future())
         if not self._waiting.put(lane, task):
             raise TooLong
-        give_up_s = time.monotonic() + WAIT_MAX_S
+        give_up_s = time.monotonic() + WAIT_MAX_S - waited_s
         try:
             while True:
                 done, _ = await asyncio.wait({task.answer}, timeout=_LOOK_EVERY_S)

@@ -23,7 +23,8 @@ buffers of up to 2 MiB."""
 WAITING_MAX = 200
 """The most large requests that wait for room. Each has a connection with its buffers."""
 WAIT_MAX_S = 2.0
-"""The longest wait for room. The wait for a thread follows (``bounded.WAIT_MAX_S``)."""
+"""The longest wait for room (seconds). The wait for a thread follows, up to ``bounded.WAIT_MAX_S``
+in all."""
 
 
 class LargeBodies:

@@ -186,12 +186,14 @@ class WebhookServer:
         try:
             async with room:
                 if await body.read(most):
-                    return await self._answer(request, bytes(body.text))
+                    return await self._answer(request, bytes(body.text), waited_s=body.age_s())
                 return too_large(head, is_placed=is_placed)
         except TooLong:
             return too_long(head)
 
-    async def _answer(self, request: web.Request, body: bytes) -> ReviewAndAnswer:
+    async def _answer(
+        self, request: web.Request, body: bytes, *, waited_s: float = 0.0
+    ) -> ReviewAndAnswer:
         if request.path == PATH_PLACE:
             # On the event loop: it costs less than the way to a thread and back, and large
             # gangs would fill the queue of their namespace.
@@ -199,7 +201,7 @@ class WebhookServer:
         all_ask = request.path == PATH_ALL_ASK
         try:
             found: ReviewAndAnswer = await self._threads.run(
-                lambda: self._admit(body, all_ask=all_ask), lane_of(body)
+                lambda: self._admit(body, all_ask=all_ask), lane_of(body), waited_s=waited_s
             )
         except TooLong:
             return too_long(body)
@@ -287,8 +289,12 @@ class _Body:
 
     def __init__(self, request: web.Request) -> None:
         self._content = request.content
-        self._until_s = asyncio.get_running_loop().time() + _BODY_MAX_S
+        self._began_s = asyncio.get_running_loop().time()
         self.text, self.is_whole = bytearray(), False
+
+    def age_s(self) -> float:
+        """Return how long the request is here (seconds)."""
+        return asyncio.get_running_loop().time() - self._began_s
 
     async def read(self, most: int) -> bool:
         """Read until the end, or until there are more than ``most`` bytes. Return whether it ends.
@@ -299,7 +305,7 @@ class _Body:
             The body does not come.
         """
         try:
-            async with asyncio.timeout_at(self._until_s):
+            async with asyncio.timeout_at(self._began_s + _BODY_MAX_S):
                 while len(self.text) <= most and not self.is_whole:
                     # At most so much: the rest stays in the buffers, and is not held twice.
                     chunk = await self._content.read(most + 1 - len(self.text))

@@ -78,15 +78,17 @@ async def test_more_than_may_wait_are_refused_at_once(threads: BoundedThreads) -
     threads.close()
 
 
+@pytest.mark.parametrize(("most_s", "waited_s"), [(0.0, 0.0), (60.0, 60.0)])
 async def test_one_that_waits_too_long_is_refused_before_the_caller_gives_up(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, most_s: float, waited_s: float
 ) -> None:
-    monkeypatch.setattr("fluxqueue_webhook.bounded.WAIT_MAX_S", 0.0)
+    """Also if it has waited elsewhere before."""
+    monkeypatch.setattr("fluxqueue_webhook.bounded.WAIT_MAX_S", most_s)
     threads = BoundedThreads(cpu_max_s=0.3, threads=1)
     first = asyncio.create_task(threads.run(_spin))
     await asyncio.sleep(0)
     with pytest.raises(TooLong):
-        await threads.run(lambda: "late")
+        await threads.run(lambda: "late", waited_s=waited_s)
     assert not first.done(), "refused while the first one still runs"
     with pytest.raises(TooLong):
         await first
