@@ -50,6 +50,14 @@ _SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources",
 _CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
 _ENDED = frozenset({"Succeeded", "Failed"})
 _CONTAINERS = ("initContainers", "containers")
+_PROGRAM = frozenset(
+    (
+        *("args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe"),
+        *("securityContext", "startupProbe", "volumeDevices", "volumeMounts"),
+    )
+)
+"""Fields of a container that decide nothing here. Their size is up to their author."""
+_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _STATUSES = ("initContainerStatuses", "containerStatuses")
 
 
@@ -74,7 +82,7 @@ def trim_pod(pod: Object) -> dict[str, Any]:
             asked["volumes"] = volumes
     else:
         kept |= {key: meta[key] for key in _WISHES if key in meta}
-        asked = spec
+        asked = dict(_without_programs(spec))
     told = {key: status[key] for key in ("phase", "reason") if key in status}
     if "deletionTimestamp" in meta and pods.was_killed(pod):
         told[pods.KILLED] = True
@@ -139,9 +147,32 @@ def _held_otherwise(status: Object, asked: Object) -> dict[str, Any]:
 
 
 def trim_job(job: Object) -> dict[str, Any]:
-    """Add the kind, which lists leave out, and drop the managed fields."""
+    """Add the kind, which lists leave out, and drop what nothing reads.
+
+    A user may make hundreds of Jobs of more than a megabyte, and this process keeps each of them.
+    """
     meta = {key: value for key, value in job["metadata"].items() if key != "managedFields"}
-    return {**job, "kind": BATCH_JOB.name, "metadata": meta}
+    if _APPLIED in (meta.get("annotations") or {}):
+        kept = {key: text for key, text in meta["annotations"].items() if key != _APPLIED}
+        meta["annotations"] = kept
+    trimmed = {**job, "kind": BATCH_JOB.name, "metadata": meta}
+    template = (job.get("spec") or {}).get("template") or {}
+    if template.get("spec"):
+        template = {**template, "spec": _without_programs(template["spec"])}
+        trimmed["spec"] = {**job["spec"], "template": template}
+    return trimmed
+
+
+def _without_programs(spec: Object) -> Object:
+    """Return the spec of a pod without what its containers run."""
+    found = dict(spec)
+    for key in _CONTAINERS:
+        if spec.get(key):
+            found[key] = [
+                {part: value for part, value in one.items() if part not in _PROGRAM}
+                for one in spec[key]
+            ]
+    return found
 
 
 def age(workload: Object) -> tuple[str, int]:

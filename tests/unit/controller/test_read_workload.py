@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from fluxqueue.controller.observing.read_workload import see_facts, see_workload, trim_pod
+from fluxqueue.controller.observing.read_workload import (
+    see_facts,
+    see_workload,
+    trim_job,
+    trim_pod,
+)
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.site import Site
+from tests.support.workloads import batch_job
 
 
 def job(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
@@ -127,3 +134,28 @@ def test_what_a_running_pod_asks_for_is_read_of_ours_alone(
     container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
     raw = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
     assert dict(pod_fact(trim_pod(raw)).uses).get("cpu") == uses
+
+
+@pytest.mark.parametrize("part", ["containers", "initContainers"])
+def test_what_a_container_runs_is_not_kept(part: str) -> None:
+    """A few hundred Jobs of a megabyte each must not fill the memory of the controller."""
+    bulk = [{"name": f"V{n}", "value": "x" * 60} for n in range(5_000)]
+    ports = [{"containerPort": 80, "hostPort": 8080}]
+    needs = {"requests": {"cpu": "3", "memory": "1Gi"}}
+    one = {"name": "c", "image": "i", "resources": needs, "ports": ports}
+    large = {
+        **one,
+        "env": bulk,
+        "args": ["y" * 90_000],
+        "command": ["z"] * 9_000,
+        "volumeMounts": [{"name": f"v{n}", "mountPath": f"/{n}"} for n in range(900)],
+    }
+    small = {"containers": [{"name": "main"}], part: [one]}
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 90_000}
+    told = batch_job(meta={"annotations": {**applied, "a": "b"}}, pod={**small, part: [large]})
+    kept = trim_job(told)
+    assert len(json.dumps(kept)) < 3_000
+    assert kept == trim_job(batch_job(meta={"annotations": {"a": "b"}}, pod=small))
+    assert told["spec"]["template"]["spec"][part] == [large], "the object itself is as it was"
+    raw = {"metadata": {"uid": "p", "name": "p", "namespace": "n"}, "spec": {part: [large]}}
+    assert trim_pod(raw)["spec"] == {part: [one]}
