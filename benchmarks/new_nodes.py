@@ -86,7 +86,8 @@ def _turn(
     holds: dict[Jobspec, bool] = {}
     last, longest, cycles = NodePlan(), 0.0, 0
     began = clock()
-    while clock() - began < TURN_S:
+    # A turn ends with a rest: otherwise some turns would have a plan more than their time allows.
+    while clock() - began < TURN_S or rest.left_s:
         cycles += 1
         with matcher.trying():
             held = hold_nodes(matcher, scene.requests, NOW) if pools else {}
