@@ -52,6 +52,7 @@ async def test_a_buffer_is_not_filled_again_when_its_job_starts(space: Space, po
     assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_cancelled_job_withdraws_its_buffer(space: Space, pools: Pools) -> None:
     """The buffer goes. A node that comes nevertheless is removed as idle."""
     pool = await pools.make_buffered("withdrawn", delay_s=3.0)

@@ -229,6 +229,7 @@ async def assert_each_ran_once_in_order(space: Space) -> None:
     assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
 
 
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 async def test_a_group_survives_its_controller(space: Space) -> None:
     """Killed while it gathers, and again while it runs: nothing is started twice or forgotten."""
     await space.create(member("a", "tough", 3))

@@ -165,7 +165,7 @@ async def test_a_pool_that_refuses_leaves_its_turn_to_the_next(space: Space, poo
     await eventually(is_told, "an Event names the pool that failed")
 
 
-@pytest.mark.cases_long("the other cases are variations of the first")
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
 @pytest.mark.parametrize("part", ["worker-0", "worker-1", "controller"])
 async def test_a_crash_leaves_no_node_behind(space: Space, pools: Pools, part: str) -> None:
     """A part dies while nodes are under way. The job gets them once, and all of them go."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload.labels import MANAGED
@@ -193,6 +195,7 @@ async def _unsuspend(space: Space, name: str) -> None:
     await space.client.patch(JOBS, space.name, name, {"spec": {"suspend": False}})
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_burst_of_jobs_all_complete(space: Space) -> None:
     """Thirty Jobs at once: nothing is lost, no node is ever over its capacity."""
     async with space.recording() as seen:

@@ -100,6 +100,7 @@ async def _fill(space: Space) -> dict[str, Any]:
     return pod
 
 
+@pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_waits_is_let_go_and_what_runs_is_left_alone(space: Space) -> None:
     """With controller and workers alive, which must not suspend again what was let go."""
     world, client = space.world, space.client

@@ -118,6 +118,7 @@ async def _offered(shell: Typist, *words: str) -> list[str]:
     return out.decode().splitlines()
 
 
+@pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_kubectl_is_answered_in_its_protocol(shell: Typist) -> None:
     """A word and its meaning a line, then the directive that no files are to be offered."""
     assert await _offered(shell, "hold", "") == [

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -314,6 +315,7 @@ rules = st.builds(
 )
 
 
+@pytest.mark.long("whole lives of clusters, for seconds of processor time each")
 @settings(max_examples=25, deadline=None)
 @given(
     present=st.integers(0, 3),

@@ -248,6 +248,7 @@ STATUSES = st.one_of(
 )
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 @settings(
     max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

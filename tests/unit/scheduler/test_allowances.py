@@ -58,6 +58,7 @@ def _queue() -> list[PendingJob]:
     return [*puzzles, PendingJob("probe", MANY, 0, _plain(), user="vera")]
 
 
+@pytest.mark.long("many cases at once, for seconds of processor time")
 def test_judging_ends_soon_and_comes_to_all(matcher: Matcher) -> None:
     """Others are judged at once; the costly ones in turn, a few in each cycle."""
     queue, failed = _queue(), list[Failed]()
