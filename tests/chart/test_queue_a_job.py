@@ -78,6 +78,11 @@ async def test_a_job_is_queued_runs_and_is_taken_away(world: World) -> None:
     assert f"created Job {namespace}/fluxqueue-test-" in output
     assert "-job: " in output
     assert "2 pods succeeded" in output
+    await _until_its_job_is_gone(world, namespace)
+
+
+async def _until_its_job_is_gone(world: World, namespace: str) -> None:
+    """It is deleted in the background, pods first."""
 
     async def is_gone() -> bool:
         return not (await world.client.list(JOBS, namespace)).items
@@ -91,7 +96,7 @@ async def test_a_namespace_that_is_not_managed_fails_it(world: World) -> None:
     code, output = await _helm_test(world, namespace)
     assert code != 0
     assert f"is namespace {namespace} managed?" in output
-    assert not (await world.client.list(JOBS, namespace)).items
+    await _until_its_job_is_gone(world, namespace)
 
 
 async def test_a_job_that_cannot_run_fails_it_in_time(world: World) -> None:
