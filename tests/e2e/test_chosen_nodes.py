@@ -129,9 +129,7 @@ async def test_the_tasks_of_a_sweep_find_their_node(space: Space, unmanaged: Spa
     pods = await space.until_running("tasks", 4)
     assert {pod["spec"]["nodeName"] for pod in pods} == {"node-3"}
     assert not await was_refused(space, "tasks")
-    fluxjob = await space.fluxjob("tasks")
-    assert fluxjob is not None
-    assert fluxjob["status"]["nodes"] == "node-3"
+    await until_booked(space, "tasks", "node-3", 4)
     await assert_invariants(space.world)
 
 
