@@ -66,7 +66,7 @@ test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas ...; and al
 	@echo "part 1 of 3: localcluster"
 	$(PYTEST_CLUSTER) -m long
 	@echo "part 2 of 3: fluxqueue"
-	$(PYTEST) -m long
+	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) -m long
 	@echo "part 3 of 3: all examples of the property tests"
 	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) tests/property tests/unit -m "not long"
 
