@@ -43,25 +43,28 @@ logger = logging.getLogger(__name__)
 
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
-_OTHERS = """
+
+def _foreign_use(which: str) -> str:
+    """Return the statement about the pods of others, on nodes that meet a condition."""
+    return f"""
 WITH others AS (
-    SELECT namespace, node, resources, is_permanent FROM foreign_usage WHERE WHICH
+    SELECT namespace, node, resources, is_permanent FROM foreign_usage WHERE {which}
     UNION ALL
-    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL AND WHICH
+    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL AND {which}
 ), amounts AS (
     -- A damaged row must not fail the statement, and so every cycle. Its node is left out.
     SELECT u.node, r.key AS resource, u.is_permanent,
-           CASE WHEN jsonb_typeof(r.value) = 'number' AND (r.value #>> '{}')::numeric >= 0
-                THEN (r.value #>> '{}')::numeric END AS amount
+           CASE WHEN jsonb_typeof(r.value) = 'number' AND (r.value #>> '{{}}')::numeric >= 0
+                THEN (r.value #>> '{{}}')::numeric END AS amount
     FROM others u CROSS JOIN LATERAL jsonb_each(
         CASE WHEN jsonb_typeof(u.resources) = 'object' THEN u.resources
-             ELSE '{"": null}' END) r
+             ELSE '{{"": null}}' END) r
 ), spaces AS (
     -- Grouped once: looked up for each node, it would read all pods as often as there are nodes.
     SELECT node, array_agg(DISTINCT namespace) AS namespaces FROM others GROUP BY node
 )
 SELECT s.node, jsonb_object_agg(resource, amount) AS used, min(spaces.namespaces) AS namespaces,
-       coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{}')
+       coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{{}}')
            AS permanent,
        bool_and(is_read) AS is_read
 FROM (
@@ -72,10 +75,12 @@ FROM (
                  1::bigint << 62)::bigint AS permanent
     FROM amounts GROUP BY 1, 2) s JOIN spaces USING (node)
 GROUP BY s.node
-"""
+"""  # noqa: S608 constants
+
+
 # Two statements: one for both would have a plan that reads all pods for the change of one node.
-FOREIGN_OF_ALL = _OTHERS.replace("WHICH", "true")
-FOREIGN_OF_SOME = _OTHERS.replace("WHICH", "node = ANY(CAST(:names AS text[]))")
+FOREIGN_OF_ALL = _foreign_use("true")
+FOREIGN_OF_SOME = _foreign_use("node = ANY(CAST(:names AS text[]))")
 
 # A victim's planned end is the time at which it has to leave.
 _UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
