@@ -94,7 +94,7 @@ def _turn(
             decisions = run_cycle(matcher, queue, POLICIES["easy"], NOW)
             if not pools:
                 continue
-            if rest.left_s:
+            if rest.left_s or clock() - began >= TURN_S:
                 carry_over(last, queue, decisions, scene.requests)
                 continue
             started = clock()
