@@ -17,7 +17,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import PLAN_MOST_S, PLAN_TIMES, PartOfTime
+from fluxqueue.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
@@ -82,7 +82,7 @@ def _turn(
 ) -> tuple[float, float]:
     """Run one cycle after the other. Return the seconds of a cycle, and of the longest plan."""
     rules = {QUEUE: QueueRules(QUEUE, provision=scene.rule)}
-    rest = PartOfTime(_Measured(clock), PLAN_TIMES, PLAN_MOST_S)
+    rest = TimeShare(_Measured(clock), PLAN_SHARE, most_s=PLAN_REST_S)
     holds: dict[Jobspec, bool] = {}
     last, longest, cycles = NodePlan(), 0.0, 0
     began = clock()

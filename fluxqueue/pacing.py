@@ -70,11 +70,18 @@ RUSH = 10
 
 A user who submits a few jobs by hand sees each start at once.
 """
-PLAN_TIMES, PLAN_MOST_S = 10, 10.0
-"""The plan for new nodes takes an eleventh of the time: it rests ``PLAN_TIMES`` times as long.
 
-It rests for ``PLAN_MOST_S`` seconds at most. New nodes take a minute or more, so nothing is late. A
-job that is too large for all pools would otherwise cost each cycle a long search.
+# --- shares of the matcher's time (worker), in each of which no cycle runs ---
+
+FORECAST_SHARE = 0.05
+"""Forecasts, whatever their number (``worker/plans.py``)."""
+REVIEW_SHARE = 0.2
+"""Reviews, whatever their number (``worker/review_tasks.py``)."""
+PLAN_SHARE, PLAN_REST_S = 1 / 11, 10.0
+"""Plans for new nodes (``worker/node_planning.py``), and their longest rest.
+
+New nodes take a minute or more, so nothing is late. A job that is too large for all pools would
+otherwise cost each cycle a long search.
 """
 
 # --- status updates (db/store/statuses.py), in intervals of FLUXQUEUE_STATUS_INTERVAL_S ---
@@ -277,18 +284,23 @@ class BatchPacer:
         return self.CALM._replace(each_s=min(each_s, most_s))
 
 
-class PartOfTime:
-    """Lets some work run for a part of the time: after it, it rests in proportion.
+class TimeShare:
+    """Limits some work to a share of the time: after it, it rests in proportion.
+
+    Work that fails rests as well. Otherwise questions that end at their limit would have no limit.
 
     Parameters
     ----------
     clock : The clock that times are measured with.
-    times : The rest after the work, as a multiple of its duration.
-    most_s : The longest rest in seconds.
+    share : The largest share of the time, above 0 and below 1.
+    least_s, most_s : The shortest and the longest rest in seconds.
     """
 
-    def __init__(self, clock: Clock, times: float, most_s: float) -> None:
-        self._clock, self._times, self._most_s = clock, times, most_s
+    def __init__(
+        self, clock: Clock, share: float, *, least_s: float = 0.0, most_s: float = float("inf")
+    ) -> None:
+        self._clock, self._times = clock, 1 / share - 1
+        self._least_s, self._most_s = least_s, most_s
         self._rested_s = float("-inf")
 
     @property
@@ -308,7 +320,8 @@ class PartOfTime:
             yield
         finally:
             ended_s = self._clock.monotonic_s()
-            self._rested_s = ended_s + min(self._most_s, self._times * (ended_s - began_s))
+            rest_s = max(self._least_s, self._times * (ended_s - began_s))
+            self._rested_s = ended_s + min(self._most_s, rest_s)
 
 
 class BatchSize:

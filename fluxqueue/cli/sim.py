@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluxqueue.cli.user.printing import say
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.settings import MATCH_POLICY
 
@@ -182,7 +183,7 @@ def sim(
     cluster = uniform_cluster(nodes, cores)
     until_s = max((job.submit_s for job in work), default=0)
     lost = node_faults(seed, [fact.name for fact in cluster], count=faults, until_s=until_s)
-    _say(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
+    say(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels, grown = _run_all(
         policies,
         Scenery(cluster, work, lost, rules, match_policy, named, pools, provision),
@@ -198,14 +199,6 @@ def sim(
         typer.echo(f"wrote {out}")
     if any(one.figures.promises_broken or one.figures.unfinished for one in panels):
         raise typer.Exit(1)
-
-
-def _say(line: str) -> None:
-    """Print a line, which a terminal breaks between words."""
-    from fluxqueue.cli.messages import wrapped
-    from fluxqueue.cli.user.printing import terminal_width
-
-    typer.echo(wrapped(line, terminal_width()))
 
 
 def _refuse_without_history(given: Mapping[str, object]) -> None:
@@ -242,7 +235,7 @@ def _tell_grown(panels: Sequence[Panel], grown: Sequence[GrowingCluster]) -> Non
 
     for panel, one in zip(panels, grown, strict=True):
         hours = one.node_s / 3600
-        _say(
+        say(
             f"{panel.figures.policy}: at most {one.most} new nodes, {hours:.1f} node-hours,"
             f" cost {one.cost:.2f}, mean wait {clock(panel.figures.mean_wait_s)}"
         )
@@ -350,7 +343,7 @@ def _save(work: Sequence[SimulatedJob], path: Path, nodes: int, cores: int) -> N
 
     header = {"Version": "2.2", "MaxNodes": str(nodes), "MaxProcs": str(nodes * cores)}
     path.write_text(render(from_jobs(work, header)), encoding="utf-8")
-    _say(f"wrote {path}")
+    say(f"wrote {path}")
 
 
 def _preemption(min_runtime: str, grace: str) -> PreemptionRules:
@@ -368,7 +361,7 @@ def _tell_preempted(panels: Sequence[Panel]) -> None:
         requeued = [one for one in panel.records if one.requeues]
         heads = {uid for one in requeued for uid in one.requeued_for}
         times = sum(one.requeues for one in requeued)
-        _say(
+        say(
             f"{panel.figures.policy}: {len(requeued)} jobs were preempted for {len(heads)}"
             f" and restarted {times} times"
         )
@@ -378,7 +371,7 @@ def _tell_left_out(records: Sequence[RunRecord]) -> None:
     impossible = [str(one.job.number) for one in records if one.is_impossible]
     if impossible:
         named = ", ".join(impossible[:5]) + (", ..." if len(impossible) > 5 else "")
-        _say(f"{len(impossible)} jobs can never fit this cluster: {named}")
+        say(f"{len(impossible)} jobs can never fit this cluster: {named}")
     refused = [one for one in records if one.refusal]
     if refused:
-        _say(f"{len(refused)} jobs are refused by their queue: {refused[0].refusal}")
+        say(f"{len(refused)} jobs are refused by their queue: {refused[0].refusal}")

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluxqueue.cli.messages import wrapped
-from fluxqueue.cli.user.printing import terminal_width
+from fluxqueue.cli.user.printing import say
 from fluxqueue.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ def uninstall(
     )
     report = asyncio.run(_run(settings, str(kubeconfig or settings.kubeconfig), options))
     for line in describe(report, options):
-        typer.echo(wrapped(line, terminal_width()))
+        say(line)
     if not report.is_complete:
         raise typer.Exit(1)
 

@@ -1,20 +1,31 @@
 """An event loop in a thread of its own, for programs without one.
 
-``sync_client`` runs the asynchronous client in it. A call from another thread waits for its answer,
-and an interrupt (Ctrl-C) cancels the call.
+``sync_client`` and ``psij_executor`` run the asynchronous client in it. A call from another thread
+waits for its answer, and an interrupt (Ctrl-C) cancels the call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from fluxqueue.errors import InvalidInput
 
 T = TypeVar("T")
+
+
+class Closing(Protocol):
+    """What lives in a loop and is closed there."""
+
+    async def close(self) -> None:
+        """End all of it."""
+
+
+C = TypeVar("C", bound=Closing)
 
 
 class LoopThread:
@@ -70,6 +81,30 @@ class LoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def open_for(
+    owner: object, make: Coroutine[Any, Any, C]
+) -> tuple[LoopThread, C, Callable[[], object]]:
+    """Start a thread, and make an object in its loop.
+
+    Returns
+    -------
+    Both, and a function that closes both and is harmless to repeat. It is called at the end of
+    ``owner``, and of a program that forgets it, so connections end without complaints.
+    """
+    thread = LoopThread()
+    try:
+        made = thread.run(make)
+    except BaseException:
+        thread.close()
+        raise
+    return thread, made, weakref.finalize(owner, _close, thread, made)
+
+
+def _close(thread: LoopThread, made: Closing) -> None:
+    thread.run(made.close())
+    thread.close()
 
 
 async def _next(items: AsyncGenerator[T, None]) -> T:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import weakref
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
@@ -27,7 +26,7 @@ from psij import (
 from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.batch.job_options import KNOWN, JobOptions
 from fluxqueue.client.handles import GONE, AsyncJobHandle
-from fluxqueue.client.loop_thread import LoopThread
+from fluxqueue.client.loop_thread import open_for
 from fluxqueue.errors import FluxQueueError, InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 
@@ -59,14 +58,8 @@ class FluxQueueJobExecutor(JobExecutor):  # type: ignore[misc]  # PSI/J is not i
         async def make() -> AsyncClient:
             return AsyncClient(namespace=url or None)
 
-        self._thread = LoopThread()
-        try:
-            self._client = self._thread.run(make())
-        except BaseException:
-            self._thread.close()
-            raise
+        self._thread, self._client, _ = open_for(self, make())
         self._handles: dict[str, AsyncJobHandle] = {}
-        weakref.finalize(self, _close, self._thread, self._client)
 
     def submit(self, job: Any) -> None:
         """Submit a job. ``job.native_id`` is then the name of its Job.
@@ -127,11 +120,6 @@ async def _write_output(handle: AsyncJobHandle, path: Path | None) -> None:
     if path is not None:
         lines = [f"{line}\n" async for line in handle.logs()]
         await asyncio.to_thread(path.write_text, "".join(lines), encoding="utf-8")
-
-
-def _close(thread: LoopThread, client: AsyncClient) -> None:
-    thread.run(client.close())
-    thread.close()
 
 
 def read_spec(spec: Any) -> tuple[list[str], JobOptions]:

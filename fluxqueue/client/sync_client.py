@@ -5,7 +5,6 @@ It runs an ``AsyncClient`` in a thread, and has the same methods.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +15,7 @@ from fluxqueue.client.batch.job_options import JobOptions
 from fluxqueue.client.executor import QueueExecutor
 from fluxqueue.client.explanation import Explanation
 from fluxqueue.client.handles import AsyncJobHandle
-from fluxqueue.client.loop_thread import LoopThread
+from fluxqueue.client.loop_thread import LoopThread, open_for
 from fluxqueue.client.pod_logs import LogLine
 from fluxqueue.client.records import Records
 from fluxqueue.client.submission import Work
@@ -60,14 +59,7 @@ class Client:
                 transport=transport,
             )  # fmt: skip
 
-        self._thread = LoopThread()
-        try:
-            self._client = self._thread.run(make())
-        except BaseException:
-            self._thread.close()
-            raise
-        # Also at the end of a program that forgets it: connections end without complaints.
-        self._finalizer = weakref.finalize(self, _close, self._thread, self._client)
+        self._thread, self._client, self._close = open_for(self, make())
 
     def __enter__(self) -> Self:
         return self
@@ -77,7 +69,7 @@ class Client:
 
     def close(self) -> None:
         """End the watches and close the connections. Jobs continue. Harmless if it is closed."""
-        self._finalizer()
+        self._close()
 
     @property
     def namespace(self) -> str:
@@ -227,11 +219,6 @@ class Client:
                 queue=queue,
             )
         )  # fmt: skip
-
-
-def _close(thread: LoopThread, client: AsyncClient) -> None:
-    thread.run(client.close())
-    thread.close()
 
 
 class JobHandle:

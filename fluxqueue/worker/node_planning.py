@@ -25,7 +25,7 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import PLAN_MOST_S, PLAN_TIMES, PartOfTime
+from fluxqueue.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.policy.node_pool import COMMAND, SCALE, NodePool
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
@@ -82,10 +82,10 @@ class NodePlanning:
     _judged: dict[str, tuple[NodeFact, NodePool | None]] = field(default_factory=dict)
     """The pool of each node by name, beside what is known of the node."""
     _last: NodePlan = field(default_factory=NodePlan)
-    _rest: PartOfTime = field(init=False)
+    _rest: TimeShare = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rest = PartOfTime(self.clock, PLAN_TIMES, PLAN_MOST_S)
+        self._rest = TimeShare(self.clock, PLAN_SHARE, most_s=PLAN_REST_S)
 
     def is_due(self, now: int) -> bool:
         """Return whether it is time to look at what is under way."""

@@ -20,15 +20,13 @@ from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 from fluxqueue.scheduler.promises import Mishaps, Promises
 from fluxqueue.worker.context import WorkerContext
-
-TIME_SHARE = 0.05
-"""The largest share of the matcher's time that forecasts take."""
 
 BUDGET_S = 1.0
 """The planning time of one forecast in seconds. No cycle runs meanwhile.
@@ -102,7 +100,11 @@ class Plans:
     planned: dict[str, Placement] = field(default_factory=dict)
     """The placements that the last forecast planned for waiting jobs, by UID."""
     _since_s: float = 0.0
-    _due_s: float = 0.0
+    _share: TimeShare = field(init=False)
+
+    def __post_init__(self) -> None:
+        clock, least_s = self.context.clock, self.context.settings.forecast_interval_s
+        self._share = TimeShare(clock, FORECAST_SHARE, least_s=least_s)
 
     async def load(self, tx: Transaction, matcher: Matcher, now: int) -> None:
         """Read everything again, as the matcher was read again."""
@@ -200,7 +202,7 @@ class Plans:
 
     def is_due(self) -> bool:
         """Return whether a forecast is pending, or time has overtaken what was reported."""
-        if self.context.clock.monotonic_s() < self._due_s:
+        if self._share.left_s:
             return False
         return self._last is not None or self._is_overtaken()
 
@@ -228,11 +230,15 @@ class Plans:
         LostLeadership
             The term is over. Nothing was reported.
         """
-        settings, clock = self.context.settings, self.context.clock
         cycle = self._last
         if cycle is None or not self.is_due() or self._is_in_a_burst(cycle):
             return
         self._last = None
+        with self._share.work():
+            await self._forecast(matcher, cycle)
+
+    async def _forecast(self, matcher: Matcher, cycle: Cycle) -> None:
+        settings, clock = self.context.settings, self.context.clock
         began_s = clock.monotonic_s()
         async with self.context.database.begin() as tx:
             jobids = await outlook.read_jobids(tx)
@@ -252,9 +258,6 @@ class Plans:
             uid: one.placement for uid, one in found.items() if one.placement is not None
         }
         await self._tell(cycle, found)
-        now_s = clock.monotonic_s()
-        took_s = now_s - began_s
-        self._due_s = now_s + max(settings.forecast_interval_s, took_s / TIME_SHARE)
 
     async def _tell(self, cycle: Cycle, found: Mapping[str, Outlook]) -> None:
         reasons = {job.uid: reason for job, reason in cycle.decisions.waiting}

@@ -54,6 +54,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES, WORKLOAD_CLASSES
 from fluxqueue.objects import Object
+from fluxqueue.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
@@ -75,9 +76,6 @@ FAILED = "it could not be answered; the log of the worker that holds the matcher
 
 ANSWER_S = 0.8
 """The time limit of one answer (seconds)."""
-
-TIME_SHARE = 0.2
-"""The largest share of the matcher's time that reviews take, whatever their number."""
 
 CRASHES_MAX = 1
 """The most workers that may crash during one answer.
@@ -104,7 +102,7 @@ class Reviewer:
     def __init__(self, context: WorkerContext, runner: CycleRunner) -> None:
         self._context, self._runner = context, runner
         settings = context.settings
-        self._rest_until_s = 0.0
+        self._share = TimeShare(context.clock, REVIEW_SHARE)
         aliases = parse_aliases(settings.aliases, settings.queue_names)
         self._site = Site(settings.default_cpu_m, parse_levels(settings.levels), aliases=aliases)
 
@@ -149,14 +147,11 @@ class Reviewer:
         if asked.fluxjob and not await rights.may_read(namespace, asked.fluxjob):
             raise _NotThere(namespace, asked.fluxjob)
         # Outside the matcher's lock: a pause inside would delay the cycles, not only the reviews.
-        rest_s = self._rest_until_s - self._context.clock.monotonic_s()
-        if rest_s > 0:
+        if rest_s := self._share.left_s:
             await self._context.clock.sleep(rest_s)
         async with self._runner.between_cycles() as scene:
-            began_s = self._context.clock.monotonic_s()
-            with metrics.REVIEW_S.time():
+            with self._share.work(), metrics.REVIEW_S.time():
                 told = await self._ask(scene, found, asked)
-            self._rest_until_s = _rest_until(began_s, self._context.clock.monotonic_s())
         blockers = [one.uid for one in told.answer.outcome.blockers]
         names = await self._names(rights, blockers) if blockers else {}
         return render_answer(told.answer, names, self._context.clock.now_s(), known=told.known)
@@ -244,11 +239,6 @@ def _word(error: InvalidInput) -> str:
     if isinstance(error, TooComplex):
         return "TooComplex"
     return "NotFound" if isinstance(error, _NotThere) else "Invalid"
-
-
-def _rest_until(began_s: float, ended_s: float) -> float:
-    """Return when the next review may be answered, so that ``TIME_SHARE`` is kept."""
-    return ended_s + (ended_s - began_s) * (1 / TIME_SHARE - 1)
 
 
 async def write_answer(

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fluxqueue.view.openapi import document
+
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     [*(ROOT / "docs").rglob("*.md"), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md"))]
@@ -101,3 +103,11 @@ def test_decisions_are_numbered_dated_and_complete() -> None:
             "Consequences",
         ], page.name
         assert len(text.split()) < 260, f"{page.name}: half a page"
+
+
+def test_the_page_of_the_view_server_has_all_its_paths() -> None:
+    """Each path of its OpenAPI document, by its last word."""
+    page = (ROOT / "docs/reference/view.md").read_text(encoding="utf-8")
+    words = {path.replace("{jobid}", "JOBID").rpartition("/")[2] for path in document()["paths"]}
+    assert "swf" in words
+    assert {word for word in words if not re.search(rf"[`/]{word}\b", page)} == set()

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, PartOfTime, Rest
+from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, Rest, TimeShare
 
 
 @pytest.mark.parametrize(
@@ -112,29 +112,33 @@ def test_lately_counts_what_has_just_happened() -> None:
     assert lately.count(0) == 0
 
 
-def test_work_that_takes_a_part_of_the_time_rests_in_proportion() -> None:
-    """Two seconds of work and ten times as long of rest, at most eight seconds."""
+def test_work_that_takes_a_share_of_the_time_rests_in_proportion() -> None:
+    """An eleventh of the time: ten times as long of rest, from two to eight seconds."""
     clock = ManualClock()
-    part = PartOfTime(clock, times=10, most_s=8)
-    assert part.left_s == 0
-    with part.work():
+    share = TimeShare(clock, 1 / 11, least_s=2, most_s=8)
+    assert share.left_s == 0
+    with share.work():
         clock.advance(0.5)
-    assert part.left_s == 5
+    assert share.left_s == pytest.approx(5)
     clock.advance(4)
-    assert part.left_s == 1
+    assert share.left_s == pytest.approx(1)
     clock.advance(3)
-    assert part.left_s == 0
-    with part.work():
+    assert share.left_s == 0
+    with share.work():
         clock.advance(2)
-    assert part.left_s == 8
-    part.forget()
-    assert part.left_s == 0
+    assert share.left_s == pytest.approx(8)
+    share.forget()
+    assert share.left_s == 0
+    with share.work():
+        pass
+    assert share.left_s == pytest.approx(2)
 
 
 def test_work_that_fails_rests_as_well() -> None:
+    """A tenant could otherwise ask one question after the other that ends at its limit."""
     clock = ManualClock()
-    part = PartOfTime(clock, times=10, most_s=8)
-    with suppress(ZeroDivisionError), part.work():
+    share = TimeShare(clock, 0.2)
+    with suppress(ZeroDivisionError), share.work():
         clock.advance(0.5)
         _ = 1 / 0
-    assert part.left_s == 5
+    assert share.left_s == pytest.approx(2)

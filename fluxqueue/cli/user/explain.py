@@ -6,7 +6,6 @@ the matcher's own. The exit code tells which one it is.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from fluxqueue.cli.messages import complain, wrapped
+from fluxqueue.cli.messages import complain
+from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import (
     BAD_INPUT,
     DONE,
@@ -182,32 +182,25 @@ def exit_code(review: Object) -> int:
 def tell(review: Object, output: str, name: str) -> None:
     """Print an answer, or on standard error why there is none."""
     status = review["status"]
-    if output == "json":
-        typer.echo(json.dumps(review, indent=2))
-    elif output == "yaml":
-        import yaml
-
-        typer.echo(yaml.safe_dump(review, sort_keys=False), nl=False)
+    if output in {"json", "yaml"}:
+        printing.document(review, output)
     elif not status.get("verdict"):
         complain(f"fluxqueue: {status['message']}")
     else:
-        from fluxqueue.cli.user.printing import terminal_width
-
         for line in prose(status, name):
-            typer.echo(wrapped(line, terminal_width(), 2 * _INDENT))
+            printing.say(line, 2 * _INDENT)
         _tables(status)
 
 
 def prose(status: Object, name: str) -> list[str]:
     """Return the answer in sentences."""
-    from fluxqueue.cli.user.printing import is_coloured
     from fluxqueue.clock import from_rfc3339
 
     verdict = status["verdict"]
     answered_s = from_rfc3339(status["answeredAt"])
     number = f" (job {status['jobid']})" if "jobid" in status else ""
     head = f"{name}{number}: {_when(status, answered_s)}"
-    if is_coloured():
+    if printing.is_coloured():
         colour = {"Now": "green", "Later": "yellow", "Never": "red"}[verdict]
         head = typer.style(head, fg=colour)
     lines = [head]
@@ -231,7 +224,6 @@ _SURE = {
 
 
 def _when(status: Object, answered_s: int) -> str:
-    from fluxqueue.cli.user.printing import span
     from fluxqueue.clock import from_rfc3339
 
     verdict, start = status["verdict"], status.get("expectedStart")
@@ -243,19 +235,18 @@ def _when(status: Object, answered_s: int) -> str:
         return "later, at an unknown time"
     in_s = from_rfc3339(start) - answered_s
     sure = _SURE.get(status.get("certainty", ""), "")
-    return f"later, {start} (in {span(in_s)}) {sure}".rstrip()
+    return f"later, {start} (in {printing.span(in_s)}) {sure}".rstrip()
 
 
 def _tables(status: Object) -> None:
-    from fluxqueue.cli.user.printing import TextTable
     from fluxqueue.clock import from_rfc3339
 
     for kind in status.get("kinds") or ():
         typer.echo("")
-        TextTable(("NODES WITH", "IN ALL", "NOW")).write(_checks(kind))
+        printing.TextTable(("NODES WITH", "IN ALL", "NOW")).write(_checks(kind))
     if levels := status.get("levels"):
         typer.echo("")
-        TextTable(("LEVEL", "NEEDED", "OF", "COULD", "CAN NOW", "EACH WITH")).write(
+        printing.TextTable(("LEVEL", "NEEDED", "OF", "COULD", "CAN NOW", "EACH WITH")).write(
             [
                 (
                     one["level"],
@@ -270,7 +261,7 @@ def _tables(status: Object) -> None:
         )
     if blockers := status.get("blockers"):
         typer.echo("")
-        TextTable(("IN THE WAY", "JOBID", "NAMESPACE", "STATE", "NODES", "UNTIL")).write(
+        printing.TextTable(("IN THE WAY", "JOBID", "NAMESPACE", "STATE", "NODES", "UNTIL")).write(
             [
                 (
                     one["name"],
@@ -288,7 +279,7 @@ def _tables(status: Object) -> None:
     if variants := status.get("variants"):
         typer.echo("")
         answered_s = from_rfc3339(status["answeredAt"])
-        TextTable(("EARLIER", "START")).write(
+        printing.TextTable(("EARLIER", "START")).write(
             [(one["text"], _when(one, answered_s).removeprefix("later, ")) for one in variants]
         )
 

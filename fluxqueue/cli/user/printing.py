@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import typer
 
+from fluxqueue.cli.messages import INDENT, wrapped
 from fluxqueue.errors import InvalidInput
 
 Cells = tuple[str, ...]
@@ -80,6 +81,11 @@ def fit(headers: Sequence[str], widths: Sequence[int], limit: int) -> tuple[list
         else:
             break
     return found, gap
+
+
+def say(line: str, indent: str = INDENT) -> None:
+    """Print a line, which a terminal breaks between words. Further lines begin with ``indent``."""
+    typer.echo(wrapped(line, terminal_width(), indent))
 
 
 def plain(text: str) -> str:

@@ -7,13 +7,13 @@ the command, as with srun. JOB_COMPLETION_INDEX distinguishes them.
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
 from fluxqueue.client.batch.job_manifest import (
@@ -186,12 +186,8 @@ def _check_output(output: str) -> None:
 
 def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
     name = job["metadata"]["name"]
-    if output == "json":
-        typer.echo(json.dumps(job, indent=2))
-    elif output == "yaml":
-        import yaml
-
-        typer.echo(yaml.safe_dump(job, sort_keys=False), nl=False)
+    if output in {"json", "yaml"}:
+        printing.document(job, output)
     elif output == "name":
         typer.echo(f"job.batch/{name}")
     else:

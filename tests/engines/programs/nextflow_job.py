@@ -32,10 +32,10 @@ def _manifest(name: str) -> dict[str, Any]:
         "image": "busybox",
         "command": [
             *("/bin/bash", "-ue", "-o", "pipefail", "-c"),
-            f"sleep {SECONDS} && bash /work/.command.run 2>&1 | tee /work/.command.log",
+            f"sleep {SECONDS} && bash /scratch/.command.run 2>&1 | tee /scratch/.command.log",
         ],
         "resources": {"requests": {"cpu": "4", "memory": "64Mi"}, "limits": {"memory": "64Mi"}},
-        "volumeMounts": [{"name": "vol-1", "mountPath": "/work"}],
+        "volumeMounts": [{"name": "vol-1", "mountPath": "/scratch"}],
     }
     pod = {
         "restartPolicy": "Never",

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fluxqueue.clock import ManualClock
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
+from fluxqueue.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.worker import review_tasks as under_test
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
@@ -121,7 +123,11 @@ async def test_an_answer_whose_time_is_over_is_given_up_and_the_queue_goes_on(
 
 def test_reviews_leave_the_matcher_most_of_its_time() -> None:
     """However many are asked: after an answer of a second, the next one begins four later."""
-    assert under_test._rest_until(10.0, 11.0) == pytest.approx(15.0)
+    clock = ManualClock()
+    share = TimeShare(clock, REVIEW_SHARE)
+    with share.work():
+        clock.advance(1.0)
+    assert share.left_s == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("crashes", "reason"), [(1, "Fits"), (2, "TooComplex")])
