@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -116,6 +117,30 @@ async def test_equal_owner_references_become_one(api: Api) -> None:
     assert reply.code == 201
     assert reply.body["metadata"]["ownerReferences"] == [owner]
     assert "duplicate UID(s) observed: u-1" in reply.warnings[0]
+
+
+async def test_twenty_thousand_owner_references_delay_nobody(api: Api) -> None:
+    """One loop serves everybody. A comparison of each with each other took half a minute."""
+    owner = {"apiVersion": "v1", "kind": "Pod"}
+    owners = [{**owner, "name": f"p{n}", "uid": f"u-{n % 19_999}"} for n in range(20_000)]
+    began_s = time.process_time()
+    reply = await api.call("POST", MAPS, config_map("a", ownerReferences=owners), dryRun="All")
+    assert time.process_time() - began_s < 5
+    assert reply.code == 201
+    assert len(reply.body["metadata"]["ownerReferences"]) == 20_000, "the uid alone is the same"
+    owners[-1]["name"] = "p0"
+    reply = await api.call("POST", MAPS, config_map("a", ownerReferences=owners), dryRun="All")
+    assert reply.body["metadata"]["ownerReferences"] == owners[:-1]
+
+
+async def test_bodies_of_very_many_values_are_refused(api: Api) -> None:
+    """Their decoding would delay the requests of everybody. Braces of a text do not count."""
+    many = config_map("a") | {"data": [{}] * 100_001}
+    reply = await api.call("POST", MAPS, many)
+    assert (reply.code, reply.body["reason"]) == (413, "RequestEntityTooLarge")
+    assert reply.body["message"].endswith("limit is 100000 nested values")
+    text = config_map("a") | {"data": {"a": '{"[\\' * 100_001}}
+    assert (await api.call("POST", MAPS, text)).code == 201
 
 
 async def test_nobody_sets_a_deletion_timestamp(api: Api) -> None:

@@ -191,15 +191,15 @@ def join_owners(meta: Obj, ctx: RequestContext) -> None:
     owners = meta.get("ownerReferences")
     if not isinstance(owners, list):
         return
-    kept: list[Obj] = []
-    twice: list[str] = []
+    kept: dict[bytes, Obj] = {}
+    twice: dict[str, None] = {}
     for owner in owners:
-        if owner not in kept:
-            kept.append(owner)
-        elif owner.get("uid", "") not in twice:
-            twice.append(owner.get("uid", ""))
+        # As a key, because a comparison with each one before takes a minute for 20,000 of them.
+        key = orjson.dumps(owner, option=orjson.OPT_SORT_KEYS)
+        if kept.setdefault(key, owner) is not owner:
+            twice[owner.get("uid", "")] = None
     if twice:
-        meta["ownerReferences"] = kept
+        meta["ownerReferences"] = list(kept.values())
         ctx.warnings.append(DUPLICATE_OWNERS + ", ".join(twice))
 
 
