@@ -63,7 +63,7 @@ _OURS = frozenset(
     {
         *(labels.AUTHOR_SUSPENDED, labels.SUSPENDED, labels.USER, labels.GROUP),
         *(labels.SLOTS, labels.JOBID, labels.NODES, labels.SUBMITTER),
-        labels.PLACEMENT,
+        *(labels.PLACEMENT, labels.PLACED),
     }
 )
 _BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})

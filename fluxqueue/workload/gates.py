@@ -249,9 +249,13 @@ def _is_by_name_alone(term: Mapping[str, Any]) -> bool:
 
 def _displace(job: Mapping[str, Any]) -> Patch:
     """Remove the placement of another BatchJob, as a manifest may be exported with it."""
-    place = ("spec", "template", "metadata", "annotations")
-    is_there = labels.PLACEMENT in (at(job, place) or {})
-    return [op("remove", pointer(*place, labels.PLACEMENT))] if is_there else []
+    meta = ("spec", "template", "metadata")
+    marks = [(*meta, "annotations", labels.PLACEMENT), (*meta, "labels", labels.PLACED)]
+    return _unmark(job, marks)
+
+
+def _unmark(obj: Mapping[str, Any], marks: Sequence[Path]) -> Patch:
+    return [op("remove", pointer(*mark)) for mark in marks if at(obj, mark) is not None]
 
 
 def _add_gate(pod_spec: Mapping[str, Any], path: str) -> Patch:
@@ -339,16 +343,17 @@ def displace_patch(job: Mapping[str, Any]) -> Patch:
 
     The suspension stays as it is. The patch fails (422) if its author has resumed it meanwhile.
     """
-    place = ("spec", "template", "metadata", "annotations", labels.PLACEMENT)
-    return [
-        same_uid(job),
-        op("test", "/spec/suspend", value=True),
-        op("remove", pointer(*place)),
-    ]
+    return [same_uid(job), op("test", "/spec/suspend", value=True), *_displace(job)]
 
 
 def _placed(placement: str | None) -> dict[str, Any]:
-    return {"metadata": {"annotations": {labels.PLACEMENT: placement}}}
+    mark = "true" if placement else None
+    return {
+        "metadata": {
+            "annotations": {labels.PLACEMENT: placement},
+            "labels": {labels.PLACED: mark},
+        }
+    }
 
 
 def unpin_patch(uid: str, *, is_authors: bool = False) -> Merge:
@@ -510,6 +515,8 @@ def name_node_patch(
         *set_in(pod, ("metadata", "labels"), labels.JOBID, str(jobid)),
         *set_in(pod, ("metadata", "annotations"), labels.NODES, nodes),
         op("remove", pointer("metadata", "annotations", labels.PLACEMENT)),
+        # Without the label, the pod is not sent here again after the changes of other webhooks.
+        *_unmark(pod, [("metadata", "labels", labels.PLACED)]),
     ]
 
 

@@ -137,6 +137,9 @@ PLACEMENT = "fluxqueue/placement"
 The webhook takes it off the pods that it places (``workload.index_placement``).
 """
 
+PLACED = "fluxqueue/placed"
+"""Label ``"true"`` beside ``fluxqueue/placement``: only these pods are sent to the webhook."""
+
 DRAIN_REASON = "fluxqueue/drain-reason"
 """Annotation on a node that ``fluxqueue drain`` cordoned: the reason."""
 

@@ -93,6 +93,7 @@ async def test_each_index_gets_its_node_at_its_creation(space: Space) -> None:
         assert meta["labels"][labels.JOBID] == str(fluxjob["status"]["jobid"])
         assert expand(meta["annotations"][labels.NODES]) == sorted(nodes)
         assert labels.PLACEMENT not in meta["annotations"]
+        assert labels.PLACED not in meta["labels"]
     at = {int(pod["metadata"]["annotations"][labels.COMPLETION_INDEX]): pod for pod in pods}
     for slot in await until_booked(space, "placed"):
         pod = at[slot["pod_index"]]

@@ -222,7 +222,6 @@ def _asked_of_workloads(
             pods,
             "Ignore",
             namespaces,
-            _placeable_pods(),
             _placed_pods(),
             path=PATH_PLACE,
         ),
@@ -343,15 +342,13 @@ def _not_ours(own_users: Sequence[str]) -> dict[str, str]:
     return {"name": "is-not-ours", "expression": f"!(request.userInfo.username in [{users}])"}
 
 
-def _placeable_pods() -> list[dict[str, Any]]:
-    return [_in(labels.MANAGED, "true"), {"key": labels.COMPLETION_INDEX, "operator": "Exists"}]
+def _placed_pods() -> list[dict[str, Any]]:
+    """Select the pods of released Jobs with a placement of their indexes.
 
-
-def _placed_pods() -> list[dict[str, str]]:
-    """Select the pods of released Jobs with a placement of their indexes."""
-    annotations = "object.metadata.annotations"
-    expression = f'has({annotations}) && "{labels.PLACEMENT}" in {annotations}'
-    return [{"name": "has-placement", "expression": expression}]
+    By labels alone: the API server converts a pod for each look at a condition.
+    """
+    is_indexed = {"key": labels.COMPLETION_INDEX, "operator": "Exists"}
+    return [_in(labels.MANAGED, "true"), _in(labels.PLACED, "true"), is_indexed]
 
 
 def _selector(expressions: Expressions) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.gates import name_node_patch, place_patch, suspend_job
+from fluxqueue.workload.gates import displace_patch, name_node_patch, place_patch, suspend_job
 from fluxqueue.workload.index_placement import (
     LONGEST,
     OPEN_S,
@@ -40,7 +40,7 @@ def _pod(index: int = 2, *, sealed: str | None = None, cpu: str = "4", **spec: A
     """A pod as the Job controller creates it."""
     text = seal(PLACED, "uid-gang", KEY) if sealed is None else sealed
     meta = {
-        "labels": {labels.MANAGED: "true"},
+        "labels": {labels.MANAGED: "true", labels.PLACED: "true"},
         "annotations": {labels.PLACEMENT: text, labels.COMPLETION_INDEX: str(index)},
         "ownerReferences": [owner("Job", "gang")],
     }
@@ -58,7 +58,7 @@ def _patch(pod: Any, uid: str | None = "uid-gang", **more: Any) -> Any:
 
 
 def test_a_pod_is_released_to_the_node_of_its_index() -> None:
-    """Gates of others stay, and the annotation goes: it is as long as the gang is large."""
+    """Gates of others stay. The annotation goes, and so does the label by which it is asked for."""
     pod = _pod(nodeSelector={"pool": "main"})
     made = jsonpatch.apply_patch(pod, _patch(pod))
     assert made["spec"]["schedulingGates"] == [{"name": "example.org/other"}]
@@ -223,11 +223,15 @@ def test_the_release_writes_it_and_admission_removes_it_from_a_copy() -> None:
     sealed = seal(PLACED, "uid-gang", KEY)
     template = place_patch("uid-gang", sealed)["spec"]["template"]
     job = batch_job()
-    job["spec"]["template"].setdefault("metadata", {})["annotations"] = {
-        "mine": "1",
-        **template["metadata"]["annotations"],
-    }
+    meta = job["spec"]["template"].setdefault("metadata", {})
+    for kind in ("annotations", "labels"):
+        meta[kind] = {"mine": "1", **template["metadata"][kind]}
     assert sealed_in(job) == sealed
     taken = jsonpatch.apply_patch(job, suspend_job(job, read_wishes(job), "alice"))
     assert sealed_in(taken) is None
-    assert taken["spec"]["template"]["metadata"]["annotations"] == {"mine": "1"}
+    left = taken["spec"]["template"]["metadata"]
+    assert left["annotations"] == {"mine": "1"}
+    assert left["labels"] == {"mine": "1", labels.MANAGED: "true"}
+    assert jsonpatch.apply_patch(
+        {**job, "spec": {**job["spec"], "suspend": True}}, displace_patch(job)
+    )["spec"]["template"]["metadata"] == {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}
