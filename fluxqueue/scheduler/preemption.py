@@ -111,6 +111,8 @@ def hold_claims(
     The reserved placements by UID. Each starts when its victims were asked to leave, or now.
     """
     held: dict[str, Placement] = {}
+    if not preemptions.under_way:
+        return held
     for uid in uids:
         making_way, claim = preemptions.under_way.get(uid), preemptions.claims.get(uid)
         if making_way is None or claim is None:

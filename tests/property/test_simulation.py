@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.policy.queue_rules import PreemptionRules
+from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
 from fluxqueue.simulation.engine import Engine, RunRecord, simulate
 from fluxqueue.simulation.figures import figures
@@ -161,6 +166,35 @@ def test_conservative_never_delays_anyone_promised(seed: int) -> None:
     result = figures("conservative", simulate(nodes, jobs, POLICIES["conservative"]), nodes)
     assert result.promised > 5
     assert result.promises_kept == result.promised
+
+
+def _told(
+    jobs: list[SimulatedJob], policy: str, lost: list[NodeEvent], leaves: bool
+) -> list[object]:
+    """What each cycle decides and says, and what becomes of the jobs."""
+    rules = PreemptionRules(frozenset({"default"}), min_runtime_s=3) if leaves else None
+    engine = Engine(
+        uniform_cluster(NODES, CORES), jobs, POLICIES[policy], faults=lost, preemption=rules
+    )
+    told: list[object] = []
+    while engine.step():
+        made = engine.decisions
+        told.append((made.allocated, made.reserved, made.waiting, made.barred))
+    return [*told, *_essence(engine.records)]
+
+
+@settings(max_examples=40, deadline=None)
+@given(policy=ANY_POLICY, jobs=small_jobs(), lost=faults(), leaves=st.booleans())
+def test_what_a_walk_skips_changes_no_decision(
+    policy: str, jobs: list[SimulatedJob], lost: list[NodeEvent], leaves: bool
+) -> None:
+    """A search for every job of every cycle finds the same, and gives the same reasons."""
+    found = _told(jobs, policy, lost, leaves)
+    with (
+        patch.object(HopelessRequests, "why", lambda *_: None),
+        patch.object(ByShares, "lacks_now", lambda *_: False),
+    ):
+        assert _told(jobs, policy, lost, leaves) == found
 
 
 def _essence(records: list[RunRecord]) -> list[object]:

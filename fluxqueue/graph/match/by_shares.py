@@ -68,6 +68,7 @@ class ByShares:
     def __init__(self, ledger: ShareLedger, policy: Policy) -> None:
         self.ledger, self.policy = ledger, policy
         self._asks: dict[int, tuple[object, Ask]] = {}
+        self._equals: dict[Ask, Ask] = {}
         self._offers: OrderedDict[tuple[AllocationTable, Leaf, bool], Offer] = OrderedDict()
         self._steps: Steps | None = None
         self.work: Work | None = None
@@ -110,6 +111,8 @@ class ByShares:
             Some slots do not fit now. Ask ``is_satisfiable`` whether they ever can.
         """
         ask = self.ask(request)
+        if self.lacks_now(ask):
+            raise InsufficientResources(why_busy(request))
         until = end_of(ask, now)
         patch = self.ledger.patch_now(now, until) if len(self.ledger.plan.rows) else None
         found = self._choose(ask, self.ledger.now, self._scores, patch)
@@ -279,6 +282,13 @@ class ByShares:
         offer = self._offer(self.ledger.now, leaf, ask)
         return offer.nodes if leaf.is_distinct else offer.total
 
+    def lacks_now(self, ask: Ask) -> bool:
+        """Return whether one kind of units is too much for what is free now.
+
+        Reservations only take room, so they need no look then.
+        """
+        return ask.is_flat and any(self.room_now(ask, one) < one.count for _, one in ask.leaves())
+
     def room_during(self, ask: Ask, leaf: Leaf, now: int) -> tuple[int, int]:
         """Return the nodes with capacity for a unit of ``leaf``, and the units in all.
 
@@ -320,6 +330,9 @@ class ByShares:
         ask = set_apart(compile_ask(request, self._level_names()), self.ledger.counts)
         if len(self._asks) >= ASKS_MAX:
             self._asks.clear()
+            self._equals.clear()
+        # Equal requests of many jobs share one object, which caches find at once.
+        ask = self._equals.setdefault(ask, ask)
         # The request is stored too: while it exists, no other object can get its id.
         self._asks[id(request)] = request, ask
         return ask

@@ -8,10 +8,11 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from operator import le
+from typing import NamedTuple, TypeAlias
 
 from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM
 from fluxqueue.graph.match.policy import Policy, parse_policy
@@ -104,6 +105,27 @@ class Group:
 Part: TypeAlias = Leaf | Group
 
 
+class Extent(NamedTuple):
+    """How much a request with one kind of units needs.
+
+    Requests of the same ``kind`` can be compared: by the number of units, the duration, and what
+    each unit takes.
+    """
+
+    kind: Hashable
+    units: int
+    duration_s: float
+    amounts: tuple[int, ...]
+
+    def is_within(self, other: Extent) -> bool:
+        """Return whether ``other``, of the same kind, needs at least as much of everything."""
+        return (
+            self.units <= other.units
+            and self.duration_s <= other.duration_s
+            and all(map(le, self.amounts, other.amounts))
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Ask:
     """A whole request.
@@ -124,11 +146,14 @@ class Ask:
     problem: str = ""
     claims: tuple[str, ...] = ()
     contested: str = ""
+    extent: Extent | None = field(init=False, repr=False, compare=False)
+    """None: it has several kinds of units, levels, or a number that is not fixed."""
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         of = self.parts, self.duration_s, self.policy, self.is_exclusive, self.problem
         object.__setattr__(self, "_hash", hash((*of, self.preferred)))
+        object.__setattr__(self, "extent", _extent_of(self))
 
     def __hash__(self) -> int:
         """Return the hash computed once, because every match looks up caches by it."""
@@ -155,6 +180,24 @@ class Ask:
     def alternatives(self) -> tuple[tuple[Part, ...], ...]:
         """Return what to try, in order: the preferred forms, then the request itself."""
         return (*self.preferred, self.parts)
+
+
+def _extent_of(ask: Ask) -> Extent | None:
+    leaf = ask.parts[0] if ask.is_flat else None
+    if not isinstance(leaf, Leaf) or leaf.up_to is not None or ask.claims:
+        return None
+    if any(one.up_to is not None or one.apart for one in leaf.kinds):
+        return None
+    needs = [(name, amount) for name, amount in leaf.needs if amount > 0]
+    if not needs:
+        return None
+    names = tuple(name for name, _ in needs)
+    kind = (
+        *(names, leaf.where, leaf.is_distinct, leaf.is_whole, leaf.whole_pools),
+        *(ask.is_exclusive, ask.policy),
+    )
+    duration_s = math.inf if ask.duration_s is None else ask.duration_s
+    return Extent(kind, leaf.count, duration_s, tuple(amount for _, amount in needs))
 
 
 def groups(parts: Sequence[Part]) -> Iterator[Group]:
