@@ -8,7 +8,7 @@ present nodes, nodes under way, then nodes that a pool could bring. Pure.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
@@ -146,8 +146,35 @@ class ComingNodes:
         Nothing is booked if it does not fit.
         """
         placement = self._fewest(replace(request, match_policy=_in_order(request)), now)
-        if placement is None:
+        return None if placement is None else self._found(job, placement)
+
+    def find_on(
+        self, job: str, request: Jobspec, nodes: Set[str], due_at: int, now: int
+    ) -> NodesFound | None:
+        """Return where ``request`` starts with these new nodes at most, and book it for ``job``.
+
+        Nodes that come after ``due_at`` (epoch seconds) are not used. Nothing is booked if it does
+        not fit.
+        """
+        late = [name for name in self.used if self.ready_at[name] > due_at]
+        new = [name for name in self.pool_of if name in nodes and name not in self.used]
+        for name in late:
+            self._set_usable(name, is_usable=False)
+        for name in new:
+            self._set_usable(name, is_usable=True)
+        try:
+            found = self.matcher.match_now(replace(request, match_policy=_in_order(request)), now)
+        except InsufficientResources:
             return None
+        finally:
+            for name in new:
+                self._set_usable(name, is_usable=False)
+            for name in late:
+                self._set_usable(name, is_usable=True)
+        return self._found(job, found)
+
+    def _found(self, job: str, placement: Placement) -> NodesFound:
+        """Book a placement, and return which of its nodes are to come."""
         self.matcher.allocate(job, placement)
         nodes = {*placement.nodes, *placement.held}
         coming = nodes & self.ready_at.keys()

@@ -29,6 +29,8 @@ from fluxqueue.scheduler.coming_nodes import (
     coming_nodes,
 )
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.node_packing import Packing, PackingTask
+from fluxqueue.scheduler.packing_task import MovableJob, packed_placement, packing_task
 from fluxqueue.scheduler.plan_search import PlanTried, PlanVariant, PoolNames, search_cheaper
 
 JOBS_MAX = 50
@@ -151,8 +153,9 @@ def plan_nodes(
         )
         planner.plan.used = [one.number for one in used]
         with matcher.trying():
-            planner.walk(_in_order(waiting, variant.first, pools))
-        return planner.tried()
+            planner.walk(_in_order(waiting, variant.first, pools), variant.packing)
+            is_usual = not variant.choices and not variant.first
+            return planner.tried(planner.task(waiting) if is_usual else None)
 
     with matcher.trying():
         for uid, placements in (held or {}).items():
@@ -231,6 +234,8 @@ class _NodePlanner:
     plan: NodePlan = field(default_factory=NodePlan)
     _chosen: dict[str, PoolNames] = field(default_factory=dict)
     _rivals: dict[str, list[PoolNames]] = field(default_factory=dict)
+    _equals: dict[str, set[str]] = field(default_factory=dict)
+    """The pools of the same rank as those of a job, which competed by price."""
     _tables: dict[tuple[str, ...], ComingNodes] = field(default_factory=dict)
     _booked: list[tuple[str, Placement]] = field(default_factory=list)
     _used: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -243,13 +248,16 @@ class _NodePlanner:
     _hopeless: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
     _allowances: Allowances = field(default_factory=Allowances)
 
-    def walk(self, waiting: Sequence[PendingJob]) -> None:
-        """Plan first what is under way, then every other job in its turn."""
+    def walk(self, waiting: Sequence[PendingJob], packing: Packing | None = None) -> None:
+        """Plan first what is under way, then a packing, then every other job in its turn."""
         self._count()
         owners = {one.uid for one in self.requests}
         present = [job for job in waiting if job.uid in owners]
         for job in present:
             self._plan_again(job)
+        packed = set[str]() if packing is None else packing.nodes.keys()
+        if packing is not None and not self._follow(waiting, packing):
+            return
         starts = {job.uid: where.starts_at for job, where in self.decisions.reserved}
         planned = 0
         for job in waiting:
@@ -259,18 +267,20 @@ class _NodePlanner:
                 break
             if self._wants(job, starts):
                 planned += 1  # also if it waits: its start was searched for
-                if not self._can_be_earlier(job, starts.get(job.uid)):
-                    continue
-                self._plan_one(job, starts.get(job.uid))
+                start = starts.get(job.uid)
+                if job.uid not in packed and self._can_be_earlier(job, start):
+                    self._plan_one(job, start)
         self._give_up({job.uid for job in present})
 
-    def tried(self) -> PlanTried[NodePlan]:
+    def tried(self, task: PackingTask | None) -> PlanTried[NodePlan]:
         """Return the plan for a comparison with others. Call it after ``walk``."""
-        cost = sum((one.price * one.count for one in self.plan.asks), Decimal(0))
+        costs: dict[str, Decimal] = {}
+        for one in self.plan.asks:
+            costs[one.uid] = costs.get(one.uid, Decimal(0)) + one.price * one.count
         ready_at = self.plan.ready_at
         nodes = sum(len(one.matcher.ledger.names) for one in self._tables.values())
         effort = nodes * (1 + len(ready_at))
-        return PlanTried(self.plan, cost, ready_at, self._chosen, self._rivals, effort)
+        return PlanTried(self.plan, costs, ready_at, self._chosen, self._rivals, effort, task)
 
     def _count(self) -> None:
         """Count what may still be asked for, and what is spent."""
@@ -355,9 +365,11 @@ class _NodePlanner:
         chosen: NodesFound | None = None
         best_rank: object = None
         rivals: list[PoolNames] = []
+        equals: dict[object, set[str]] = {}
         for names, rank in self._choices(job):
             if best is not None and rank != best_rank:
                 break
+            equals.setdefault(rank, set()).update(names)
             found = self._try(job, names, start, refused)
             if found is None:
                 continue
@@ -371,6 +383,7 @@ class _NodePlanner:
             else:
                 self._tables[names].undo(job.uid)
         if best is not None and chosen is not None:
+            self._equals[job.uid] = equals[best_rank]
             if chosen.new:
                 self._chosen[job.uid], self._rivals[job.uid] = best[2], rivals
             self._take(job, best[2], chosen)
@@ -464,6 +477,10 @@ class _NodePlanner:
         """Return what its new nodes cost for an hour."""
         return sum((self._states[pool].pool.price for pool in found.new.values()), Decimal(0))
 
+    def _ready_at(self, pool: str) -> int:
+        """Return when a new node of a pool can be used (epoch seconds)."""
+        return self.now + self._states[pool].wait_s
+
     def _table(self, names: tuple[str, ...]) -> ComingNodes:
         """Return the table of some pools. Everything that was planned before is booked there."""
         table = self._tables.get(names)
@@ -486,23 +503,104 @@ class _NodePlanner:
     def _take(self, job: PendingJob, names: tuple[str, ...], found: NodesFound) -> None:
         """Put what was found into the plan, and into all tables."""
         self._booked.append((job.uid, found.placement))
-        self._used |= {name: (pool, found.ready_at) for name, pool in found.new.items()}
+        self._used |= {name: (pool, self._ready_at(pool)) for name, pool in found.new.items()}
         for number in found.requests:
             self._users.setdefault(number, job.uid)
         if found.is_coming:
             self.plan.ready_at[job.uid] = found.ready_at
         kept = found.kept
-        for pool, count in found.counts().items():
+        # One of the requests of a job keeps its present nodes: the one that takes longest.
+        for pool, count in sorted(found.counts().items(), key=lambda one: -self._ready_at(one[0])):
             price = self._states[pool].pool.price
-            ask = NodeAsk(job.uid, job.queue, pool, count, found.ready_at, price, kept)
+            ask = NodeAsk(job.uid, job.queue, pool, count, self._ready_at(pool), price, kept)
             self.plan.asks.append(ask)
-            kept = ()  # one of the requests of a job keeps its present nodes
+            kept = ()
             self._cost[job.queue] = self._cost.get(job.queue, Decimal(0)) + price * count
         for other, table in self._tables.items():
             for name in found.new:
                 self._use(table, name)
             if other != names:
                 table.book(job.uid, found.placement)
+
+    # --- several jobs together ---------------------------------------------------------------
+
+    def task(self, waiting: Sequence[PendingJob]) -> PackingTask | None:
+        """Return the jobs that get nodes as a packing. The tables cannot be used afterwards."""
+        owners = {one.uid for one in self.requests}
+        booked = dict(self._booked)
+        jobs = [
+            MovableJob(job.uid, job.request, self.plan.ready_at[job.uid], self._pools_for(job),
+                       set(booked[job.uid].nodes))
+            for job in waiting
+            if job.uid in self.plan.ready_at and job.uid not in owners
+        ]  # fmt: skip
+        now_table = self._tables.get(())
+        if not self._chosen or now_table is None:
+            return None
+        table = max((self._tables[one] for one in self._chosen.values()), key=lambda t: t.start)
+        for one in jobs:
+            now_table.undo(one.uid)
+            table.undo(one.uid)
+        names = sorted({name for one in jobs for name in one.pools})
+        offers = [
+            (self._states[name], self._rooms[name])
+            for name in names
+            if self._states[name].retry_at <= self.now
+        ]
+        return packing_task(jobs, now_table, table, offers, self.now)
+
+    def _pools_for(self, job: PendingJob) -> set[str]:
+        """Return the pools that may bring nodes for a job, as those that competed for it."""
+        found = self._equals.get(job.uid)
+        if found:
+            return found
+        # It uses nodes of other jobs. Its own would come from the pools that are tried first.
+        ranks: dict[object, set[str]] = {}
+        for names, rank in self._choices(job):
+            ranks.setdefault(rank, set()).update(names)
+        return next((names for names in ranks.values() if names), set())
+
+    def _follow(self, waiting: Sequence[PendingJob], packing: Packing) -> bool:
+        """Plan the jobs of a packing. Return False if one of them does not fit, or may not."""
+        jobs = [job for job in waiting if job.uid in packing.nodes]
+        pools = {job.uid: self._pools_until(packing, packing.due_at[job.uid]) for job in jobs}
+        for names in {*pools.values()}:
+            table = self._table(names)
+            # The whole packing is booked, so that no job takes what is meant for another.
+            for job in jobs:
+                where = packed_placement(job.request, packing.nodes[job.uid], self.now)
+                table.book(job.uid, where)
+        for job in jobs:
+            names = pools[job.uid]
+            nodes = set(packing.nodes[job.uid])
+            found = self._on(job, names, nodes, packing.due_at[job.uid])
+            if found is None or not self._is_worth(job, found, None, []):
+                return False
+            self._equals[job.uid] = self._pools_for(job)
+            if found.new:
+                self._chosen[job.uid], self._rivals[job.uid] = names, []
+            self._take(job, names, found)
+        return True
+
+    def _on(
+        self, job: PendingJob, names: PoolNames, nodes: Set[str], due_at: int
+    ) -> NodesFound | None:
+        """Return where ``job`` starts on these new nodes, on which it is booked so far."""
+        table = self._table(names)
+        table.undo(job.uid)
+        try:
+            with self._allowances.deciding(table.matcher, job.user, job.request):
+                return table.find_on(job.uid, job.request, nodes, due_at, self.now)
+        except Exception:  # noqa: BLE001  the plan without the packing counts
+            return None
+
+    def _pools_until(self, packing: Packing, due_at: int) -> PoolNames:
+        """Return the pools of a packing that bring nodes until a time, the cheapest first."""
+        names = {name.rpartition("/")[0] for nodes in packing.nodes.values() for name in nodes}
+        pools = [one.pool for one in map(self._states.get, names)
+                 if one is not None and self.now + one.wait_s <= due_at]  # fmt: skip
+        pools.sort(key=lambda one: (-one.priority, one.price, one.name))
+        return tuple(one.name for one in pools)
 
     def _give_up(self, waiting: set[str]) -> None:
         """Give requests of jobs that wait no more to others that use them, or withdraw them."""

@@ -354,7 +354,7 @@ def test_all_that_was_asked_for_is_used_withdrawn_or_fails(
 def test_the_cheapest_pools_are_chosen(
     slots: int, cpu: int, shapes: list[tuple[int, int, int, int, str]], free: int
 ) -> None:
-    """One job on a small cluster: no set of new nodes of one pool is cheaper."""
+    """One job on a small cluster: no set of new nodes is cheaper."""
     matcher = Matcher(ShareLedger(), "pack")
     for number in range(free):
         matcher.set_node(node(f"n{number}"), {})
@@ -370,9 +370,10 @@ def test_the_cheapest_pools_are_chosen(
     plan = plan_nodes(matcher, [job], decisions, states, [], 0)
     there = free * (4 // cpu)
     costs = [
-        one.price * count
-        for one, count in product(made, range(5))
-        if count <= one.most and there + count * (one.capacity[CPU] // cpu) >= slots
+        sum((one.price * count for one, count in zip(made, counts, strict=True)), Decimal(0))
+        for counts in product(*(range(one.most + 1) for one in made))
+        if there + sum(one.capacity[CPU] // cpu * n for one, n in zip(made, counts, strict=True))
+        >= slots
     ]
     if costs:
         assert sum((ask.price * ask.count for ask in plan.asks), Decimal(0)) == min(costs)
