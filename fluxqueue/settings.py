@@ -380,6 +380,11 @@ class Settings:
         " (docs/admin/node-pools.md)",
         choices=("never", "waiting", "gangs", "running"),
     )
+    follow_pools: bool = _setting(
+        True,
+        "FLUXQUEUE_FOLLOW_POOLS",
+        "discovered node pools follow their sources (docs/admin/node-pools.md)",
+    )
     fair_share_interval_s: float = _setting(
         60.0,
         "FLUXQUEUE_FAIR_SHARE_INTERVAL_S",

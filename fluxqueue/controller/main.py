@@ -24,6 +24,7 @@ from fluxqueue.controller.observing.flusher import LOOP as OBSERVE
 from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.observing.resync_schedule import LOOP as RESYNC
 from fluxqueue.controller.operator import build_registry, run_operator
+from fluxqueue.controller.pool_following import PoolFollower
 from fluxqueue.controller.reviews import LOOP as REVIEWS
 from fluxqueue.controller.reviews import ReviewWatch
 from fluxqueue.controller.steered import LOOP as STEER
@@ -133,6 +134,9 @@ class Controller:
         ]
         if self._settings.cert_secret:
             loops.append(self._keep_certificates())
+        if self._settings.follow_pools:
+            client = self._client.in_background()
+            loops.append(PoolFollower(client, self._clock, self._heartbeats).run())
         self._leading = [asyncio.create_task(loop) for loop in loops]
 
     def _stop_leading(self) -> None:

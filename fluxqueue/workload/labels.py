@@ -166,6 +166,21 @@ While the node is not ready, it offers nothing to jobs. When it comes back for a
 annotation and the cordon are removed.
 """
 
+DISCOVERED_FROM = "fluxqueue/discovered-from"
+"""Annotation on a FluxNodePool that ``fluxqueue pools discover`` has made: its source.
+
+The pool follows its source. Remove the annotation, and it is a pool like any other.
+"""
+
+DISCOVERED_SPEC = "fluxqueue/discovered-spec"
+"""Annotation on such a FluxNodePool: the fields that its source gave, as JSON.
+
+A field that differs from it was changed by the administrator, and does not follow.
+"""
+
+SOURCE_MISSING = "fluxqueue/source-missing-since"
+"""Annotation on such a FluxNodePool whose source is gone: since when, as an RFC 3339 time."""
+
 PROTECTED = "fluxqueue/protected"
 """Annotation on a node that autoscalers must not remove now: those annotations that we have set.
 

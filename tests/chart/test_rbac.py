@@ -193,6 +193,22 @@ def test_controller_beside_cert_manager() -> None:
     assert _rights(f"{RELEASE}-controller", values) == expected
 
 
+def test_controller_follows_sources_of_pools_on_request_only() -> None:
+    """It reads what autoscalers have stored, and changes FluxNodePools."""
+    values = {"certificates": {"provider": "cert-manager"}, "nodePools": {"follow": True}}
+    pools = (FLUX, "fluxnodepools", (), SEES)
+    added = {
+        (FLUX, "fluxnodepools", (), ("delete", "list", "patch", "watch")),
+        ("karpenter.sh", "nodeclaims", (), ("list",)),
+        *(
+            ("cluster.x-k8s.io", resource, (), ("list",))
+            for resource in ("machinedeployments", "machinepools", "machinesets")
+        ),
+    }
+    expected = {"*": CONTROLLER - {pools} | added, NAMESPACE: LEASE} | AUTOSCALER
+    assert _rights(f"{RELEASE}-controller", values) == expected
+
+
 PLACEHOLDERS = {NAMESPACE: {("", "pods", (), ("create", "list"))}}
 """For FluxNodePools, in its own namespace only."""
 

@@ -8,6 +8,8 @@ from typing import Any
 from localcluster.client.resources import Resource
 
 from fluxqueue.errors import Conflict, NotFound
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import (
     CRDS,
     FLUX_NODE_POOLS,
@@ -17,6 +19,7 @@ from fluxqueue.kube.resources import (
     PROVISIONING_REQUESTS,
     ApiResource,
 )
+from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY, MAX_SIZE
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
 from tests.e2e.power_room import PowerRoom
@@ -86,6 +89,41 @@ class Pools:
         await self.space.client.create(FLUX_NODE_POOLS, None, body)
         self.made.append(name)
         return name
+
+    async def make_source(self, name: str, *, most: int) -> str:
+        """Create a MachineDeployment that the autoscaler scales, and no pool. Return its name."""
+        name = f"{name}-{self.space.name}"
+        await define_machines(self.space)
+        shape = NodeShape(name, cpu=str(CPU), memory="32Gi", labels={"pool": name, "own": name})
+        made = SimulatedPool(shape, 10, delay_s=0.3, idle_s=2.0)
+        self.autoscaler.pools = [*self.autoscaler.pools, made]
+        said = {"cpu": str(CPU), "memory": "32Gi", "labels": f"pool={name},own={name}"}
+        notes = {f"{CAPACITY}{key}": value for key, value in said.items()}
+        body = {
+            "apiVersion": MACHINES.api_version,
+            "kind": MACHINES.kind,
+            "metadata": {"name": name, "annotations": {**notes, MAX_SIZE: str(most)}},
+            "spec": {"replicas": 0},
+        }
+        await self.space.client.create(MACHINES, self.space.name, body)
+        self.made.append(name)
+        return name
+
+    async def bound_source(self, name: str, *, most: int) -> None:
+        """Change the bound of the autoscaler for a MachineDeployment."""
+        patch = {"metadata": {"annotations": {MAX_SIZE: str(most)}}}
+        at = (MACHINES, self.space.name, name)
+        await self.space.client.patch(*at, patch, kind=PatchKind.MERGE)
+
+    async def delete_source(self, name: str) -> None:
+        """Delete a MachineDeployment."""
+        await self.space.client.delete(MACHINES, self.space.name, name)
+
+    async def discover(self, name: str) -> None:
+        """Create the pool that is proposed for a source, as ``pools discover --apply`` does."""
+        sources = await read_pool_sources(self.space.client, ("kube-system", "none"))
+        (one,) = [one for one in sources.proposals() if one.name == name]
+        await self.space.client.create(FLUX_NODE_POOLS, None, one.manifest())
 
     async def status(self, name: str) -> Obj:
         """What it shows."""

@@ -12,8 +12,9 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import Invalid
-from fluxqueue.kube.resources import EVENTS, FLUXJOBS, NODES
+from fluxqueue.kube.resources import EVENTS, FLUX_NODE_POOLS, FLUXJOBS, NODES
 from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.workload.labels import SOURCE_MISSING
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.pools import Pools
 from tests.e2e.space import Space
@@ -270,3 +271,33 @@ async def test_a_partial_delivery_is_kept_and_another_pool_brings_the_rest(
     assert (row["ended"], row["reason"]) == ("failed", "1 of 2 nodes have not come in time")
     (row,) = await pools.requests(second)
     assert (row["count"], row["ended"]) == (1, "used")
+
+
+@pytest.mark.long("sources are looked at once in a minute")
+async def test_a_discovered_pool_brings_nodes_and_follows_its_source(
+    space: Space, pools: Pools
+) -> None:
+    """A MachineDeployment that an autoscaler scales: its bound changes, and then it goes."""
+    name = await pools.make_source("found", most=1)
+    await pools.discover(name)
+    await space.create(job("one", cpu="6", pool=name))
+    await space.until_job("one")
+    (row,) = await pools.requests(name)
+    assert (row["count"], row["ended"]) == (1, "used")
+
+    await pools.bound_source(name, most=2)
+    await eventually(lambda: _has_most(pools, name, 2), "the maximum follows", timeout_s=90)
+    await space.create(job("two", pods=2, cpu="6", pool=name))
+    await space.until_job("two")
+    await pools.delete_source(name)
+    await eventually(lambda: _is_noted(pools, name), "its source is gone", timeout_s=90)
+
+
+async def _has_most(pools: Pools, name: str, most: int) -> bool:
+    found = await pools.space.client.get(FLUX_NODE_POOLS, None, name)
+    return int(found["spec"]["max"]) == most
+
+
+async def _is_noted(pools: Pools, name: str) -> bool:
+    found = await pools.space.client.get(FLUX_NODE_POOLS, None, name)
+    return SOURCE_MISSING in found["metadata"]["annotations"]

@@ -11,8 +11,9 @@ import pytest_asyncio
 import yaml
 
 from fluxqueue.cli.user.access import ClusterAccess
-from fluxqueue.cli.user.pools import _apply, discover, propose
-from fluxqueue.clock import from_rfc3339, to_rfc3339
+from fluxqueue.cli.user.pools import _apply, discover
+from fluxqueue.clock import ManualClock, SystemClock, from_rfc3339, to_rfc3339
+from fluxqueue.controller.pool_following import SETTLED_S, PoolFollower
 from fluxqueue.errors import Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
@@ -29,7 +30,9 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.policy.pool_proposals.cluster_api import GROUP, propose_cluster_api
+from fluxqueue.policy.pool_proposals.following import GONE_S
 from fluxqueue.policy.pool_proposals.proposal import PoolProposal, render
+from fluxqueue.workload.labels import SOURCE_MISSING
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.upstream import UpstreamFiles
@@ -160,7 +163,7 @@ async def test_pools_of_three_sources_are_found(admin: KubeClient) -> None:
 
     sources = await read_pool_sources(admin, STATUS)
     assert sources.notes == []
-    proposals = propose(sources)
+    proposals = sources.proposals()
     assert await accepted(admin, proposals) == ["burst", "metal", "old"]
     by_name = {one.name: one for one in proposals}
     burst, metal = by_name["burst"].spec, by_name["metal"].spec
@@ -174,7 +177,7 @@ async def test_pools_of_three_sources_are_found(admin: KubeClient) -> None:
 async def test_a_cluster_without_autoscalers_has_no_pools(admin: KubeClient) -> None:
     """Nothing is served, and nothing is an error."""
     sources = await read_pool_sources(admin, STATUS)
-    assert (propose(sources), sources.notes) == ([], [])
+    assert (sources.proposals(), sources.notes) == ([], [])
     assert render([]) == ""
 
 
@@ -203,7 +206,7 @@ async def test_examples_of_karpenter_are_understood(admin: KubeClient) -> None:
             seen += 1
     assert seen >= 10
     sources = await read_pool_sources(admin, STATUS)
-    proposals = propose(sources)
+    proposals = sources.proposals()
     assert len(await accepted(admin, proposals)) == seen
     limits = {one["metadata"]["name"]: one["spec"].get("limits") for one in sources.node_pools}
     for one in proposals:
@@ -235,4 +238,48 @@ def test_annotations_in_the_pages_of_cluster_autoscaler_are_understood() -> None
 
 
 def test_sources_without_anything_propose_nothing() -> None:
-    assert propose(PoolSources()) == []
+    assert PoolSources().proposals() == []
+
+
+async def test_discovered_pools_follow_their_sources(admin: KubeClient) -> None:
+    """On a served API: a changed limit, a change of the administrator, and a source that goes."""
+    for resource in (NODE_POOLS[0], NODE_CLAIMS[0]):
+        await define(admin, loose(resource), resource)
+    template = {"spec": {"nodeClassRef": {"name": "c"}, "requirements": []}}
+    for name in ("burst", "steady"):
+        spec = {"template": template, "limits": {"cpu": "64"}}
+        pool = {"metadata": {"name": name}, "spec": spec}
+        await admin.create(NODE_POOLS[0], None, named(NODE_POOLS[0], pool))
+        await make_claim(admin, pool, 1)
+        await admin.create(NODES, None, {"metadata": {"name": f"{name}-1"}})
+        status = {"status": {"allocatable": INSTANCE}}
+        at = (NODES, None, f"{name}-1")
+        await admin.patch(*at, status, kind=PatchKind.MERGE, subresource="status")
+    assert await accepted(admin, (await read_pool_sources(admin, STATUS)).proposals()) == [
+        "burst",
+        "steady",
+    ]
+    clock = ManualClock(SystemClock().now_s() + SETTLED_S)
+    follower = PoolFollower(admin, clock)
+
+    async def look() -> dict[str, Any]:
+        await follower.look()
+        found = (await admin.list(FLUX_NODE_POOLS)).items
+        return {one["metadata"]["name"]: one for one in found}
+
+    before = await look()
+    assert {name: one["spec"]["max"] for name, one in before.items()} == {"burst": 4, "steady": 4}
+    assert await look() == before, "nothing is written if nothing has changed"
+    merge = PatchKind.MERGE
+    await admin.patch(FLUX_NODE_POOLS, None, "steady", {"spec": {"max": 3}}, kind=merge)
+    for name in ("burst", "steady"):
+        limits = {"spec": {"limits": {"cpu": "160"}}}
+        await admin.patch(NODE_POOLS[0], None, name, limits, kind=merge)
+    now = await look()
+    assert {name: one["spec"]["max"] for name, one in now.items()} == {"burst": 10, "steady": 3}
+
+    for name in ("burst", "steady"):
+        await admin.delete(NODE_POOLS[0], None, name)
+    assert all(SOURCE_MISSING in one["metadata"]["annotations"] for one in (await look()).values())
+    clock.advance(GONE_S)
+    assert list(await look()) == ["steady"], "the administrator has changed it"

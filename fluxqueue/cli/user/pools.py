@@ -42,7 +42,8 @@ def discover(
     """Print a FluxNodePool for each shape of node that an autoscaler could add.
 
     Shapes come from NodeClaims of Karpenter, from capacity annotations of Cluster API, and from
-    present nodes. Comments say what to check and to fill in.
+    present nodes. Comments say what to check and to fill in. Annotations name the source of each
+    pool, which the pool then follows.
 
     Examples:
 
@@ -64,7 +65,7 @@ def discover(
         from fluxqueue.policy.pool_proposals.proposal import render
 
         sources = await read_pool_sources(cluster.client, (namespace, name))
-        proposals = propose(sources)
+        proposals = sources.proposals()
         typer.echo(render(proposals, _notes(sources)), nl=False)
         if not proposals:
             complain("no NodePool, no scalable object and no node group was found")
@@ -72,25 +73,6 @@ def discover(
             await _apply(cluster, proposals)
 
     access.run(work)
-
-
-def propose(sources: PoolSources) -> list[PoolProposal]:
-    """Return the proposals of all sources. A name that two of them use gets a number."""
-    from fluxqueue.policy.pool_proposals.cluster_api import propose_cluster_api
-    from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
-        propose_cluster_autoscaler,
-        read_node_groups,
-    )
-    from fluxqueue.policy.pool_proposals.karpenter import propose_karpenter
-    from fluxqueue.policy.pool_proposals.proposal import with_own_names
-
-    return with_own_names(
-        [
-            *propose_karpenter(sources.node_pools, sources.node_claims, sources.nodes),
-            *propose_cluster_api(sources.scalable, sources.nodes),
-            *propose_cluster_autoscaler(read_node_groups(sources.status), sources.nodes),
-        ]
-    )
 
 
 def _notes(sources: PoolSources) -> list[str]:

@@ -27,6 +27,10 @@ from fluxqueue.policy.pool_proposals.proposal import (
 Object = Mapping[str, Any]
 
 GROUP = "cluster.x-k8s.io"
+KEY = "cluster-api/"
+"""The begin of the names of these sources."""
+ABSENT: Mapping[str, Any] = {"node.taints": [], "min": 0}
+"""What the absence of these fields means."""
 RESOURCES = {
     "MachineDeployment": "machinedeployments",
     "MachineSet": "machinesets",
@@ -60,14 +64,7 @@ def propose_cluster_api(
         for one in scalable
         if one.get("kind") == "MachineSet" and (owner := _owner(one))
     }
-    free = [
-        one
-        for one in scalable
-        if one.get("kind") in RESOURCES
-        and not _owner(one)
-        and not one["metadata"].get("deletionTimestamp")
-        and CONTROL_PLANE not in (one["metadata"].get("labels") or {})
-    ]
+    free = [one for one in scalable if _is_free(one)]
     names = [one["metadata"]["name"] for one in free]
     found = []
     for one in sorted(free, key=lambda each: (each["metadata"]["name"], str(each["kind"]))):
@@ -75,6 +72,34 @@ def propose_cluster_api(
         is_unique = names.count(one["metadata"]["name"]) == 1
         found.append(checked(_propose(one, own, is_unique=is_unique)))
     return found
+
+
+def _is_free(one: Object) -> bool:
+    """Return whether an object could be scaled by itself."""
+    return (
+        one.get("kind") in RESOURCES
+        and not _owner(one)
+        and not one["metadata"].get("deletionTimestamp")
+        and CONTROL_PLANE not in (one["metadata"].get("labels") or {})
+    )
+
+
+def key_of(one: Object) -> str:
+    """Return the name of a source: ``cluster-api/MachineDeployment/infra/gpu``."""
+    meta = one["metadata"]
+    return f"{KEY}{one['kind']}/{meta.get('namespace') or ''}/{meta['name']}"
+
+
+def known_of_cluster_api(key: str, scalable: Sequence[Object]) -> Mapping[str, Any] | None:
+    """Return what the annotations say of an object of unknown shape. None: it is gone."""
+    one = next((one for one in scalable if _is_free(one) and key_of(one) == key), None)
+    if one is None:
+        return None
+    said = {str(k): str(v) for k, v in (one["metadata"].get("annotations") or {}).items()}
+    least, most = _number(said.get(MIN_SIZE)), _number(said.get(MAX_SIZE))
+    if most is None:
+        return {}
+    return {"min": min(least or 0, bounded(most)), "max": bounded(most)}
 
 
 def _owner(one: Object) -> tuple[str, str] | None:
@@ -112,7 +137,7 @@ def _propose(one: Object, nodes: Sequence[PresentNode], *, is_unique: bool) -> P
             f"give its nodes a label by spec.template.metadata.labels, such as {PROPAGATED[2]}/pool"
         )
     if not left or not labels:
-        return PoolProposal(name, source, None, tuple(notes))
+        return PoolProposal(name, source, key_of(one), None, tuple(notes))
     most, more = _bounds(one, said)
     takes, about_time = measured([])
     is_managed = MAX_SIZE in said
@@ -135,7 +160,8 @@ def _propose(one: Object, nodes: Sequence[PresentNode], *, is_unique: bool) -> P
         "provider": {"placeholder": {}} if is_managed else {"scale": scale},
     }
     notes += [more, about_time, "pricePerHour is not known: set it"]
-    return PoolProposal(name, source, spec, tuple(notes))
+    assumed = frozenset[str]() if is_managed else frozenset({"max"})
+    return PoolProposal(name, source, key_of(one), spec, tuple(notes), assumed, ABSENT)
 
 
 def _left(said: Mapping[str, str], nodes: Sequence[PresentNode]) -> tuple[Amounts, list[str]]:

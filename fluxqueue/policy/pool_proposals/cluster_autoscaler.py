@@ -37,6 +37,11 @@ GROUP_LABELS = (
 )
 """Labels with which clouds name the group of a node, the most specific ones first."""
 
+KEY = "cluster-autoscaler/"
+"""The begin of the names of these sources."""
+ABSENT: Mapping[str, Any] = {"node.taints": [], "min": 0}
+"""What the absence of these fields means."""
+
 OF_CLUSTER_API = re.compile(r"(?:MachineDeployment|MachineSet|MachinePool)/")
 """Node groups that ``cluster_api`` proposes."""
 
@@ -107,8 +112,22 @@ def propose_cluster_autoscaler(
     why = "no present node has a label with its name, so the shape of its nodes is not known"
     for one in left:
         source = f"node group {one.name} of cluster-autoscaler"
-        found.append(PoolProposal(object_name(one.name), source, None, (why,)))
+        found.append(PoolProposal(object_name(one.name), source, f"{KEY}{one.name}", None, (why,)))
     return found
+
+
+def known_of_cluster_autoscaler(key: str, groups: Sequence[NodeGroup]) -> Mapping[str, Any] | None:
+    """Return the bounds of the node groups of a pool without nodes. None: they are gone."""
+    value = key.removeprefix(KEY).partition("=")[2]
+    own = [
+        one for one in groups if _is_named(one.name, value) and not OF_CLUSTER_API.match(one.name)
+    ]
+    return _bounds(own) if own else None
+
+
+def _bounds(groups: Sequence[NodeGroup]) -> dict[str, int]:
+    most = bounded(sum(one.most for one in groups))
+    return {"min": min(bounded(sum(one.least for one in groups)), most), "max": most}
 
 
 def _labelled(nodes: Sequence[PresentNode]) -> list[tuple[str, str]]:
@@ -147,17 +166,18 @@ def _propose(
     notes += [f"node group {one.name} is not healthy now" for one in groups if not one.is_healthy]
     common = [one for one in nodes[0].taints if all(one in other.taints for other in nodes)]
     taints = lasting_taints(common)
-    least = sum(one.least for one in groups)
+    bounds = _bounds(groups)
     spec: dict[str, Any] = {
         "node": {
             "labels": {label: value},
             "allocatable": shape_of(smallest(one.left for one in nodes)),
             **({"taints": taints} if taints else {}),
         },
-        **({"min": bounded(least)} if least else {}),
-        "max": bounded(sum(one.most for one in groups)),
+        **({"min": bounds["min"]} if bounds["min"] else {}),
+        "max": bounds["max"],
         "provisioningTime": takes,
         "provider": {"placeholder": {}},
     }
     source = f"node group {', '.join(one.name for one in groups)} of cluster-autoscaler"
-    return PoolProposal(object_name(value), source, spec, tuple(notes))
+    key = f"{KEY}{label}={value}"
+    return PoolProposal(object_name(value), source, key, spec, tuple(notes), absent=ABSENT)

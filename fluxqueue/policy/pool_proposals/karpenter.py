@@ -28,6 +28,10 @@ from fluxqueue.policy.pool_proposals.proposal import (
 Object = Mapping[str, Any]
 
 NODE_POOL, INSTANCE_TYPE = "karpenter.sh/nodepool", "node.kubernetes.io/instance-type"
+KEY = "karpenter/"
+"""The begin of the names of these sources."""
+ABSENT: Mapping[str, Any] = {"node.taints": [], "priority": 0}
+"""What the absence of these fields means."""
 NODES = "nodes"
 """A key of ``spec.limits`` that bounds the number of nodes."""
 LONGEST_S = 24 * 3600
@@ -61,9 +65,9 @@ def _propose(
 ) -> list[PoolProposal]:
     name = str(pool["metadata"]["name"])
     source = f"Karpenter NodePool {name}"
-    if (pool.get("spec") or {}).get("replicas") is not None:
+    if not _adds_nodes(pool):
         why = "its replicas are set, so it adds no nodes for pods"
-        return [PoolProposal(object_name(name), source, None, (why,))]
+        return [PoolProposal(object_name(name), source, key_of(name), None, (why,))]
     types: dict[str, list[Object]] = {}
     for claim in claims:
         is_going = claim["metadata"].get("deletionTimestamp")
@@ -71,7 +75,7 @@ def _propose(
             types.setdefault(_labels(claim).get(INSTANCE_TYPE, ""), []).append(claim)
     if not types:
         why = "without NodeClaims, the shape of its nodes is not known. Discover again later"
-        return [PoolProposal(object_name(name), source, None, (why,))]
+        return [PoolProposal(object_name(name), source, key_of(name), None, (why,))]
     is_alone = len(types) == 1
     return [
         checked(_one_type(pool, kind, own, nodes, is_alone=is_alone))
@@ -92,8 +96,14 @@ def _one_type(
     template = spec.get("template") or {}
     pinned = {INSTANCE_TYPE: instance_type} if instance_type else {}
     labels = {NODE_POOL: name, **_fixed_labels(template), **pinned}
-    left, notes = _left(claims, nodes)
-    most, about_most = _most(spec.get("limits"), claims)
+    left, notes, is_left_known = _left(claims, nodes)
+    capacities = (one["status"].get("capacity") or one["status"]["allocatable"] for one in claims)
+    most = limited(spec.get("limits"), smallest(map(amounts_of, capacities)))
+    about_most = (
+        f"max is the {count(len(claims), 'node')} of now: no limit is set"
+        if most is None
+        else f"max is from limits.{most[1]}, which all instance types share"
+    )
     takes, about_time = measured(_times(claims))
     notes += [about_most, about_time, "pricePerHour is not known to Karpenter's objects: set it"]
     taints = lasting_taints((template.get("spec") or {}).get("taints") or ())
@@ -103,14 +113,69 @@ def _one_type(
             "allocatable": shape_of(left),
             **({"taints": taints} if taints else {}),
         },
-        "max": most,
+        "max": bounded(len(claims) if most is None else most[0]),
         "provisioningTime": takes,
         **({"priority": int(spec["weight"])} if spec.get("weight") else {}),
         "provider": {"placeholder": {}},
     }
     own = object_name(name) if is_alone else object_name(name, instance_type)
     source = f"Karpenter NodePool {name}, instance type {instance_type or 'unknown'}"
-    return PoolProposal(own, source, proposed, tuple(notes))
+    assumed = {"max"} if most is None else set()
+    if not is_left_known:
+        assumed.add("node.allocatable")
+    key = key_of(name, instance_type)
+    return PoolProposal(own, source, key, proposed, tuple(notes), frozenset(assumed), ABSENT)
+
+
+def _adds_nodes(pool: Object) -> bool:
+    """Return whether a NodePool adds nodes for pods."""
+    return (pool.get("spec") or {}).get("replicas") is None
+
+
+def key_of(node_pool: str, instance_type: str = "") -> str:
+    """Return the name of a source: ``karpenter/gpu/p5.48xlarge``."""
+    return f"{KEY}{node_pool}/{instance_type}"
+
+
+def known_of_karpenter(
+    key: str, node_pools: Sequence[Object], spec: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Return what a NodePool says of a pool without nodes. None: it brings no such nodes.
+
+    Parameters
+    ----------
+    key : the name of the source.
+    node_pools : all of them, as served.
+    spec : that of the FluxNodePool. The limits are divided by its shape.
+    """
+    name, _, instance_type = key.removeprefix(KEY).partition("/")
+    pool = next((one for one in node_pools if one["metadata"]["name"] == name), None)
+    if pool is None or pool["metadata"].get("deletionTimestamp") or not _adds_nodes(pool):
+        return None
+    of = pool.get("spec") or {}
+    template = of.get("template") or {}
+    if not _permits(template, instance_type):
+        return None
+    pinned = {INSTANCE_TYPE: instance_type} if instance_type else {}
+    found: dict[str, Any] = {
+        "node.labels": {NODE_POOL: name, **_fixed_labels(template), **pinned},
+        "node.taints": lasting_taints((template.get("spec") or {}).get("taints") or ()),
+        "priority": int(of.get("weight") or 0),
+    }
+    shape = amounts_of((spec.get("node") or {}).get("allocatable"))
+    most = limited(of.get("limits"), shape)
+    return found if most is None else {**found, "max": bounded(most[0])}
+
+
+def _permits(template: Object, instance_type: str) -> bool:
+    """Return whether the requirements of a NodePool permit an instance type."""
+    for one in (template.get("spec") or {}).get("requirements") or ():
+        if one.get("key") != INSTANCE_TYPE or not instance_type:
+            continue
+        is_named = instance_type in (one.get("values") or ())
+        if one.get("operator") in ("In", "NotIn") and is_named != (one["operator"] == "In"):
+            return False
+    return True
 
 
 def _fixed_labels(template: Object) -> dict[str, str]:
@@ -123,40 +188,34 @@ def _fixed_labels(template: Object) -> dict[str, str]:
     return {key: str(value) for key, value in labels.items()}
 
 
-def _left(claims: Sequence[Object], nodes: Mapping[str, PresentNode]) -> tuple[Amounts, list[str]]:
-    """Return what jobs may have of a new node, and a note on DaemonSets."""
+def _left(
+    claims: Sequence[Object], nodes: Mapping[str, PresentNode]
+) -> tuple[Amounts, list[str], bool]:
+    """Return what jobs may have of a new node, a note on DaemonSets, and whether they are known."""
     left = smallest(amounts_of(one["status"]["allocatable"]) for one in claims)
     present = [nodes[name] for one in claims if (name := one["status"].get("nodeName")) in nodes]
     known = [one.permanent for one in present if one.permanent is not None]
     if not known:
-        return left, [
-            "subtract from allocatable what DaemonSets take: no node of this shape was read"
-        ]
+        note = "subtract from allocatable what DaemonSets take: no node of this shape was read"
+        return left, [note], False
     taken = {name: max(one.get(name, 0) for one in known) for name in left}
     rest = {name: max(0, amount - taken[name]) for name, amount in left.items()}
-    return rest, ["allocatable is what DaemonSets leave"]
+    return rest, ["allocatable is what DaemonSets leave"], True
 
 
-def _most(limits: object, claims: Sequence[Object]) -> tuple[int, str]:
-    """Return how many nodes of this type the limits permit, and a note."""
+def limited(limits: object, capacity: Amounts) -> tuple[int, str] | None:
+    """Return how many nodes of a size the limits permit, and which limit says so."""
     given = limits if isinstance(limits, Mapping) else {}
-    capacity = smallest(
-        amounts_of(one["status"].get("capacity") or one["status"]["allocatable"]) for one in claims
-    )
     bounds = {
         name: amount // capacity[name]
         for name, amount in amounts_of(given, "limits").items()
-        if name in capacity
+        if capacity.get(name)
     }
     nodes = str(given.get(NODES, ""))
     if nodes.isdecimal() and len(nodes) <= 18:
         bounds[NODES] = int(nodes)
-    if not bounds:
-        return bounded(
-            len(claims)
-        ), f"max is the {count(len(claims), 'node')} of now: no limit is set"
-    least = min(bounds, key=lambda name: bounds[name])
-    return bounded(bounds[least]), f"max is from limits.{least}, which all instance types share"
+    least = min(bounds, key=lambda name: bounds[name], default=None)
+    return None if least is None else (bounds[least], least)
 
 
 def _times(claims: Sequence[Object]) -> list[float]:

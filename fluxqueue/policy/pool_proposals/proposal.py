@@ -6,9 +6,10 @@ note, so the administrator knows what to fill in. Pure.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import ceil
 from typing import Any
@@ -18,11 +19,14 @@ import yaml
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.policy.node_pool import LEARNED_SHARE, NAME_MAX, NODES_MAX, read_node_pool
+from fluxqueue.workload.labels import DISCOVERED_FROM, DISCOVERED_SPEC
 from fluxqueue.workload.quantity import to_base_units
 
 API_VERSION, KIND = "jobs.converged-computing.org/v1alpha1", "FluxNodePool"
 UNMEASURED = "5m"
 """The provisioning time where none was measured."""
+MEASURED = frozenset({"provisioningTime"})
+"""Fields that fluxqueue learns by itself once the pool exists."""
 LEFT_OUT = ("attachable-volumes-", "hugepages-")
 """Resources of nodes that jobs do not ask for, by the beginning of their names."""
 OF_NODES = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -36,22 +40,36 @@ Amounts = Mapping[str, int]
 class PoolProposal:
     """A FluxNodePool that could be applied.
 
-    ``source`` says which object it comes from. ``spec`` is None if too little is known. ``notes``
-    are what was assumed, and what the administrator has to fill in.
+    ``source`` says which object it comes from, and ``key`` is its name for machines. ``spec`` is
+    None if too little is known. ``notes`` are what was assumed, and what the administrator has to
+    fill in. ``assumed`` are fields that no object says, so they do not follow the source.
+    ``absent`` are fields that it could say, and what their absence means. Fields are dotted paths.
     """
 
     name: str
     source: str
+    key: str
     spec: Mapping[str, Any] | None
     notes: tuple[str, ...] = ()
+    assumed: frozenset[str] = frozenset()
+    absent: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return the fields that the source says, by dotted path."""
+        assert self.spec is not None, "nothing is known"
+        found = {**self.absent, **fields_of(self.spec)}
+        return {path: value for path, value in found.items() if path not in self.assumed | MEASURED}
 
     def manifest(self) -> dict[str, Any]:
         """Return the object to apply. ``spec`` must not be None."""
         assert self.spec is not None, "there is nothing to apply"
+        given = json.dumps(self.given, sort_keys=True)
+        notes = {DISCOVERED_FROM: self.key, DISCOVERED_SPEC: given}
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,
-            "metadata": {"name": self.name},
+            "metadata": {"name": self.name, "annotations": notes},
             "spec": dict(self.spec),
         }
 
@@ -75,6 +93,12 @@ class PresentNode:
         """Return what jobs may have of the empty node."""
         taken = self.permanent or {}
         return {name: max(0, n - taken.get(name, 0)) for name, n in self.allocatable.items()}
+
+
+def fields_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a spec by dotted path: ``node.labels``, ``max``."""
+    node = {f"node.{key}": value for key, value in (spec.get("node") or {}).items()}
+    return {**node, **{key: value for key, value in spec.items() if key != "node"}}
 
 
 def amounts_of(quantities: object, where: str = "allocatable") -> dict[str, int]:
@@ -176,7 +200,7 @@ def checked(proposal: PoolProposal) -> PoolProposal:
         read_node_pool(proposal.name, proposal.spec)
     except InvalidInput as error:
         notes = (*proposal.notes, f"not proposed: {error}")
-        return PoolProposal(proposal.name, proposal.source, None, notes)
+        return replace(proposal, spec=None, notes=notes)
     return proposal
 
 

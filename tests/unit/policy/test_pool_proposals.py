@@ -323,6 +323,6 @@ def test_a_long_name_stays_one_of_a_pool_and_its_own() -> None:
 @given(st.lists(st.sampled_from(["gpu", "gpu-2", "n" * 40, "n" * 38]), max_size=9))
 def test_each_proposal_gets_a_valid_name_of_its_own(names: list[str]) -> None:
     """Two sources may describe pools of one name, and the names of pools are short."""
-    found = with_own_names([PoolProposal(name, "a test", None) for name in names])
+    found = with_own_names([PoolProposal(name, "a test", "test", None) for name in names])
     assert len({one.name for one in found}) == len(names)
     assert all(is_pool_name(one.name) for one in found)
