@@ -13,6 +13,12 @@ ANNOTATION = "annotation"
 SUSPENDED = "suspended"
 """``author_hold`` of a job: its author suspended the BatchJob after its adoption."""
 
+PAUSED = "paused"
+"""``author_hold`` and ``vacate_by`` of a job: its author set the parallelism of the BatchJob to 0.
+
+The job runs no pods then, and it has not ended.
+"""
+
 BY_QUEUE = "queue"
 """``held_by`` of a job that its named queue does not accept."""
 
@@ -59,11 +65,15 @@ CHANGED_REASON = "the request of its pods has changed, so it is placed again"
 FOR_JOB = "job "
 """Prefix of ``vacate_by`` if it names a preemptor, followed by its jobid."""
 
+_AUTHOR_REASONS = {
+    ANNOTATION: "held by its annotation fluxqueue/hold",
+    PAUSED: "paused by its author: it waits until spec.parallelism is above 0",
+}
+
 
 def author_reason(hold: str) -> str:
     """Return the reason of a job that its author holds in the way ``hold``."""
-    is_annotated = hold == ANNOTATION
-    return "held by its annotation fluxqueue/hold" if is_annotated else "suspended by its author"
+    return _AUTHOR_REASONS.get(hold, "suspended by its author")
 
 
 def by_preemptor(jobid: int) -> str:

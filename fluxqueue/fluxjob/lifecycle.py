@@ -27,6 +27,7 @@ from fluxqueue.fluxjob.holders import (
     CHANGED_REASON,
     LOST_NODE,
     NOT_STARTED,
+    PAUSED,
     RELEASABLE,
     SET_ASIDE,
     SUSPENDED,
@@ -99,14 +100,16 @@ class RowChange:
 
 @dataclass(frozen=True, slots=True)
 class _Findings:
-    """What an observation means for a row. At most one of the first three holds.
+    """What an observation means for a row. At most one of the first four holds.
 
-    ``is_stopped``: its author suspended it after the release. ``is_changed``: its author edited
-    what its pods ask for, and resumed it. ``is_resumed``: its author resumed it.
+    ``is_stopped``: its author suspended it after the release. ``is_paused``: its author wants no
+    pods of it any more. ``is_changed``: its author edited what its pods ask for, and resumed it.
+    ``is_resumed``: its author resumed it.
     ``leaves_quarantine``: it was set aside, and asks for something else now.
     """
 
     is_stopped: bool
+    is_paused: bool
     is_changed: bool
     is_resumed: bool
     leaves_quarantine: bool
@@ -116,12 +119,12 @@ class _Findings:
 
 def on_first_seen(seen: WorkloadSeen) -> RowChange:
     """Decide the row of a workload that has none yet."""
-    hold = ANNOTATION if seen.has_hold else seen.held_by
-    is_held = seen.held_by is not None
+    hold = _wished_hold(seen) or (PAUSED if seen.is_paused else None)
+    is_held = hold is not None
     return RowChange(
         state=S.HELD if is_held else S.PENDING,
-        reason=author_reason(hold) if hold is not None and seen.held_by == AUTHOR else "",
-        held_by=seen.held_by,
+        reason=author_reason(hold) if hold is not None else "",
+        held_by=AUTHOR if is_held else None,
         author_hold=hold,
         vacate_by=None,
         released_generation=None,
@@ -298,13 +301,15 @@ def on_requeued(
     vacate_by : why its pods were made to end, None if nothing of it had started.
     failed : the start that has failed, if ``vacate_by`` says so.
     """
-    is_asked = vacate_by not in {None, LOST_NODE, CHANGED, NOT_STARTED}
+    is_asked = vacate_by not in {None, LOST_NODE, CHANGED, NOT_STARTED, PAUSED}
     if author_hold is not None:
         return Requeued(S.HELD, AUTHOR, author_reason(author_hold), is_asked)
     if vacate_by == NOT_STARTED and failed is not None:
         return _after_try(failed)
     if vacate_by == CHANGED:
         reason = CHANGED_REASON
+    elif vacate_by == PAUSED:
+        reason = "paused by its author, and continued before its pods had ended"
     elif not is_asked:
         reason = "a node it was given is lost"
     elif is_preemptor(vacate_by):
@@ -371,16 +376,21 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
         and _is_after_release(row, seen)
     )
     is_resumed = row.vacate_by == AUTHOR and not seen.is_suspended
+    # Its template may name its nodes, so its slots return only after it is suspended.
+    is_paused = is_live and seen.is_paused and not is_stopped
+    is_paused = is_paused and (row.vacate_by is None or is_resumed)
     # Nothing was decided for what it asks for now, so it must not run in its present slots.
     is_edited = (is_resumed and not row.is_same_request) or (row.vacate_by is None and is_reshaped)
     # Its slots were decided for its template, and its pods are larger. No pod is bound yet.
     is_grown = bool(seen.growth) and row.vacate_by is None and not row.is_same_request
     is_edited |= is_grown
     is_changed = seen.is_suspendable and is_live and not seen.is_suspended and is_edited
+    is_changed = is_changed and not is_paused
     return _Findings(
         is_stopped=is_stopped,
+        is_paused=is_paused,
         is_changed=is_changed,
-        is_resumed=is_resumed and not is_changed,
+        is_resumed=is_resumed and not is_changed and not is_paused,
         leaves_quarantine=row.state is S.HELD
         and row.held_by in RELEASABLE
         and not row.is_same_request,
@@ -391,16 +401,23 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
 
 def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None:
     """Return how its author holds it now, None if its author does not."""
-    if seen.has_hold:
-        return ANNOTATION
-    if seen.held_by is not None:
-        return seen.held_by
-    # It is not suspended while it waits, so a later suspension is by its author.
-    if seen.waits_gated and row.state.is_waiting and seen.is_suspended and seen.generation > 1:
-        return None if seen.is_suspended_again else SUSPENDED
+    wished = _wished_hold(seen)
+    if wished is not None:
+        return wished
     # A suspension by the author stays one until the author resumes it.
-    is_kept = is_stopped or row.author_hold == SUSPENDED
-    return SUSPENDED if seen.is_suspended and is_kept else None
+    is_authors = is_stopped or row.author_hold == SUSPENDED
+    # It is not suspended while it waits, so a later suspension is by its author.
+    if seen.waits_gated and row.state.is_waiting and seen.generation > 1:
+        is_authors = not seen.is_suspended_again
+    if seen.is_suspended and is_authors:
+        return SUSPENDED
+    # Asked last: a suspension by the author outlives the pause.
+    return PAUSED if seen.is_paused else None
+
+
+def _wished_hold(seen: WorkloadSeen) -> str | None:
+    """Return how the object itself says that its author holds it."""
+    return ANNOTATION if seen.has_hold else seen.held_by
 
 
 def _state(row: StoredRow, found: _Findings) -> FluxJobState:
@@ -430,6 +447,8 @@ def _reason(row: StoredRow, found: _Findings) -> str:
         return ""
     if found.is_stopped:
         return f"{author_reason(SUSPENDED)}; goes back to the queue as its pods end"
+    if found.is_paused:
+        return "paused by its author: its slots return as its pods end"
     if found.is_changed and found.growth:
         more = f"each of its pods asks for {found.growth} more than its template"
         return f"{more}, so it is placed again"
@@ -442,6 +461,8 @@ def _reason(row: StoredRow, found: _Findings) -> str:
 def _vacate_by(row: StoredRow, found: _Findings) -> str | None:
     if found.is_stopped:
         return AUTHOR
+    if found.is_paused:
+        return PAUSED
     if found.is_changed:
         return CHANGED
     return None if found.is_resumed else row.vacate_by
@@ -465,7 +486,10 @@ def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:
 
 
 def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
-    """Whether its author unsuspended what has to wait. It is suspended again."""
+    """Whether it has to wait and is not suspended. It is suspended again."""
+    # Its release may be under way, so it may run although this observation is suspended.
+    if found.is_paused:
+        return True
     if row.state.is_waiting and seen.waits_gated:
         return _waits_otherwise(seen, is_held=found.hold is not None) and not _is_over(seen)
     if not seen.is_suspendable or seen.is_suspended or _is_over(seen):

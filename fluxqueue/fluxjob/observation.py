@@ -23,6 +23,7 @@ class WorkloadSeen:
     Attributes
     ----------
     has_hold : the annotation ``fluxqueue/hold`` is set.
+    is_paused : its author wants no pod of it now, although it has not ended.
     generation : of the workload's object. It tells a suspension by the author from the one before
         the release.
     is_suspended_again : fluxqueue suspended it, although it had been released.
@@ -82,6 +83,7 @@ class WorkloadSeen:
     is_suspended_again: bool = False
     pods: tuple[PodFact, ...] = field(default=())
     has_hold: bool = False
+    is_paused: bool = False
     generation: int = 0
     is_idle: bool = False
     ended_indexes: str = NO_INDEXES

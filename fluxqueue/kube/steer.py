@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.holders import ANNOTATION
+from fluxqueue.fluxjob.holders import ANNOTATION, PAUSED
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload.kinds import kind_of_fluxjob
@@ -100,6 +100,8 @@ def _way_out(fluxjob: FluxJobObject) -> str:
     name = f"{str(workload['kind']).lower()} {workload['name']}"
     if how == ANNOTATION:
         return f"kubectl annotate {name} {HOLD}-"
+    if how == PAUSED:
+        return f'kubectl patch {name} -p \'{{"spec":{{"parallelism":1}}}}\''
     kind = kind_of_fluxjob(fluxjob)
     if how is not None and kind.can_be_suspended and kind.is_built_in:
         return f'kubectl patch {name} -p \'{{"spec":{{"suspend":false}}}}\''

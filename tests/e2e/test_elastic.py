@@ -94,6 +94,35 @@ async def test_a_running_job_grows_as_room_comes_and_shrinks_at_once(
     await until_held(space, 0)
 
 
+@pytest.mark.cases_long("the other completion mode")
+@pytest.mark.parametrize("mode", ["NonIndexed", "Indexed"])
+async def test_a_job_without_pods_is_held_until_its_parallelism_is_raised(
+    space: Space, mode: str
+) -> None:
+    """It starts neither with no slots nor holds a place in the queue, before and after it ran."""
+    await space.create(bare_pod("big", cpu="16", run=FOR_EVER, nodeSelector={"pool": "single"}))
+    await space.until_state("big", "Running")
+    await space.create(job("x", pods=2, cpu="4", completionMode=mode, **SINGLE))
+    await space.until_state("x", "Pending", "Reserved")
+    await change(space, "x", parallelism=0)
+    await until_reason(space, "x", "Held", "paused by its author")
+    await space.delete("big", PODS)
+    await until_held(space, 0)
+    await space.create(job("next", cpu="16", **SINGLE))
+    await until_running(space, "next", 1)
+    assert (await space.client.get(JOBS, space.name, "x"))["spec"]["suspend"] is True
+    await space.delete("next")
+    await change(space, "x", parallelism=2)
+    await until_running(space, "x", 2)
+    await change(space, "x", parallelism=0)
+    await until_reason(space, "x", "Held", "paused by its author")
+    await until_held(space, 0)
+    await change(space, "x", parallelism=1)
+    await until_running(space, "x", 1)
+    await space.delete("x")
+    await until_held(space, 0)
+
+
 async def test_a_pod_that_is_resized_in_place_takes_its_room(space: Space) -> None:
     """What it was made larger by is nobody else's; it comes back with the pod."""
     made = await space.create(

@@ -199,6 +199,7 @@ class Progress:
     ended_indexes: str
     pods: tuple[PodFact, ...]
     pinned_to: str | None = None
+    is_paused: bool = False
     is_placed: bool = False
     missing: int = 0
     gather_reason: str = ""
@@ -217,8 +218,8 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
     ``patience_s`` is how long (seconds) the pods of a group may arrive if the group does not say.
     """
     kind = kind_of(workload)
-    pinned_to = kind.pinned_node(workload)
-    # After ``pinned_node``: the written form no longer has the pin.
+    pinned_to, is_paused = kind.pinned_node(workload), kind.is_paused(workload)
+    # After both: the written form has neither the pin nor a parallelism that was lowered since.
     workload = kind.as_written(workload)
     facts = kind.facts(workload, its_pods)
     fact = kind.fact(workload, facts)
@@ -236,6 +237,7 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
         pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
         pinned_to=pinned_to,
+        is_paused=is_paused,
         is_placed=kind.is_placed(workload),
         missing=gathering.missing,
         gather_reason=gathering.reason,

@@ -266,7 +266,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
     seen, record = found.seen, found.record
     said = record.state if record is not None else None
     held_by = record.held_by if said is S.HELD and record is not None else None
-    is_held = seen.held_by is not None or _is_suspended_by_author(found)
+    is_held = seen.held_by is not None or seen.is_paused or _is_suspended_by_author(found)
     # The decisions of its queue and its dependencies are made anew.
     is_held |= held_by not in {None, AUTHOR, BY_QUEUE, BY_DEPENDENCY} | SET_ASIDE
     target = target_state(

@@ -23,8 +23,10 @@ from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,
     BY_QUEUE,
+    CHANGED,
     LOST_NODE,
     NOT_STARTED,
+    PAUSED,
     RELEASABLE,
     author_reason,
     is_preemptor,
@@ -33,7 +35,9 @@ from fluxqueue.fluxjob.lifecycle import HELD_BY_HAND, RELEASED_BY_HAND
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
-RESERVED_ACTORS = frozenset({AUTHOR, BY_QUEUE, BY_DEPENDENCY, LOST_NODE, NOT_STARTED}) | RELEASABLE
+RESERVED_ACTORS = RELEASABLE | {
+    *(AUTHOR, BY_QUEUE, BY_DEPENDENCY, CHANGED, LOST_NODE, NOT_STARTED, PAUSED),
+}
 """Words that ``held_by`` uses for itself."""
 
 MAX_INT32 = 2**31 - 1
@@ -202,6 +206,9 @@ def _whose(row: Row) -> str:
     kind, name = row["kind"].lower(), row["name"]
     if row["held_by"] == AUTHOR and row["author_hold"] == ANNOTATION:
         return f"is held by its annotation: kubectl annotate {kind} {name} fluxqueue/hold-"
+    if row["held_by"] == AUTHOR and row["author_hold"] == PAUSED:
+        patch = """-p '{"spec":{"parallelism":1}}'"""
+        return f"is paused by its author: kubectl patch {kind} {name} {patch} continues it"
     if row["held_by"] == AUTHOR:
         field = (row["owner"] or {}).get("suspend") or "spec.suspend"
         patch = f"--type merge -p '{orjson.dumps(nested(field, False)).decode()}'"

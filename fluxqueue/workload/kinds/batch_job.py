@@ -130,6 +130,11 @@ class BatchJobKind(WorkloadKind):
     def is_suspended_again(self, workload: Object) -> bool:
         return _whose_suspension(workload) == "false"
 
+    def is_paused(self, workload: Object) -> bool:
+        # Without completions to reach it is complete at once, whatever its parallelism is.
+        spec = workload["spec"]
+        return _number(spec, "parallelism", 1) == 0 and spec.get("completions") != 0
+
     def replaces_pods(self, workload: Object) -> bool:
         return True
 

@@ -266,6 +266,14 @@ class WorkloadKind(ABC):
         """
         return False
 
+    def is_paused(self, workload: Object) -> bool:
+        """Tell whether its author wants no pods of it now, and can raise their number later.
+
+        Other workloads of size 0 are released at once, because their controllers decide whether
+        they are complete.
+        """
+        return False
+
     def replaces_pods(self, workload: Object) -> bool:
         """Tell whether it makes another pod for one that is deleted."""
         return False

@@ -95,8 +95,16 @@ async def test_hold_and_release_go_back_to_the_same_place(rows: Rows) -> None:
 
 async def test_release_explains_what_its_author_holds(rows: Rows) -> None:
     """And an operator's hold gives way to the author's, not to the queue."""
-    await rows.see(workload("a", held_by="author"), workload("b", held_by="author", has_hold=True))
-    suspended, noted = await act(steering.release, rows, "a", "b")
+    await rows.see(
+        workload("a", held_by="author"),
+        workload("b", held_by="author", has_hold=True),
+        workload("c", is_paused=True),
+    )
+    suspended, noted, paused = await act(steering.release, rows, "a", "b", "c")
+    assert paused == (
+        "no: is paused by its author:"
+        """ kubectl patch job c -p '{"spec":{"parallelism":1}}' continues it"""
+    )
     assert suspended.startswith("no: was suspended by its author: kubectl patch job a")
     assert noted == "no: is held by its annotation: kubectl annotate job b fluxqueue/hold-"
     assert await act(steering.hold, rows, "a") == ["is held"]
@@ -104,8 +112,8 @@ async def test_release_explains_what_its_author_holds(rows: Rows) -> None:
     assert await rows.value("SELECT held_by FROM fluxjobs WHERE uid = 'a'") == ALICE
     (told,) = await act(steering.release, rows, "a")
     assert told.startswith(f"is no longer held by {ALICE}, but was suspended by its author")
-    await rows.see(workload("a"), workload("b"))
-    assert await rows.states() == {"a": "Pending", "b": "Pending"}
+    await rows.see(workload("a"), workload("b"), workload("c"))
+    assert await rows.states() == {"a": "Pending", "b": "Pending", "c": "Pending"}
     assert await reason(rows) == ""
 
 

@@ -67,6 +67,25 @@ def test_a_suspension_by_its_author_is_no_annotated_hold() -> None:
     assert not see(job({"author-suspended": "false"}, suspend=False)).is_suspended_again
 
 
+def test_a_job_of_no_pods_is_observed_as_paused() -> None:
+    seen = see(job({}, parallelism=0))
+    assert (seen.is_paused, seen.held_by, seen.size) == (True, None, 0)
+    assert not see(job({})).is_paused
+
+
+def test_a_job_that_was_released_in_its_template_can_be_paused() -> None:
+    """Else its parallelism does not count, because nothing can hold its pods back."""
+    template = {
+        "metadata": {"labels": {"fluxqueue/jobid": "7"}},
+        "spec": {
+            "containers": [{"name": "c"}],
+            "nodeSelector": {"kubernetes.io/hostname": "n"},
+        },
+    }
+    seen = see(job({}, parallelism=0, completions=2, suspend=False, template=template))
+    assert (seen.pinned_to, seen.is_paused, seen.size) == ("n", True, 2)
+
+
 @pytest.mark.parametrize(
     ("status", "is_refused"),
     [

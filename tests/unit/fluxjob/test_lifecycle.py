@@ -20,6 +20,7 @@ from fluxqueue.fluxjob.holders import (
     CHANGED_REASON,
     LOST_NODE,
     NOT_STARTED,
+    PAUSED,
     SUSPENDED,
 )
 from fluxqueue.fluxjob.lifecycle import (
@@ -38,6 +39,7 @@ from tests.support.rows import workload
 S = FluxJobState
 BY_ANNOTATION = "held by its annotation fluxqueue/hold"
 BY_SUSPENSION = "suspended by its author"
+BY_PAUSE = "paused by its author: it waits until spec.parallelism is above 0"
 
 
 def seen(**facts: Any) -> WorkloadSeen:
@@ -62,6 +64,8 @@ def what(change: RowChange) -> tuple[str, str | None, str]:
         ({"is_suspended": False, "is_suspendable": False}, ("Pending", None, ""), False),
         ({"held_by": AUTHOR}, ("Held", AUTHOR, BY_SUSPENSION), False),
         ({"held_by": AUTHOR, "has_hold": True}, ("Held", AUTHOR, BY_ANNOTATION), False),
+        ({"is_paused": True}, ("Held", AUTHOR, BY_PAUSE), False),
+        ({"is_paused": True, "has_hold": True}, ("Held", AUTHOR, BY_ANNOTATION), False),
         ({"is_suspended": False, "result": "Failed"}, ("Pending", None, ""), False),
         ({"is_suspended": False, "is_deleting": True}, ("Pending", None, ""), False),
     ],
@@ -86,6 +90,53 @@ def test_a_hold_takes_it_out_of_the_queue_and_back(state: FluxJobState, hold: st
     let_in = after(row, is_suspended=hold == ANNOTATION)
     assert what(let_in) == ("Pending", None, "")
     assert not let_in.is_examined
+
+
+@pytest.mark.parametrize("state", [S.PENDING, S.RESERVED, S.UNSATISFIABLE])
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_a_pause_takes_it_out_of_the_queue_and_back(state: FluxJobState, is_gated: bool) -> None:
+    waits = {"waits_gated": is_gated, "is_suspended": not is_gated, "generation": 2}
+    held = after(StoredRow(state, is_examined=True), is_paused=True, **waits)
+    assert (what(held), held.author_hold) == (("Held", AUTHOR, BY_PAUSE), PAUSED)
+    raised = after(StoredRow(S.HELD, BY_PAUSE, AUTHOR, author_hold=PAUSED), **waits)
+    assert (what(raised), raised.author_hold) == (("Pending", None, ""), None)
+
+
+@pytest.mark.parametrize("state", [S.ALLOCATED, S.RUNNING])
+@pytest.mark.parametrize("is_suspended", [True, False])
+def test_a_pause_ends_the_pods_of_what_was_released(
+    state: FluxJobState, is_suspended: bool
+) -> None:
+    """Also if the observation is older than the release, which then has to be taken back."""
+    paused = after(StoredRow(state), is_paused=True, is_suspended=is_suspended, generation=2)
+    assert (paused.state, paused.author_hold, paused.vacate_by) == (state, PAUSED, PAUSED)
+    assert (paused.must_release, paused.reason) == (
+        True,
+        "paused by its author: its slots return as its pods end",
+    )
+    leaving = StoredRow(state, vacate_by=PAUSED, author_hold=PAUSED)
+    assert not after(leaving, is_paused=True, is_suspended=True, generation=3).must_release
+    assert after(leaving, is_suspended=True, generation=3).author_hold is None, "raised again"
+
+
+def test_what_its_author_resumes_and_pauses_at_once_does_not_run() -> None:
+    row = StoredRow(S.RUNNING, released_generation=2, vacate_by=AUTHOR, author_hold=SUSPENDED)
+    paused = after(row, is_paused=True, is_suspended=False, generation=4)
+    assert (paused.author_hold, paused.vacate_by, paused.must_release) == (PAUSED, PAUSED, True)
+
+
+@pytest.mark.parametrize("by", [PAUSED, "bob", None])
+def test_a_paused_job_is_held_after_its_pods_have_ended(by: str | None) -> None:
+    is_asked = by == "bob"
+    assert on_requeued(PAUSED, by) == Requeued(S.HELD, AUTHOR, BY_PAUSE, is_asked=is_asked)
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_a_suspension_by_its_author_outlives_a_pause(is_gated: bool) -> None:
+    row = StoredRow(S.HELD, BY_SUSPENSION, AUTHOR, author_hold=SUSPENDED)
+    for is_paused in (True, False):
+        still = after(row, is_paused=is_paused, waits_gated=is_gated, generation=4)
+        assert (what(still), still.author_hold) == (("Held", AUTHOR, BY_SUSPENSION), SUSPENDED)
 
 
 def test_a_users_hold_outlives_the_authors() -> None:
@@ -232,6 +283,7 @@ def test_what_changes_its_turn_is_examined_anew(changed: str) -> None:
     [
         (None, "a node it was given is lost", False),
         (LOST_NODE, "a node it was given is lost", False),
+        (PAUSED, "paused by its author, and continued before its pods had ended", False),
         (CHANGED, CHANGED_REASON, False),
         ("bob", "requeued by bob", True),
         ("job 7", "requeued to make way for job 7", True),
@@ -244,7 +296,7 @@ def test_how_what_was_requeued_waits(vacate_by: str | None, reason: str, is_aske
 
 
 def test_no_observation_leads_where_no_transition_goes() -> None:
-    """All states, holds, vacations and facts that matter: 120,000 combinations."""
+    """All states, holds, vacations and facts that matter: 240,000 combinations."""
     rows = itertools.product(
         S,
         [None, AUTHOR, BY_DEPENDENCY, BY_QUARANTINE, "bob"],
@@ -252,10 +304,13 @@ def test_no_observation_leads_where_no_transition_goes() -> None:
         [None, 2],
         [True, False],
     )
-    flags = ("is_suspended", "has_hold", "is_deleting", "is_suspendable", "is_suspended_again")
+    flags = (
+        *("is_suspended", "has_hold", "is_deleting", "is_suspendable", "is_suspended_again"),
+        "is_paused",
+    )
     facts = [
         seen(**dict(zip(flags, bits, strict=True)), held_by=held_by, generation=generation)
-        for bits in itertools.product([True, False], repeat=5)
+        for bits in itertools.product([True, False], repeat=len(flags))
         for held_by, generation in ((None, 3), (AUTHOR, 1))
     ]
     for state, held_by, vacate_by, released_generation, is_same in rows:

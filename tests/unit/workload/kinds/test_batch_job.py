@@ -57,6 +57,18 @@ def test_a_batch_job_of_size_zero_asks_for_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("parallelism", "completions", "is_paused"),
+    [(0, None, True), (0, 5, True), (0, 0, False), (None, 0, False), (1, 5, False)],
+)
+def test_parallelism_of_zero_pauses_what_has_not_reached_its_completions(
+    parallelism: int | None, completions: int | None, is_paused: bool
+) -> None:
+    """With completions of 0 the Job controller completes it, so it must be released."""
+    job = batch_job(parallelism=parallelism, completions=completions)
+    assert BATCH_JOB.is_paused(job) is is_paused
+
+
+@pytest.mark.parametrize(
     ("deadline", "wish", "expected"),
     [(60, "1h", 60), (None, "1h", 3600), (None, None, 0), (0, None, 1)],
 )
