@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from fluxqueue.client.batch.job_options import JobOptions
 from fluxqueue.client.explanation import Explanation, read_explanation
@@ -39,6 +39,8 @@ from fluxqueue.kube.resources import FLUXQUEUES
 from fluxqueue.kube.steer import FIELD_MANAGER
 from fluxqueue.kube.transport import Transport
 from fluxqueue.kube.workload_resource import resource_of
+
+T = TypeVar("T")
 
 TIMEOUT_S = 30.0
 CONCURRENCY = 20
@@ -133,11 +135,11 @@ class AsyncClient:
 
     async def map(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., T],
         *iterables: Iterable[Any],
         at_once: int = 0,
         **options: Unpack[JobOptions],
-    ) -> AsyncCallArray:
+    ) -> AsyncCallArray[T]:
         """Call a function in one pod for each item, as the tasks of one array.
 
         Each task starts when there is room for it. ``async for value in array`` yields the values
@@ -309,7 +311,7 @@ class AsyncClient:
         return found
 
 
-class AsyncCallArray:
+class AsyncCallArray(Generic[T]):
     """The calls of a ``map``: ``async for`` yields their values in order.
 
     ``handle`` is the job of the whole array, with its state, logs and ``cancel``.
@@ -321,10 +323,10 @@ class AsyncCallArray:
     def __len__(self) -> int:
         return self._count
 
-    def __aiter__(self) -> AsyncGenerator[Any, None]:
+    def __aiter__(self) -> AsyncGenerator[T, None]:
         return self.handle.values(self._count)
 
-    async def results(self) -> list[Any]:
+    async def results(self) -> list[T]:
         """Wait for all values. Raises the error of the first task that has one."""
         async with aclosing(self.handle.values(self._count)) as values:
             return [one async for one in values]

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import nullcontext, suppress
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.batch.job_options import JobOptions
@@ -25,6 +25,9 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.objects import Object
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 TOGETHER_MAX = 100
 """Jobs whose pods one list asks for."""
 TOGETHER_S = 0.1
@@ -34,7 +37,7 @@ KEPT_S = 3600
 OF_JOB = "batch.kubernetes.io/job-name"
 
 
-class QueueFuture(Future[Any]):
+class QueueFuture(Future[T]):
     """The value of a call. ``cancel`` also ends a job that runs, and frees its resources.
 
     ``handle`` is the job, None until it is created.
@@ -58,6 +61,7 @@ class QueueExecutor(Executor):
     ----------
     options : Of each job.
     max_workers : How many jobs are in the queue or run at the same time, None: all.
+    owner : Kept as long as this: it closes ``client`` at its end.
     """
 
     def __init__(
@@ -67,19 +71,21 @@ class QueueExecutor(Executor):
         options: JobOptions,
         *,
         max_workers: int | None = None,
+        owner: object = None,
     ) -> None:
         check_options(options)
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be at least 1")
         self._client, self._thread, self._options = client, thread, options
+        self._owner = owner
         self._slots = asyncio.Semaphore(max_workers) if max_workers else None
         self._answers = AnswerReader(client.connection, client.namespace)
         self._lock = threading.Lock()
-        self._live: set[QueueFuture] = set()
+        self._live: set[QueueFuture[Any]] = set()
         self._works: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> QueueFuture:
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> QueueFuture[T]:
         """Call ``fn(*args, **kwargs)`` in a pod, and return the future of its value.
 
         Raises
@@ -92,7 +98,7 @@ class QueueExecutor(Executor):
         body = body_of_calls(fn, [(args, kwargs)], self._options)
         # Should this program die, the ended jobs go by themselves.
         body["spec"]["ttlSecondsAfterFinished"] = KEPT_S
-        future = QueueFuture()
+        future: QueueFuture[T] = QueueFuture()
         with self._lock:
             if self._is_closed:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -126,7 +132,7 @@ class QueueExecutor(Executor):
         with self._lock:
             self._live.discard(future)
 
-    def _begin(self, future: QueueFuture, body: Body) -> None:
+    def _begin(self, future: QueueFuture[Any], body: Body) -> None:
         work = asyncio.create_task(self._run(future, body))
         self._works.add(work)
         work.add_done_callback(self._works.discard)
@@ -138,7 +144,7 @@ class QueueExecutor(Executor):
 
         future.add_done_callback(cancel)
 
-    async def _run(self, future: QueueFuture, body: Body) -> None:
+    async def _run(self, future: QueueFuture[Any], body: Body) -> None:
         """Follow one call from its creation to its deletion."""
         try:
             async with self._slots or nullcontext():
@@ -149,7 +155,7 @@ class QueueExecutor(Executor):
             future.set_running_or_notify_cancel()
             raise
 
-    async def _call(self, future: QueueFuture, body: Body) -> None:
+    async def _call(self, future: QueueFuture[Any], body: Body) -> None:
         # A cancelled request may have been carried out: its answer is awaited in any case.
         making = asyncio.ensure_future(self._client.create(body))
         try:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from fluxqueue.errors import ApiError, ApiUnavailable, FluxQueueError, Gone
+from fluxqueue.errors import ApiUnavailable, FluxQueueError, Gone
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, WatchEvent
@@ -74,6 +74,12 @@ class FollowedFluxJob:
     def lose(self) -> None:
         """Note that the FluxJob does not exist any more, if it did."""
         if self.object is not None and not self.is_gone:
+            self.is_gone = True
+            self._tell()
+
+    def end_unseen(self) -> None:
+        """Note that no FluxJob comes any more, because its workload is gone."""
+        if self.object is None and not self.is_gone:
             self.is_gone = True
             self._tell()
 
@@ -174,20 +180,31 @@ class FluxJobFollower:
 
     async def _run(self) -> None:
         backoff = Backoff(base_s=RETRY_BASE_S, cap_s=RETRY_CAP_S)
+        is_behind = False
         try:
             while True:
                 try:
+                    if is_behind:
+                        await self._read_again()
+                        is_behind = False
                     await self._stream_once()
                     backoff.reset()
                 except Gone:
-                    await self._read_again()
+                    is_behind = True
+                    await asyncio.sleep(backoff.next_delay_s())
                 except ApiUnavailable as error:
                     await asyncio.sleep(backoff.next_delay_s(error.retry_after_s))
-        except ApiError as error:
-            self._version = ""
-            for one in [one for many in self._followed.values() for one in many]:
-                one.fail(error)
-            self._followed.clear()
+        except FluxQueueError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  else all that wait would wait for ever
+            self._fail(ApiUnavailable(f"the watch of FluxJobs has ended: {error!r}"))
+
+    def _fail(self, error: FluxQueueError) -> None:
+        """End all waits. The next job begins a new watch."""
+        self._version = ""
+        for one in [one for many in self._followed.values() for one in many]:
+            one.fail(error)
+        self._followed.clear()
 
     async def _stream_once(self) -> None:
         self._watched = self._selector()

@@ -281,13 +281,21 @@ class AsyncJobHandle:
         """Wait until its FluxJob was seen."""
         try:
             async with asyncio.timeout(APPEARS_S):
-                while self._followed.object is None:
+                while self._followed.object is None and not self._followed.is_gone:
                     await self._followed.changed(self._followed.version)
         except TimeoutError:
+            pass
+        else:
+            return
+        # The watch may have been away. Then this says so, or finds the FluxJob.
+        with suppress(NotFound):
+            found = await self._client.get(FLUXJOBS, self.namespace, self.fluxjob)
+            self._followed.take(reduce_fluxjob(found))
+        if self._followed.object is None:
             raise NotQueued(
                 f"no FluxJob {self.fluxjob} after {APPEARS_S:.0f} s: does the controller run, and "
                 "is the namespace managed?"
-            ) from None
+            )
 
     async def result(
         self, *, queued_timeout: float | None = None, running_timeout: float | None = None
@@ -505,6 +513,13 @@ class AsyncJobHandle:
                 pass  # It has just been deleted.
             if wait:
                 await self._until_free()
+            self._note_unseen_end()
+
+    def _note_unseen_end(self) -> None:
+        """End the waits for a FluxJob that was not seen before its workload was deleted."""
+        if self._followed.object is None:
+            self._followed.end_unseen()
+            self._follower.forget(self._followed)
 
     async def delete(self) -> None:
         """Delete the workload with its pods, also if it has ended. Its history stays."""
@@ -514,6 +529,7 @@ class AsyncJobHandle:
             except NotFound:
                 return
             finally:
+                self._note_unseen_end()
                 self._follower.forget(self._followed)
 
     async def _delete_workload(self) -> None:

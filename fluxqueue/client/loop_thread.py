@@ -40,15 +40,38 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it runs nothing any more. So it is in a process that was forked."""
+        return self.loop.is_closed() or not self._thread.is_alive()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this code runs in the loop."""
+        return threading.current_thread() is self._thread
+
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Begin ``work``, and return its future."""
-        if self.loop.is_closed() or not self._thread.is_alive():
+        if self.is_closed:
             work.close()
             raise InvalidInput("is closed", where="Client", hint="open a new one")
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run ``work`` and return its result. An interrupt cancels it."""
+        """Run ``work`` and return its result. An interrupt cancels it.
+
+        Raises
+        ------
+        InvalidInput
+            It is closed, or the caller would wait for itself.
+        """
+        if self.is_current:
+            work.close()
+            raise InvalidInput(
+                "is used in a callback of a future, and its requests wait for that callback",
+                where="Client",
+                hint="start a thread in the callback",
+            )
         future = self.start(work)
         try:
             return future.result()
@@ -57,19 +80,32 @@ class LoopThread:
             raise
 
     def iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
-        """Yield the items of an asynchronous generator."""
+        """Yield the items of an asynchronous generator. ``close`` ends it, too."""
+        steps: set[asyncio.Task[Any] | None] = set()
+
+        async def step() -> T:
+            steps.add(asyncio.current_task())
+            return await anext(items)
+
+        async def end() -> None:
+            # An interrupt has cancelled a step, which may take a moment to end.
+            await asyncio.gather(*filter(None, steps), return_exceptions=True)
+            await items.aclose()
+
         try:
             while True:
+                steps.clear()
                 try:
-                    yield self.run(_next(items))
+                    yield self.run(step())
                 except StopAsyncIteration:
                     return
         finally:
-            self.run(items.aclose())
+            if not self.is_closed:
+                self.run(end())
 
     def close(self) -> None:
         """End all work and the thread. Harmless if it has ended."""
-        if self.loop.is_closed():
+        if self.is_closed:
             return
         self.run(self._cancel_all())
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -81,6 +117,8 @@ class LoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        # Streams that are read half.
+        await self.loop.shutdown_asyncgens()
 
 
 def open_for(
@@ -103,9 +141,11 @@ def open_for(
 
 
 def _close(thread: LoopThread, made: Closing) -> None:
-    thread.run(made.close())
-    thread.close()
-
-
-async def _next(items: AsyncGenerator[T, None]) -> T:
-    return await anext(items)
+    # The garbage collector may find the owner in the loop, which cannot wait for itself.
+    if thread.is_current:
+        threading.Thread(target=_close, args=(thread, made), name="close fluxqueue client").start()
+        return
+    # After a fork, all of it is in the other process.
+    if not thread.is_closed:
+        thread.run(made.close())
+        thread.close()

@@ -8,18 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from fluxqueue.client.async_client import AsyncCallArray, AsyncClient
 from fluxqueue.client.batch.job_options import JobOptions
 from fluxqueue.client.executor import QueueExecutor
 from fluxqueue.client.explanation import Explanation
 from fluxqueue.client.handles import AsyncJobHandle
-from fluxqueue.client.loop_thread import LoopThread, open_for
+from fluxqueue.client.loop_thread import open_for
 from fluxqueue.client.pod_logs import LogLine
 from fluxqueue.client.records import Records
 from fluxqueue.client.submission import Work
 from fluxqueue.kube.transport import Transport
+
+T = TypeVar("T")
 
 
 class Client:
@@ -67,6 +69,9 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __getstate__(self) -> Any:
+        raise TypeError("a Client cannot be pickled. Make one in each process")
+
     def close(self) -> None:
         """End the watches and close the connections. Jobs continue. Harmless if it is closed."""
         self._close()
@@ -101,15 +106,15 @@ class Client:
             The API server refuses it, with the reason.
         """
         made = self._client.submit(work, args=args, kwargs=kwargs, **options)
-        return JobHandle(self._thread, self._thread.run(made))
+        return JobHandle(self, self._thread.run(made))
 
     def map(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., T],
         *iterables: Iterable[Any],
         at_once: int = 0,
         **options: Unpack[JobOptions],
-    ) -> CallArray:
+    ) -> CallArray[T]:
         """Call a function in one pod for each item, as the tasks of one array.
 
         Each task starts when there is room for it. Iteration yields the values in the order of the
@@ -120,7 +125,7 @@ class Client:
         at_once : How many tasks run at the same time at most, 0: no limit.
         """
         made = self._client.map(function, *iterables, at_once=at_once, **options)
-        return CallArray(self._thread, self._thread.run(made))
+        return CallArray(self, self._thread.run(made))
 
     def executor(
         self, *, max_workers: int | None = None, **options: Unpack[JobOptions]
@@ -132,7 +137,9 @@ class Client:
         max_workers : How many jobs are in the queue or run at the same time, None: all.
         options : Of each job.
         """
-        return QueueExecutor(self._client, self._thread, options, max_workers=max_workers)
+        return QueueExecutor(
+            self._client, self._thread, options, max_workers=max_workers, owner=self
+        )
 
     def check(
         self,
@@ -162,7 +169,7 @@ class Client:
             There is none.
         """
         found = self._client.job(reference, namespace=namespace)
-        return JobHandle(self._thread, self._thread.run(found))
+        return JobHandle(self, self._thread.run(found))
 
     def jobs(
         self, *, state: str = "live", queue: str = "", user: str = "", all_namespaces: bool = False
@@ -224,8 +231,12 @@ class Client:
 class JobHandle:
     """One job. Its properties change while the client is open (see ``AsyncJobHandle``)."""
 
-    def __init__(self, thread: LoopThread, handle: AsyncJobHandle) -> None:
-        self._thread, self._handle = thread, handle
+    def __init__(self, client: Client, handle: AsyncJobHandle) -> None:
+        # The handle keeps its client open: ``Client().submit(...).wait()``.
+        self._client, self._thread, self._handle = client, client._thread, handle
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a JobHandle cannot be pickled. Send its name, and use Client().job(name)")
 
     @property
     def name(self) -> str:
@@ -338,7 +349,7 @@ class JobHandle:
 
     def changes(self) -> Iterator[tuple[str, str]]:
         """Yield its state and reason, then again after each change, until it has ended."""
-        return self._thread.iterate(self._handle.changes())
+        yield from self._thread.iterate(self._handle.changes())
 
     def result(
         self, *, queued_timeout: float | None = None, running_timeout: float | None = None
@@ -369,7 +380,7 @@ class JobHandle:
             a requeue are followed, too.
         container : Default: the first one.
         """
-        return self._thread.iterate(self._handle.logs(follow=follow, container=container))
+        yield from self._thread.iterate(self._handle.logs(follow=follow, container=container))
 
     def explain(
         self,
@@ -431,22 +442,22 @@ class JobHandle:
         self._thread.run(self._handle.delete())
 
 
-class CallArray:
+class CallArray(Generic[T]):
     """The calls of a ``map``: iteration yields their values in order.
 
     ``handle`` is the job of the whole array, with its state, logs and ``cancel``.
     """
 
-    def __init__(self, thread: LoopThread, array: AsyncCallArray) -> None:
-        self._thread, self._array = thread, array
-        self.handle = JobHandle(thread, array.handle)
+    def __init__(self, client: Client, array: AsyncCallArray[T]) -> None:
+        self._thread, self._array = client._thread, array
+        self.handle = JobHandle(client, array.handle)
 
     def __len__(self) -> int:
         return len(self._array)
 
-    def __iter__(self) -> Iterator[Any]:
-        return self._thread.iterate(aiter(self._array))
+    def __iter__(self) -> Iterator[T]:
+        yield from self._thread.iterate(aiter(self._array))
 
-    def results(self) -> list[Any]:
+    def results(self) -> list[T]:
         """Wait for all values. Raises the error of the first task that has one."""
         return list(self)

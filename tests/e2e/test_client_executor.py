@@ -66,6 +66,19 @@ async def test_calls_are_futures(client: Client, space: Space) -> None:
     assert (await space.client.list(JOBS, space.name)).items == []
 
 
+async def test_a_handle_keeps_its_client_open(space: Space) -> None:
+    """In one expression, nothing else refers to the client."""
+
+    def work() -> str:
+        client = Client(kubeconfig=space.world.kubeconfig, namespace=space.name)
+        handle = client.submit(["sleep", "0"], image="busybox", cpus="100m")
+        del client
+        gc.collect()
+        return handle.wait().state
+
+    assert await asyncio.to_thread(work) == "Completed"
+
+
 async def test_a_cancelled_future_frees_its_resources(client: Client, space: Space) -> None:
     """Whether its job runs or waits. Others are left alone, and ``wait`` is told."""
 

@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.job_manifest import local_time, with_name
 from fluxqueue.client.batch.script_request import ScriptRequest, duration, pair
+from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.quantity import parse_quantity
 
 
@@ -107,8 +108,15 @@ def apply_options(request: ScriptRequest, options: JobOptions) -> ScriptRequest:
     request = replace(request, **{key: one for key, one in given.items() if one})  # type: ignore[arg-type]
     if options.get("name"):
         request = with_name(request, request.name)
-    pairs = [pair(f"{name}={value}", "--env") for name, value in (options.get("env") or {}).items()]
+    pairs = [_variable(name, value) for name, value in (options.get("env") or {}).items()]
     return replace(request, environment=(*request.environment, *pairs))
+
+
+def _variable(name: str, value: str) -> tuple[str, str]:
+    found = pair(f"{name}={value}", "--env")
+    if found[0] != name:
+        raise InvalidInput("has a '='", where="--env", value=name, hint="give a name such as MODE")
+    return found
 
 
 def _duration(time: float | str | timedelta) -> str:

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from fluxqueue.client.following import FluxJobFollower
+from fluxqueue.client.handles import handle_of
 from fluxqueue.client.pod_logs import LogFollower, LogLine, until_released
-from fluxqueue.errors import ApiError
+from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from tests.support.waiting import WAIT_S
 
 from .conftest import FaultyApi, json_answer, status, stream
 
+OUTAGE = 7
+"""Answers, more than one request retries."""
 GONE = {"type": "ERROR", "object": {"kind": "Status", "code": 410}}
 
 
@@ -103,6 +106,36 @@ async def test_what_was_missed_is_read_again(client: KubeClient, faulty: FaultyA
     await follower.close()
 
 
+async def test_an_outage_while_what_was_missed_is_read_ends_no_wait(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    """A restart of the API server: the watch has expired, and the list fails for a while."""
+    faulty.then(
+        json_answer(listed(5)),
+        stream(event("ADDED", fluxjob("a", 6)), GONE),
+        *[status(503, "ServiceUnavailable")] * OUTAGE,
+        json_answer(listed(30, fluxjob("a", 20, "Running"))),
+        stream(stays_open=True),
+    )
+    follower = FluxJobFollower(client, "n")
+    a = await follower.follow("a-job", of("a"))
+    await _until(lambda: a.version == 2)
+    assert a.object is not None
+    assert a.object["status"]["state"] == "Running"
+    await follower.close()
+
+
+async def test_an_event_that_cannot_be_read_ends_the_waits_with_an_error(
+    client: KubeClient, faulty: FaultyApi
+) -> None:
+    faulty.then(json_answer(listed(5)), stream(event("ADDED", {"kind": "FluxJob"})))
+    follower = FluxJobFollower(client, "n")
+    a = await follower.follow("a-job", of("a"))
+    with pytest.raises(ApiUnavailable, match="the watch of FluxJobs has ended"):
+        await asyncio.wait_for(a.changed(0), WAIT_S)
+    await follower.close()
+
+
 async def test_a_name_that_is_used_again_is_another_job(
     client: KubeClient, faulty: FaultyApi
 ) -> None:
@@ -135,6 +168,39 @@ async def test_a_refused_watch_ends_the_waiting(client: KubeClient, faulty: Faul
     faulty.then(json_answer(listed(8)), stream(event("ADDED", fluxjob("b", 9)), stays_open=True))
     b = await follower.follow("b-job", of("b"))
     await asyncio.wait_for(b.changed(0), WAIT_S)
+    await follower.close()
+
+
+@pytest.mark.parametrize("way", ["cancel", "cancel without waiting", "delete"])
+async def test_a_job_that_is_cancelled_before_the_queue_has_seen_it_is_gone(
+    client: KubeClient, faulty: FaultyApi, way: str
+) -> None:
+    """No FluxJob comes, so nothing else would tell."""
+
+    async def respond(request: Any) -> Any:
+        if "watch" in request.query:
+            return await stream(stays_open=True)(request)
+        if request.path.endswith(("/fluxjobs", "/pods")):
+            return await json_answer(listed(5))(request)
+        code = 200 if request.method == "DELETE" else 404
+        return await status(code, "NotFound")(request)
+
+    faulty.then(*[respond] * 20)
+    follower = FluxJobFollower(client, "n")
+    made = {
+        "kind": "Job",
+        "metadata": {
+            "namespace": "n", "name": "a", "uid": "a", "creationTimestamp": "2030-01-01T00:00:00Z",
+        },
+    }  # fmt: skip
+    handle = await handle_of(client, follower, made)
+    waiting = asyncio.create_task(handle.wait())
+    if way == "delete":
+        await handle.delete()
+    else:
+        await handle.cancel(wait=way == "cancel")
+    await asyncio.wait_for(waiting, WAIT_S)
+    assert (handle.state, handle.done()) == ("Gone", True)
     await follower.close()
 
 

@@ -149,6 +149,7 @@ def test_calls_are_the_tasks_of_an_array() -> None:
         ({"kind": "Job", "apiVersion": "batch/v1"}, {"queue": "x"}, "a manifest says this itself"),
         ({"kind": "Service", "apiVersion": "v1"}, {}, "is not a kind that can be queued"),
         (["x"], {"env": {"1A": "b"}}, "is not NAME=VALUE"),
+        (["x"], {"env": {"A=B": "b"}}, "--env = 'A=B': has a '='"),
         (["x"], {"memory": "much"}, "--memory"),
         (["x"], {"time": "soon"}, "is not a duration"),
     ],
