@@ -131,12 +131,25 @@ class FluxQueueTrigger(BaseTrigger):  # type: ignore[misc]  # Airflow is not ins
         """Return the class and its arguments, for another triggerer."""
         return (f"{type(self).__module__}.{type(self).__name__}", self.given)
 
+    def _client(self) -> AsyncClient:
+        given = self.given
+        return AsyncClient(
+            kubeconfig=given["kubeconfig"], context=given["context"], namespace=given["namespace"]
+        )
+
+    async def on_kill(self) -> None:
+        """Cancel the job of a task that a user clears or marks while it is deferred.
+
+        Triggerers call it since Airflow 3.3, and not when they stop themselves.
+        """
+        async with self._client() as client:
+            handle = await client.job(self.given["name"])
+            await handle.cancel(wait=False)
+
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event when the job has ended, or its time is up."""
         given = self.given
-        async with AsyncClient(
-            kubeconfig=given["kubeconfig"], context=given["context"], namespace=given["namespace"]
-        ) as client:
+        async with self._client() as client:
             handle = await client.job(given["name"])
             timeout = ""
             try:

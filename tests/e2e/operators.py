@@ -88,7 +88,7 @@ class Operators:
             return
         is_suspended = bool(owner["spec"].get("suspend"))
         names = {
-            f"{owner['metadata']['name']}-{part['name']}-{number}": part["template"]["spec"]
+            f"{owner['metadata']['name']}-{part['name']}-{number}": _in_set(owner, part, number)
             for part in owner["spec"]["replicatedJobs"]
             for number in range(part["replicas"])
         }
@@ -167,6 +167,7 @@ class Operators:
         """A Job of it is there, and suspended as it is."""
         if name not in jobs:
             more = {"suspend": is_suspended, "backoffLimit": spec.get("backoffLimit", 50)}
+            more |= {key: spec[key] for key in ("completionMode",) if key in spec}
             pods, template = spec["parallelism"], spec["template"]
             await self._create(
                 JOBS, job_of(reference(resource, owner), name, template, pods=pods, **more)
@@ -194,6 +195,19 @@ class Operators:
         body = {"metadata": {"uid": owner["metadata"]["uid"]}, "status": {"conditions": conditions}}
         at = (resource, self.space.name, owner["metadata"]["name"])
         await self.space.client.patch(*at, body, kind=PatchKind.MERGE)
+
+
+def _in_set(owner: Obj, part: Obj, number: int) -> Obj:
+    """The spec of a Job of a JobSet. Its pods bear the labels by which clients find them."""
+    spec = copy.deepcopy(part["template"]["spec"])
+    meta = spec["template"].setdefault("metadata", {})
+    meta["labels"] = {
+        **(meta.get("labels") or {}),
+        "jobset.sigs.k8s.io/jobset-name": owner["metadata"]["name"],
+        "jobset.sigs.k8s.io/replicatedjob-name": part["name"],
+        "jobset.sigs.k8s.io/job-index": str(number),
+    }
+    return spec
 
 
 def _its_job_set(owner: Obj, runtime: Obj, *, is_suspended: bool) -> Obj:

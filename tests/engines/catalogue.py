@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
@@ -30,6 +31,7 @@ class Engine:
     limit : which of its limits count the time in the queue.
     variant : which of its ways the program takes.
     can_wait : False if it fails while its work waits, suspended or gated.
+    ends_on_cancel : False if it leaves its work in the queue when it is cancelled.
     has_logs, has_cancel : it prints the logs of its pods, and can cancel its work.
     can_choose_nodes : its work can be sent to a node that is then lost.
     survives_requeue : its work succeeds although its pods were ended and made again.
@@ -63,6 +65,7 @@ class Engine:
     late_cpus: str = "4"
     release: str = ""
     leaves_job: bool = False
+    ends_on_cancel: bool = True
 
     @property
     def python(self) -> Path:
@@ -86,6 +89,24 @@ class Engine:
 
 
 JOB_DEADLINE = "`activeDeadlineSeconds` does not, since the Job is suspended"
+
+_GATED = '`annotations={"fluxqueue/wait": "gated"}` with `wait_until_job_complete`'
+_AGAIN = "`schedule_timeout_seconds` as long as the wait. `retries` against the loss of a node"
+_STARTS = "`startup_timeout_seconds`, `schedule_timeout_seconds`"
+_LOSS = "the annotation `fluxqueue/on-node-loss: requeue` against the loss of a node"
+
+
+def _airflow(operator: str, variant: str, **more: Any) -> Engine:
+    """Return the row of an operator of Airflow."""
+    return Engine(
+        f"Airflow, {operator}",
+        "airflow",
+        "airflow_program.py",
+        "apache-airflow-providers-cncf-kubernetes",
+        variant=variant,
+        **{"creates": "Job", "limit": _STARTS, **more},
+    )
+
 
 ENGINES = (
     Engine(
@@ -114,32 +135,25 @@ ENGINES = (
         "Job",
         limit="`wait_timeout` of the client (a day)",
     ),
-    Engine(
-        "Airflow, KubernetesJobOperator",
-        "airflow",
-        "airflow_program.py",
-        "apache-airflow-providers-cncf-kubernetes",
-        "Job",
-        setting='`annotations={"fluxqueue/wait": "gated"}` with `wait_until_job_complete`',
-        limit="`startup_timeout_seconds`, `schedule_timeout_seconds`",
-        variant="job",
-        has_cancel=False,
+    _airflow(
+        "KubernetesJobOperator",
+        "job",
+        setting=f"{_GATED}. `deferrable` if it may be requeued",
         survives_requeue=False,
         survives_loss=False,
     ),
-    Engine(
-        "Airflow, KubernetesStartKueueJobOperator",
-        "airflow",
-        "airflow_program.py",
-        "apache-airflow-providers-cncf-kubernetes",
-        "Job",
-        setting='`annotations={"fluxqueue/wait": "gated"}` with `wait_until_job_complete`',
-        limit="`startup_timeout_seconds`, `schedule_timeout_seconds`",
-        variant="kueue",
-        has_cancel=False,
-        survives_requeue=False,
-        survives_loss=False,
+    # Its trigger has no ``on_kill``.
+    _airflow(
+        "KubernetesJobOperator, deferrable", "job-deferrable", setting=_GATED, ends_on_cancel=False
     ),
+    _airflow(
+        "KubernetesStartKueueJobOperator, deferrable",
+        "kueue-deferrable",
+        setting=_GATED,
+        ends_on_cancel=False,
+    ),
+    _airflow("KubernetesPodOperator", "pod", creates="Pod", setting=_AGAIN),
+    _airflow("KubernetesPodOperator, deferrable", "pod-deferrable", creates="Pod", setting=_AGAIN),
     Engine(
         "Snakemake",
         "snakemake",
@@ -157,8 +171,8 @@ ENGINES = (
         "prefect-kubernetes",
         "Job",
         setting="our job template, with `backoff_limit` 3",
-        # A worker hears of a cancelled run that waits by events only, and the suite sees none.
-        has_cancel=False,
+        # Its worker hears of cancelled runs only while it submits them.
+        ends_on_cancel=False,
         runs_programs=True,
         log="logs: worked",
     ),
@@ -170,7 +184,7 @@ ENGINES = (
         "Job",
         setting="`kubernetes<36`. Its Jobs have no labels: queue `default`",
         queue="default",
-        has_logs=False,
+        log="logs: worked in a pod",
         runs_programs=True,
         late_cpus="32",
     ),
@@ -180,9 +194,8 @@ ENGINES = (
         "metaflow_job.py",
         "metaflow",
         "Job",
-        setting="`@retry` against the loss of a node. A cancelled Job stays, with `parallelism` 0",
+        setting=f"{_LOSS}. A cancelled Job stays, with `parallelism` 0, and is held",
         limit="none of its own: `@timeout` counts in the pod",
-        survives_loss=False,
         leaves_job=True,
     ),
     Engine(
@@ -193,18 +206,20 @@ ENGINES = (
         "TrainJob",
         setting='`Labels({"fluxqueue/managed": "true"})`',
         limit="`timeout` of `wait_for_job_status` (ten minutes)",
-        has_logs=False,
     ),
-    Engine(
-        "Airflow, FluxQueueOperator",
-        "airflow",
-        "airflow_program.py",
-        "apache-airflow-providers-cncf-kubernetes",
-        "Job",
+    _airflow(
+        "FluxQueueOperator",
+        "ours-deferrable",
         setting="the option `requeue` against the loss of a node",
         limit="`queued_timeout`, which counts nothing else",
-        variant="ours",
-        has_cancel=False,
+        needs_client=True,
+        late_cpus="32",
+    ),
+    _airflow(
+        "FluxQueueOperator, deferrable=False",
+        "ours",
+        setting="the option `requeue` against the loss of a node",
+        limit="`queued_timeout`, which counts nothing else",
         needs_client=True,
         late_cpus="32",
     ),
@@ -217,7 +232,7 @@ ENGINES = (
         limit="`timeout` of `result` and of `wait_for_workers`",
         needs_client=True,
         runs_programs=True,
-        has_logs=False,
+        log="from the worker",
         late_cpus="32",
     ),
     Engine(
@@ -248,8 +263,7 @@ ENGINES = (
         "kubernetes",
         "Job",
         release="nf-k8s 1.6.1",
-        setting="`errorStrategy 'retry'` against the loss of a node",
-        survives_loss=False,
+        setting=_LOSS,
     ),
     Engine(
         "Parsl",

@@ -23,7 +23,7 @@ __all__ = ["late", "space", "world"]
 
 HERE = Path(__file__).parent
 RESULTS: dict[str, dict[str, str]] = defaultdict(dict)
-TIMEOUT_S = 300
+TIMEOUT_S = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,7 +32,10 @@ def _job_set(pool: str, seconds: str) -> dict[str, Any]:
     }
     pod = {"restartPolicy": "Never", "nodeSelector": {"pool": pool}, "containers": [container]}
     spec = job_set_spec(node=(1, {"spec": pod}))
-    spec["replicatedJobs"][0]["template"]["metadata"] = {"labels": {ANCESTOR: "trainer"}}
+    template = spec["replicatedJobs"][0]["template"]
+    template["metadata"] = {"labels": {ANCESTOR: "trainer"}}
+    # As the webhook of JobSet sets it. The SDK finds a pod by its index.
+    template["spec"]["completionMode"] = "Indexed"
     return spec
 
 

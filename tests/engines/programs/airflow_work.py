@@ -6,7 +6,7 @@ Airflow imports this as a DAG file. ``airflow_program`` runs it.
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperator
@@ -18,6 +18,8 @@ from kubernetes.client import V1ResourceRequirements
 
 NAME = os.environ.get("ENGINE_NAME", "work")
 VARIANT = os.environ.get("ENGINE_VARIANT", "job")
+
+IS_DEFERRABLE = VARIANT.endswith("-deferrable")
 
 _TASK: dict[str, Any] = {
     "task_id": "work",
@@ -31,40 +33,49 @@ _TASK: dict[str, Any] = {
     "container_resources": V1ResourceRequirements(requests={"cpu": "4"}),
     "startup_timeout_seconds": LIMIT_S,
     "schedule_timeout_seconds": LIMIT_S,
+    "deferrable": IS_DEFERRABLE,
+}
+_JOB: dict[str, Any] = {
+    "annotations": {"fluxqueue/wait": "gated"},
+    "backoff_limit": 3,
+    "wait_until_job_complete": True,
+    "job_poll_interval": 1,
+    "on_kill_propagation_policy": "Background",
 }
 
-with DAG("engine", start_date=datetime(2026, 1, 1, tzinfo=UTC), schedule=None) as dag:
-    if VARIANT == "job":
-        KubernetesJobOperator(
-            **_TASK,
-            labels=queue_labels(),
-            annotations={"fluxqueue/wait": "gated"},
-            backoff_limit=3,
-            wait_until_job_complete=True,
-        )
-    elif VARIANT == "kueue":
-        KubernetesStartKueueJobOperator(
-            **_TASK,
-            queue_name=QUEUE,
-            annotations={"fluxqueue/wait": "gated"},
-            backoff_limit=3,
-            wait_until_job_complete=True,
-        )
-    elif VARIANT == "ours":
-        from fluxqueue.client.airflow_operator import FluxQueueOperator
 
-        FluxQueueOperator(
-            task_id="work",
-            work=["sleep", SECONDS],
-            options={
-                "image": "busybox",
-                "name": NAME,
-                "queue": QUEUE,
-                # Only a node that joins later is as large.
-                "requeue": True,
-                "cpus": 32 if POOL == "late" else 4,
-            },
-            namespace=NAMESPACE,
-        )
-    else:
-        KubernetesPodOperator(**_TASK, labels=queue_labels())
+def _ours() -> None:
+    from fluxqueue.client.airflow_operator import FluxQueueOperator
+
+    FluxQueueOperator(
+        task_id="work",
+        work=["sleep", SECONDS],
+        options={
+            "image": "busybox",
+            "name": NAME,
+            "queue": QUEUE,
+            "requeue": True,
+            # Only a node that joins later is as large.
+            "cpus": 32 if POOL == "late" else 4,
+        },
+        namespace=NAMESPACE,
+        deferrable=IS_DEFERRABLE,
+    )
+
+
+with DAG("engine", start_date=datetime(2026, 1, 1, tzinfo=UTC), schedule=None) as dag:
+    match VARIANT.removesuffix("-deferrable"):
+        case "job":
+            KubernetesJobOperator(**_TASK, **_JOB, labels=queue_labels())
+        case "kueue":
+            KubernetesStartKueueJobOperator(**_TASK, **_JOB, queue_name=QUEUE)
+        case "pod":
+            KubernetesPodOperator(
+                **_TASK,
+                labels=queue_labels(),
+                # A pod is not made again, so Airflow does the task again.
+                retries=int(POOL == "late"),
+                retry_delay=timedelta(seconds=1),
+            )
+        case "ours":
+            _ours()

@@ -61,22 +61,32 @@ def job(name: str) -> dict[str, Any]:
     }
 
 
-def remember() -> None:
-    """Keep the number of this process for ``interrupt``, which works whatever started it."""
+def remember(words: str = "") -> None:
+    """Keep ``words`` for ``cancel``, or else the number of this process for a signal to it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # Whole when it has its name: another process waits for it.
     file = os.environ["ENGINE_STATE"]
     with open(f"{file}.new", "w", encoding="utf-8") as new:  # noqa: PTH123
-        new.write(str(os.getpid()))
+        new.write(words or str(os.getpid()))
     os.replace(f"{file}.new", file)  # noqa: PTH105
+
+
+def remembered() -> str:
+    """Wait until ``remember`` was called, and return what it kept."""
+    while not os.path.exists(os.environ["ENGINE_STATE"]):  # noqa: PTH110
+        time.sleep(0.2)
+    with open(os.environ["ENGINE_STATE"], encoding="utf-8") as file:  # noqa: PTH123
+        return file.read()
 
 
 def interrupt(_: str) -> None:
     """Cancel as a user does at the terminal of the running program, with Ctrl-C."""
-    while not os.path.exists(os.environ["ENGINE_STATE"]):  # noqa: PTH110
-        time.sleep(0.2)
-    with open(os.environ["ENGINE_STATE"], encoding="utf-8") as file:  # noqa: PTH123
-        os.kill(int(file.read()), signal.SIGINT)
+    os.kill(int(remembered()), signal.SIGINT)
+
+
+def terminate(_: str) -> None:
+    """Cancel as a supervisor of the running program does."""
+    os.kill(int(remembered()), signal.SIGTERM)
 
 
 def is_over(conditions: list[Mapping[str, Any]] | None) -> bool | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 
 from common import LIMIT_S, POOL, QUEUE, SECONDS, interrupt, main, remember
@@ -13,6 +14,7 @@ from fluxqueue.client.dask_cluster import FluxQueueCluster
 def work(seconds: float) -> str:
     """What the worker does."""
     time.sleep(seconds)
+    logging.getLogger("distributed.worker").warning("from the worker")
     return "worked"
 
 
@@ -33,6 +35,8 @@ def run(_: str) -> bool:
         with DaskClient(cluster) as client:
             answer = client.submit(work, float(SECONDS)).result(timeout=LIMIT_S)
             print(answer, flush=True)
+            for log in cluster.get_logs(cluster=False, scheduler=False).values():
+                print("logs:", log, flush=True)
     finally:
         cluster.close()
     return answer == "worked"

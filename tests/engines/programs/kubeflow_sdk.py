@@ -30,6 +30,8 @@ def run(name: str) -> bool:
     except RuntimeError as error:
         print(error)
         return False
+    for line in client.get_job_logs(job):
+        print("logs:", line)
     return True
 
 

@@ -38,6 +38,8 @@ def _submit(name: str) -> RunningJob:
         persistent_volume_claims=None,
         node_selector={"pool": POOL},
         labels=queue_labels(),
+        # @kubernetes(annotations={...})
+        annotations={"fluxqueue/on-node-loss": "requeue"},
     )
     return job.create().execute()
 

@@ -26,6 +26,8 @@ def _manifest(name: str) -> dict[str, Any]:
             "nextflow.io/processName": "align",
             "nextflow.io/sessionId": "uuid-4b9dc0e4-0f2b-4a3c-a5a2-2f1c6f0a9a11",
         },
+        # process.pod = [annotation: 'fluxqueue/on-node-loss', value: 'requeue']
+        "annotations": {"fluxqueue/on-node-loss": "requeue"},
     }
     container = {
         "name": name,

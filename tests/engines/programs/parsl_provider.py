@@ -5,10 +5,9 @@ A block ends when Parsl cancels it. So the work counts as good when the block ha
 
 from __future__ import annotations
 
-import os
 import time
 
-from common import LIMIT_S, NAMESPACE, SECONDS, main, queue_labels
+from common import LIMIT_S, NAMESPACE, SECONDS, main, queue_labels, remember, remembered
 from parsl.jobs.states import JobState
 from parsl.providers import KubernetesProvider
 
@@ -30,8 +29,7 @@ def run(name: str) -> bool:
     """Submit a block, wait until it runs, and let it end."""
     provider = _provider()
     block = provider.submit(f"sleep {SECONDS}", tasks_per_node=1, job_name=name)
-    with open(os.environ["ENGINE_STATE"], "w", encoding="utf-8") as file:  # noqa: PTH123
-        file.write(f"{block} {provider.resources[block]['pod_name']}")
+    remember(f"{block} {provider.resources[block]['pod_name']}")
     end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         (status,) = provider.status([block])
@@ -48,8 +46,7 @@ def run(name: str) -> bool:
 
 def cancel(name: str) -> None:
     """Cancel the block."""
-    with open(os.environ["ENGINE_STATE"], encoding="utf-8") as file:  # noqa: PTH123
-        block, pod = file.read().split()
+    block, pod = remembered().split()
     provider = _provider()
     provider.resources[block] = {"job_id": block, "pod_name": pod, "status": None}
     provider.cancel([block])

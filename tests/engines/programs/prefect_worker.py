@@ -16,8 +16,9 @@ import time
 import urllib.request
 from contextlib import ExitStack
 from pathlib import Path
+from uuid import UUID
 
-from common import LIMIT_S, NAMESPACE, POOL, QUEUE, SECONDS, main
+from common import LIMIT_S, NAMESPACE, POOL, QUEUE, SECONDS, main, remember, remembered
 
 TEMPLATE = Path(__file__).parents[3] / "docs" / "examples" / "prefect" / "base-job-template.json"
 PREFECT = str(Path(sys.executable).with_name("prefect"))
@@ -32,6 +33,7 @@ def _set_up() -> int:
     os.environ |= {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_WORKER_QUERY_SECONDS": "1",
+        "PREFECT_WORKER_ENABLE_CANCELLATION": "true",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # One namespace: the observer watches all of them otherwise.
         "PREFECT_INTEGRATIONS_KUBERNETES_OBSERVER_NAMESPACES": NAMESPACE,
@@ -83,6 +85,7 @@ async def _flow_run(name: str) -> bool:
     )
     parameters = {"seconds": float(SECONDS)}
     made = await run_deployment("work/engine", flow_run_name=name, parameters=parameters, timeout=0)
+    remember(f"{os.environ['PREFECT_API_URL']} {made.id}")
     async with get_client() as client:
         return await asyncio.wait_for(_end(client, made.id), LIMIT_S)
 
@@ -120,8 +123,18 @@ def run(name: str) -> bool:
 
 
 def cancel(_: str) -> None:
-    """A worker learns of it by events of the server, which the suite does not receive."""
-    raise SystemExit(4)
+    """Cancel the flow run once its Job is there, as a user does at a terminal."""
+    os.environ["PREFECT_API_URL"], flow_run = remembered().split()
+    asyncio.run(_until_submitted(flow_run))
+    subprocess.run([PREFECT, "flow-run", "cancel", flow_run], check=True)
+
+
+async def _until_submitted(flow_run: str) -> None:
+    from prefect import get_client
+
+    async with get_client() as client, asyncio.timeout(LIMIT_S):
+        while not (await client.read_flow_run(UUID(flow_run))).infrastructure_pid:
+            await asyncio.sleep(0.5)
 
 
 main(run, cancel)

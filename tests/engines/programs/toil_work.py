@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 
-def work(_: Any, seconds: float) -> str:
-    """Take some time."""
+def work(job: Any, seconds: float) -> str:
+    """Take some time, and write to the log of the leader."""
     time.sleep(seconds)
+    job.log("logs: worked in a pod")
     return "worked"
