@@ -88,8 +88,12 @@ class LoopThread:
             return await anext(items)
 
         async def end() -> None:
-            # An interrupt has cancelled a step, which may take a moment to end.
-            await asyncio.gather(*filter(None, steps), return_exceptions=True)
+            left = [one for one in steps if one is not None]
+            for one in left:
+                # An interrupt before ``run`` waits cancels nothing. Twice would disturb its end.
+                if not one.cancelling():
+                    one.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
             await items.aclose()
 
         try:

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,25 @@ def test_an_interrupt_ends_an_iteration_as_an_interrupt(thread: LoopThread) -> N
     threading.Thread(target=interrupt).start()
     items = thread.iterate(stream.items())
     assert next(items) == 1
+    with pytest.raises(KeyboardInterrupt):
+        next(items)
+    assert stream.has_ended.is_set()
+
+
+def test_an_interrupt_before_the_wait_ends_an_iteration_too(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The step has begun, and nothing waits for it yet."""
+    stream, start = Stream(), thread.start
+    items = thread.iterate(stream.items())
+    assert next(items) == 1
+
+    def interrupted(work: Any) -> Any:
+        start(work)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(thread, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         next(items)
     assert stream.has_ended.is_set()
