@@ -19,10 +19,14 @@ from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import MAX_INT32, parse_duration
+from fluxqueue.workload.devices import IMPLICIT_PREFIX
 from fluxqueue.workload.quantity import to_base_units
 
 NODES_MAX = 10_000
 """The most nodes that one pool may have."""
+
+DEVICES_MAX = 1000
+"""The most devices of one class on a node."""
 
 PRICE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,4})?")
 """An amount of money for an hour, in any currency: ``3.10``."""
@@ -163,7 +167,7 @@ def read_node_pool(name: str, spec: object) -> NodePool:
     idle = found.get("idleTime")
     return NodePool(
         name=name,
-        capacity=_capacity(node.get("allocatable")),
+        capacity={**_capacity(node.get("allocatable")), **_devices(node.get("devices"))},
         labels=_labels(node.get("labels")),
         most=min(most, len(names)) if provider == COMMAND else most,
         provisioning_s=parse_duration(str(found.get("provisioningTime")), "spec.provisioningTime"),
@@ -270,6 +274,15 @@ def _capacity(value: object) -> Mapping[str, int]:
         raise InvalidInput("is empty", where=where, value=value, hint="give at least cpu")
     return {
         name: to_base_units(name, amount, where=f"{where}.{name}") for name, amount in found.items()
+    }
+
+
+def _devices(value: object) -> Mapping[str, int]:
+    """Read devices by class. Claims count them under the name that each class serves."""
+    where = "spec.node.devices"
+    return {
+        f"{IMPLICIT_PREFIX}{name}": _whole(count, f"{where}.{name}", 1, DEVICES_MAX)
+        for name, count in _mapping(value, where).items()
     }
 
 

@@ -18,7 +18,8 @@ from fluxqueue.workload.labels import SOURCE_MISSING
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.pools import Pools
 from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
+from tests.e2e.test_crashes import VICTIMS, kill_part
+from tests.e2e.world import WORKERS
 from tests.support.waiting import eventually
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -167,21 +168,51 @@ async def test_a_pool_that_refuses_leaves_its_turn_to_the_next(space: Space, poo
 
 
 @pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
-@pytest.mark.parametrize("part", ["worker-0", "worker-1", "controller"])
+@pytest.mark.parametrize("part", VICTIMS)
 async def test_a_crash_leaves_no_node_behind(space: Space, pools: Pools, part: str) -> None:
-    """A part dies while nodes are under way. The job gets them once, and all of them go."""
+    """A part dies when nodes are asked for, when one is here, and when the job runs.
+
+    The job gets its nodes once, and all of them go.
+    """
     pool = await pools.make("crash", delay_s=2.0)
-    await space.create(job("gang", pods=2, cpu="6", pool=pool))
+    await space.create(job("gang", pods=2, cpu="6", pool=pool, run={"duration": "8s"}))
 
     async def is_asked_for() -> bool:
         return bool(await pools.requests(pool))
 
-    await eventually(is_asked_for, "nodes are asked for")
-    await kill_part(space.world, part)
+    async def is_here() -> bool:
+        return bool(await pools.nodes(pool))
+
+    for look, what in ((is_asked_for, "nodes are asked for"), (is_here, "a node is here")):
+        await eventually(look, what)
+        await VICTIMS[part](space.world)
+    await space.until_state("gang", "Running", "Completed")
+    await VICTIMS[part](space.world)
     await space.until_job("gang")
     await pools.until_none_is_left(pool)
     assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
     assert pools.autoscaler.delivered[pool] == 2
+
+
+@pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
+async def test_a_crash_asks_for_no_further_replicas(space: Space, pools: Pools) -> None:
+    """All workers die when replicas are asked for, and when nodes are here."""
+    pool = await pools.make_scaled("crash")
+    await space.create(job("gang", pods=2, cpu="6", pool=pool, run={"duration": "8s"}))
+
+    async def is_here() -> bool:
+        return bool(await pools.nodes(pool))
+
+    for look, what in (
+        (lambda: _has_replicas(pools, pool, 2), "two replicas are asked for"),
+        (is_here, "a node is here"),
+    ):
+        await eventually(look, what)
+        for number in range(WORKERS):
+            await kill_part(space.world, f"worker-{number}")
+    await space.until_job("gang")
+    assert await pools.replicas(pool) == 2
+    assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
 
 
 @pytest.mark.long("an idle node must stay longer than it does without protection")
@@ -230,19 +261,19 @@ async def test_what_is_not_needed_any_more_is_withdrawn(space: Space, pools: Poo
 
 @pytest.mark.long("many jobs take turns on a few nodes that come and go")
 async def test_many_jobs_leave_no_node_behind(space: Space, pools: Pools) -> None:
-    """Random gangs over three pools, some cancelled at once: all others run, and all nodes go."""
+    """200 random gangs over three pools, some cancelled at once: all others run, all nodes go."""
     chance = random.Random(35)
-    first = await pools.make("a", most=3, pricePerHour="3")
-    others = [await pools.make(name, most=2, labels_of=first, delay_s=1.0) for name in ("b", "c")]
-    names = [f"gang-{number}" for number in range(24)]
+    first = await pools.make("a", most=6, pricePerHour="3")
+    others = [await pools.make(name, most=4, labels_of=first, delay_s=1.0) for name in ("b", "c")]
+    names = [f"gang-{number}" for number in range(200)]
     await space.create_all(
         job(name, pods=chance.randint(1, 3), cpu=str(chance.choice((2, 4, 6))), pool=first)
         for name in names
     )
-    cancelled = set(chance.sample(names, 4))
+    cancelled = set(chance.sample(names, 20))
     for name in cancelled:
         await space.delete(name)
-    await space.until_all_complete(set(names) - cancelled, timeout_s=240)
+    await space.until_all_complete(set(names) - cancelled, timeout_s=600)
     for name in (first, *others):
         await pools.until_none_is_left(name)
         rows = await pools.requests(name)

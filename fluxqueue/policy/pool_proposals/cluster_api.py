@@ -147,11 +147,12 @@ def _propose(one: Object, nodes: Sequence[PresentNode], *, is_unique: bool) -> P
         )
     place = {"namespace": namespace, "name": str(meta["name"])}
     scale = {"apiVersion": str(one["apiVersion"]), "resource": RESOURCES[kind], **place}
-    taints = _taints(said, nodes)
+    taints, devices = _taints(said, nodes), _devices(said)
     spec: dict[str, Any] = {
         "node": {
             "labels": labels,
             "allocatable": shape_of(left),
+            **({"devices": devices} if devices else {}),
             **({"taints": taints} if taints else {}),
         },
         **({"min": _number(said.get(MIN_SIZE))} if _number(said.get(MIN_SIZE)) else {}),
@@ -185,8 +186,14 @@ def _left(said: Mapping[str, str], nodes: Sequence[PresentNode]) -> tuple[Amount
     if number and f"{CAPACITY}gpu-type" in said:
         capacity[said[f"{CAPACITY}gpu-type"]] = number
     elif number:
-        notes.append(f"its {number} GPUs come by DRA, which a FluxNodePool does not describe")
+        notes.append("devices: the class of its GPUs is assumed to have the name of their driver")
     return amounts_of({key: one for key, one in capacity.items() if one is not None}), notes
+
+
+def _devices(said: Mapping[str, str]) -> dict[str, int]:
+    """Return the GPUs that come by DRA."""
+    driver, number = said.get(f"{CAPACITY}dra-driver"), _number(said.get(f"{CAPACITY}gpu-count"))
+    return {driver: number} if driver and number and f"{CAPACITY}gpu-type" not in said else {}
 
 
 def _labels(one: Object, said: Mapping[str, str], nodes: Sequence[PresentNode]) -> dict[str, str]:

@@ -10,12 +10,16 @@ from typing import Any
 from fluxqueue.fluxjob.request import CPU, Taint
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.workload import labels
+from fluxqueue.workload.devices import IMPLICIT_PREFIX
 
 IMAGE = "registry.k8s.io/pause:3.10"
 REQUEST = "fluxqueue/node-request"
 """Label of an object of a provider: the number of its request."""
 NOT_OF_CONTAINERS = frozenset({"pods"})
-"""Resources of a node that no container asks for."""
+"""Resources of a node that no container asks for, beside devices of DRA.
+
+An autoscaler finds the pool by all other resources and the labels. Few can judge devices.
+"""
 EXCLUDED_MAX = 500
 """The most present nodes that such a pod excludes by name."""
 
@@ -28,7 +32,7 @@ def whole_node(pool: NodePool, present: tuple[str, ...]) -> dict[str, Any]:
     amounts = {
         resource: f"{amount}m" if resource == CPU else str(amount)
         for resource, amount in pool.capacity.items()
-        if resource not in NOT_OF_CONTAINERS and amount
+        if resource not in NOT_OF_CONTAINERS and not resource.startswith(IMPLICIT_PREFIX) and amount
     }
     no_rights = {
         "allowPrivilegeEscalation": False,

@@ -10,6 +10,8 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.policy.node_pool import NodePool, read_node_pool, read_provision_rules
+from fluxqueue.worker.node_providers.whole_node import whole_node
+from fluxqueue.workload.devices import read_class
 
 Spec = dict[str, Any]
 
@@ -19,6 +21,19 @@ def spec(**more: Any) -> Spec:
     node = {"labels": {"pool": "gpu"}, "allocatable": {"cpu": "7500m", "memory": "4Gi"}}
     base = {"node": node, "max": 4, "provisioningTime": "4m", "provider": {"placeholder": {}}}
     return {**base, **more}
+
+
+def test_devices_count_as_claims_count_them() -> None:
+    """By their class. A pod that asks for a whole node leaves them out."""
+    node = {"labels": {"pool": "gpu"}, "allocatable": {"cpu": 8}, "devices": {"gpu.example": 4}}
+    pool = read_node_pool("gpu", spec(node=node))
+    gpus = read_class({"metadata": {"name": "gpu.example"}}).resource
+    assert pool.capacity == {"cpu": 8000, gpus: 4}
+    (container,) = whole_node(pool, ())["containers"]
+    assert container["resources"]["requests"] == {"cpu": "8000m"}
+    for count in (0, 1001, "4"):
+        with pytest.raises(InvalidInput, match="not usable"):
+            read_node_pool("gpu", spec(node={**node, "devices": {"gpu.example": count}}))
 
 
 def test_all_fields_are_read() -> None:

@@ -164,6 +164,17 @@ BOUNDS = {
 }
 
 
+def test_gpus_by_dynamic_resource_allocation_are_devices() -> None:
+    """The annotations name their driver in place of a resource."""
+    notes = {key: value for key, value in FROM_ZERO.items() if not key.endswith("gpu-type")}
+    driver = {f"{CAPACITY}dra-driver": "gpu.example.com"}
+    made = deployment("gpu", metadata={"annotations": notes | driver | BOUNDS})
+    one = only(propose_cluster_api([made], []))
+    assert one.spec is not None
+    assert one.spec["node"]["devices"] == {"gpu.example.com": 2}
+    assert GPU not in one.spec["node"]["allocatable"]
+
+
 def test_annotations_of_cluster_api_are_a_shape() -> None:
     """With bounds, cluster-autoscaler brings the nodes. Without them, fluxqueue scales."""
     managed = deployment("gpu", metadata={"annotations": FROM_ZERO | BOUNDS})
