@@ -152,7 +152,7 @@ $(VENV)/engines/%/.installed: requirements/engines-%.lock
 	@touch $@
 
 test-engines: $(STAMP) $(ENGINE_STAMPS) ## Workflow engines and clients in a queue; writes docs/user/engines.md
-	FLUXQUEUE_ENGINES_TABLE=1 $(BIN)/python -m pytest tests/engines $(ARGS)
+	FLUXQUEUE_ENGINES_TABLE=1 FLUXQUEUE_ENGINES="$(ENGINES)" $(BIN)/python -m pytest tests/engines $(ARGS)
 
 table: $(STAMP) ## Write the types of localcluster anew from the OpenAPI of the supported Kubernetes
 	$(BIN)/python localcluster/tools/make_types.py

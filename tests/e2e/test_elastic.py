@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.errors import ApiUnavailable
+from fluxqueue.errors import ApiUnavailable, InvalidInput
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from tests.e2e.objects import FOR_EVER, bare_pod, job
@@ -106,6 +107,8 @@ async def test_a_job_without_pods_is_held_until_its_parallelism_is_raised(
     await space.until_state("x", "Pending", "Reserved")
     await change(space, "x", parallelism=0)
     await until_reason(space, "x", "Held", "paused by its author")
+    with pytest.raises(InvalidInput, match='"parallelism":1'):
+        await steer.release(space.client, await space.fluxjob("x") or {})
     await space.delete("big", PODS)
     await until_held(space, 0)
     await space.create(job("next", cpu="16", **SINGLE))

@@ -6,6 +6,7 @@ only if all of its tests ran.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 ENVIRONMENTS = ROOT / ".venv" / "engines"
+CHOSEN = "FLUXQUEUE_ENGINES"
+"""The variable with the environments that are run. Without it, all that are installed are."""
 QUEUE = "engines"
 """The queue of the suite."""
 
@@ -289,3 +292,8 @@ ENGINES = (
         survives_loss=False,
     ),
 )
+
+
+def is_chosen(engine: Engine) -> bool:
+    """Tell whether the environment of an engine is among those of this run."""
+    return engine.environment in os.environ.get(CHOSEN, engine.environment).split()

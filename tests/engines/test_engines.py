@@ -23,7 +23,7 @@ from tests.e2e.space import Space
 from tests.e2e.test_pages import _in_namespace
 from tests.e2e.test_sets import until_held
 from tests.e2e.world import GATED_QUEUE, World, late_node
-from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine
+from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine, is_chosen
 from tests.engines.trainer import played_trainer
 from tests.support.host_programs import host_programs
 from tests.support.waiting import eventually
@@ -43,9 +43,10 @@ pytestmark = [
 
 
 def _param(engine: Engine) -> Any:
-    why = f"{engine.environment} is not installed: make test-engines"
+    why = f"{engine.environment} is not installed, or was not chosen: make test-engines"
+    is_run = engine.python.exists() and is_chosen(engine)
     # Before any fixture: a world is not started for nothing.
-    skip = pytest.mark.skipif(not engine.python.exists(), reason=why)
+    skip = pytest.mark.skipif(not is_run, reason=why)
     return pytest.param(engine, id=engine.name, marks=skip)
 
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.engines import table
-from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine
+from tests.engines.catalogue import CHOSEN, ENGINES, PROGRAMS, ROOT, Engine, is_chosen
 
 CELLS = len(table.STEPS) + 5
 
@@ -50,6 +50,14 @@ def test_continuous_integration_runs_every_environment() -> None:
     sets = workflow["jobs"]["engines"]["strategy"]["matrix"]["engines"]
     run = [name for one in sets for name in one.split()]
     assert sorted(run) == sorted({engine.environment for engine in ENGINES})
+
+
+def test_environments_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `make test-engines ENGINES=...` does, whatever else is installed."""
+    monkeypatch.delenv(CHOSEN, raising=False)
+    assert all(map(is_chosen, ENGINES))
+    monkeypatch.setenv(CHOSEN, "luigi parsl")
+    assert {one.environment for one in ENGINES if is_chosen(one)} == {"luigi", "parsl"}
 
 
 def test_an_engine_without_all_its_steps_has_no_row(tmp_path: Path) -> None:
