@@ -88,7 +88,7 @@ class SwfLog:
         None means that it is missing or not a number.
         """
         word = self.header.get(name, "").split()
-        return int(word[0]) if word and re.fullmatch("[0-9]{1,9}", word[0]) else None
+        return int(word[0]) if word and re.fullmatch("[0-9]{1,10}", word[0]) else None
 
 
 def read_file(path: Path) -> SwfLog:
@@ -223,8 +223,7 @@ def to_jobs(
     ``queues`` are the names of the simulated queues. A job goes to the one that the header or the
     number of its queue names, and to the default one if there is none.
     """
-    usable = [job for job in log.jobs if _has_run(job) and _processors(job) > 0]
-    usable.sort(key=lambda job: (job.submit_s, job.number))
+    usable = usable_lines(log)
     skipped = len(log.jobs) - len(usable)
     usable = usable[:count]
     first_s = usable[0].submit_s if usable else 0
@@ -244,6 +243,12 @@ def to_jobs(
         for place, job in enumerate(usable, start=1)
     ]
     return jobs, skipped
+
+
+def usable_lines(log: SwfLog) -> list[SwfJob]:
+    """Return the lines that become jobs, in the order of these jobs."""
+    usable = [job for job in log.jobs if _has_run(job) and _processors(job) > 0]
+    return sorted(usable, key=lambda job: (job.submit_s, job.number))
 
 
 def _has_run(job: SwfJob) -> bool:

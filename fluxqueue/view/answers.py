@@ -98,7 +98,14 @@ _JOB = (
     _f("state", STATE, "State of the job"),
     _f("reason", TEXT, "Reason of this state"),
     _f("size", COUNT, "Pods that run at once, as one unit"),
+    _f("shape", TEXT, "What it asks for: 4 slots of 16 cpu"),
     _f("priority", COUNT, "Higher goes first"),
+    _f(
+        "priorityParts",
+        {"type": ["object", "null"]},
+        "What the priority is the sum of: asked (bounded by the queue), queue, fair share",
+        "priority_parts",
+    ),
     _f("nodes", TEXT_OR_NULL, "Nodes where it runs or ran, as a hostlist: n[1-3]"),
     _f("expectedStart", TIME_OR_NULL, "Expected start, if known", "expected_start"),
     _f("heldBy", TEXT_OR_NULL, "What holds it", "held_by"),
@@ -350,6 +357,15 @@ PROMISES = Item(
         _f("excused", COUNT, "Runs that started later, for a reason in their history"),
     ),
 )
+UTILISATION = Item(
+    "Utilisation",
+    "Work within one step of time",
+    (
+        _f("at", TIME, "Begin of the step"),
+        _f("cpuHours", AMOUNT, "Core-hours that jobs had in it", "cpu_h"),
+        _f("gpuHours", AMOUNT, "GPU-hours that jobs had in it", "gpu_h"),
+    ),
+)
 _LIST: Schema = {"type": "array"}
 _FIGURES: Schema = {
     "type": "object",
@@ -370,7 +386,12 @@ REPLAY = Item(
         _f("since", COUNT, "Begin in epoch seconds"),
         _f("until", COUNT, "End in epoch seconds"),
         _f("changes", TEXT, "The changes in words"),
-        _f("recorded", _FIGURES, "Figures of the record"),
+        _f(
+            "baseline",
+            TEXT,
+            "`recorded`, or the policy under which a workload log ran that has no record",
+        ),
+        _f("recorded", _FIGURES, "Figures of the record, or of that first run of a log"),
         _f("replayed", _FIGURES, "Figures of the replay"),
         _f("notes", {"type": "array", "items": TEXT}, "What of the record the replay lacks"),
         _f("levels", {"type": "array", "items": TEXT}, "Names of the levels, from the top"),
@@ -388,4 +409,5 @@ REPLAY = Item(
 ITEMS = (
     *(JOB, QUEUED, START, NODE, LINE, RUN, SUM, CHANGE, CALLER),
     *(MAP_NODE, COMING_NODE, MAP, FOUND, PLACE, QUEUE_USE, QUEUE_RULES, WAIT, PROMISES, REPLAY),
+    UTILISATION,
 )

@@ -172,6 +172,10 @@ async def _promises(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Seq
     return await _by_step(queue_use.promises, reader, asked, limit)
 
 
+async def _utilisation(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+    return await _by_step(queue_use.utilisation, reader, asked, limit)
+
+
 async def _by_step(
     read: Callable[..., Awaitable[list[dict[str, Any]]]],
     reader: DatabaseReader,
@@ -295,6 +299,14 @@ ENDPOINTS = (
         answers.PROMISES,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _promises,
+        lambda _, row: (row["_offset"],),
+    ),
+    ViewEndpoint(
+        "/accounting/utilisation",
+        "Core-hours and GPU-hours of work by time, of running work as well",
+        answers.UTILISATION,
+        (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
+        _utilisation,
         lambda _, row: (row["_offset"],),
     ),
 )

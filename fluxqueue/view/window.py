@@ -193,17 +193,19 @@ class WindowRoutes:
         return await self._ask(request, act)
 
 
-async def read_body(request: web.Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a request.
+async def read_body(request: web.Request, most: int = BODY_MAX) -> dict[str, Any]:
+    """Return the JSON object in the body of a request, which has at most ``most`` bytes.
 
     Raises
     ------
     InvalidInput
         It is too large, or no JSON object.
     """
-    raw = await request.content.read(BODY_MAX + 1)
-    if len(raw) > BODY_MAX:
-        raise InvalidInput(f"has more than {BODY_MAX} bytes", where="body")
+    raw = bytearray()
+    async for part in request.content.iter_any():
+        raw += part
+        if len(raw) > most:
+            raise InvalidInput(f"has more than {most} bytes", where="body", hint="send less")
     try:
         found = orjson.loads(raw) if raw else {}
     except orjson.JSONDecodeError as error:

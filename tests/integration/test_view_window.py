@@ -47,6 +47,16 @@ async def test_the_map_has_all_nodes(view: Viewing) -> None:
     assert answer.body["levels"][:2] == ["region", "zone"]
 
 
+async def test_the_queue_has_shapes_and_parts_of_priorities(view: Viewing) -> None:
+    """Columns of the window, in the words of the scheduler."""
+    answer = await view.get("/queue")
+    _check("/queue", answer)
+    jobs = {one["name"]: one for one in answer.body["items"]}
+    assert jobs["runs"]["shape"].startswith("8 slots of "), jobs["runs"]["shape"]
+    parts = jobs["next"]["priorityParts"]
+    assert parts["bounded"] + parts["queue"] + parts["fairShare"] == jobs["next"]["priority"]
+
+
 async def test_the_map_has_nodes_under_way(view: Viewing, database_url: str) -> None:
     """Those that were asked for and have yet to come, at the place that their pool names."""
     spec = {

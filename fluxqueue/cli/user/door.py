@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 COOKIE = "fluxqueue-door"
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
+BODY_MAX = 8 * 2**20
+"""Bytes of a request. The view server has smaller bounds of its own."""
 _FORWARDED = ("Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "Last-Event-ID")
 _RETURNED = ("Content-Type", "Content-Encoding", "ETag", "Cache-Control", "Retry-After", *SAFE)
 
@@ -57,7 +59,7 @@ class Door:
     async def __aenter__(self) -> Door:
         from aiohttp import ClientSession, ClientTimeout, web
 
-        app = web.Application(client_max_size=64 * 1024)
+        app = web.Application(client_max_size=BODY_MAX)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.5

@@ -9,24 +9,31 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
+
+import orjson
 
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.tables import FALLING, LIVING, RANK, SHOWN_STATE
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.jobspec.shape import describe
+from fluxqueue.jobspec.stored import read_stored
 
 Row = dict[str, Any]
 
 _COLUMNS = f"""
     f.jobid, f.namespace, f.workload_name AS name, f.workload_kind AS kind, f.name AS fluxjob,
     f.user_name AS user, f.queue, {SHOWN_STATE} AS state, f.reason, f.size, f.priority,
-    f.expected_start, f.held_by, f.blocked_by, f.requeues, f.submitted_at, f.allocated_at,
-    f.started_at, f.ended_at,
+    f.priority_parts, f.request, f.expected_start, f.held_by, f.blocked_by, f.requeues,
+    f.submitted_at, f.allocated_at, f.started_at, f.ended_at,
     (SELECT array_agg(s.node ORDER BY s.number) FROM allocation_slots s
      WHERE s.allocation_id = (SELECT a.id FROM allocations a
                               WHERE a.uid = f.uid AND (a.is_live OR f.ended_at IS NOT NULL)
                               ORDER BY a.id DESC LIMIT 1)) AS nodes
 """  # noqa: S608 constants
+SHAPES_MAX = 4_096
 WAITS = 1
 """Rank of those that have a position."""
 
@@ -209,4 +216,15 @@ async def namespaces(reader: DatabaseReader, *, most: int) -> list[str]:
 def _shortened(rows: Sequence[Row]) -> list[Row]:
     for row in rows:
         row["nodes"] = row["nodes"] and compress(dict.fromkeys(row["nodes"]))
+        if "request" in row:
+            row["shape"] = _shape_of(orjson.dumps(row.pop("request"), default=float))
     return list(rows)
+
+
+@lru_cache(maxsize=SHAPES_MAX)
+def _shape_of(request: bytes) -> str:
+    """Return a stored request in words. Most jobs of a queue have the request of another one."""
+    try:
+        return describe(read_stored(orjson.loads(request)))
+    except InvalidInput:  # another version wrote it
+        return ""

@@ -100,6 +100,43 @@ FROM (
 """
 
 
+# A run counts in each step for the time that it has in it, and not as a whole in that of its end.
+_UTILISATION = f"""
+WITH bounds AS (
+    SELECT coalesce(CAST(:since AS timestamptz), now() - interval '31 days') AS since,
+           least(coalesce(CAST(:until AS timestamptz), now()), now()) AS until,
+           CAST(CAST(:step AS text) AS interval) AS step
+), runs AS (
+    SELECT namespace, user_name, queue, allocated_at AS began, ended_at AS ended,
+           cpu_s / extract(epoch FROM ended_at - allocated_at) AS cpus,
+           gpu_s / extract(epoch FROM ended_at - allocated_at) AS gpus
+    FROM accounting, bounds
+    WHERE ended_at > allocated_at AND ended_at > since AND allocated_at < until
+    UNION ALL
+    SELECT f.namespace, f.user_name, f.queue, f.allocated_at, now(), booked.cpu_m / 1000,
+           booked.gpus
+    FROM allocations a JOIN fluxjobs f USING (uid), LATERAL (
+        SELECT sum(CAST(r.value AS numeric)) FILTER (WHERE r.key = 'cpu') AS cpu_m,
+               sum(CAST(r.value AS numeric)) FILTER (WHERE fluxqueue_is_gpu(r.key)) AS gpus
+        FROM allocation_slots s, LATERAL jsonb_each_text(s.resources) AS r
+        WHERE s.allocation_id = a.id AND s.state <> 'returned') AS booked
+    WHERE a.is_live AND f.{LIVING} AND f.allocated_at < now()
+), parts AS (
+    SELECT part.at, r.cpus, r.gpus, greatest(0, extract(epoch FROM least(r.ended, until,
+               part.at + step) - greatest(r.began, part.at, since))) AS length_s
+    FROM bounds, runs r, LATERAL generate_series(
+        date_bin(step, greatest(r.began, since), TIMESTAMPTZ '2000-01-01'),
+        least(r.ended, until), step) AS part (at)
+    WHERE (CAST(:namespaces AS text[]) IS NULL OR r.namespace = ANY(CAST(:namespaces AS text[])))
+      AND (CAST(:user AS text) IS NULL OR r.user_name = :user)
+      AND (CAST(:queue AS text) IS NULL OR r.queue = :queue)
+)
+SELECT at, coalesce(sum(cpus * length_s), 0) / 3600 AS cpu_h,
+       coalesce(sum(gpus * length_s), 0) / 3600 AS gpu_h
+FROM parts WHERE length_s > 0 GROUP BY at ORDER BY at LIMIT :limit OFFSET :offset
+"""  # noqa: S608 constants
+
+
 async def rules(reader: DatabaseReader) -> list[Row]:
     """Return the queues with the spec that is in force, and why a newer one is not."""
     return await reader.fetch("SELECT name, spec, priority, fault FROM fluxqueues ORDER BY name")
@@ -142,4 +179,16 @@ async def promises(
         tolerance_s=PROMISE_TOLERANCE_S,
         limit=limit,
         offset=offset,
+    )
+
+
+async def utilisation(
+    reader: DatabaseReader, period: Period, *, step: str, limit: int, offset: int
+) -> list[Row]:
+    """Return the core-hours and GPU-hours of ended and running work within each step of time.
+
+    ``step`` and ``at`` are as in ``waits``. Without a begin, it is that of the last 31 days.
+    """
+    return await reader.fetch(
+        _UTILISATION, **period.values(), step=STEPS[step], limit=limit, offset=offset
     )

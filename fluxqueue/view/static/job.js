@@ -4,13 +4,14 @@ import {html, useEffect, useRef, useState} from "./vendor/preact-htm.js";
 import {get, list, post} from "./api.js";
 import {refresh, state, subscribe} from "./state.js";
 import {amount, clock, colour, plain, since, span} from "./words.js";
-import {startOf} from "./queue.js";
+import {SmallMap} from "./map.js";
+import {partsOf, startOf} from "./queue.js";
 
-const ENDED = new Set(["Completed", "Failed", "Cancelled"]);
+const ENDED = new Set(["Completed", "Failed", "Cancelled"]), HAS_NODES = new Set(["Allocated", "Running"]);
 const VERBS = [
   ["hold", "Hold", (job) => ["Pending", "Provisioning", "Reserved"].includes(job.state), "keeps it from starting until it is released"],
   ["release", "Release", (job) => job.state === "Held", "returns it to its place in the queue"],
-  ["requeue", "Requeue", (job) => ["Allocated", "Running"].includes(job.state), "ends its pods and returns it to the queue. What it has not stored is lost"],
+  ["requeue", "Requeue", (job) => HAS_NODES.has(job.state), "ends its pods and returns it to the queue. What it has not stored is lost"],
   ["priority", "Priority …", (job) => ["Pending", "Provisioning", "Reserved", "Held"].includes(job.state), "changes its place in the queue"],
   ["cancel", "Cancel", (job) => !ENDED.has(job.state), "deletes the workload and its pods"],
 ];
@@ -92,6 +93,7 @@ function Slots({job}) {
   const last = mine.length ? mine : state.places.filter((one) => one.jobid === job.jobid).slice(-1);
   if (!last.length) return null;
   return html`<section><h2>${last[0].kind === "promised" ? "Promised nodes" : last[0].kind === "ended" ? "Nodes it had" : "Nodes"} <small><a href=${`#/map?job=${job.jobid}`}>on the map</a></small></h2>
+    ${state.me.seesNodes && state.nodes.length > 0 && html`<${SmallMap} place=${last[0]} />`}
     <div class="slots">${last.flatMap((place) => Object.entries(place.nodes).map(([node, amounts]) => html`<div class="slot" style=${{borderColor: colour(job.jobid)}}>
       <b>${plain(node)}</b>${Object.entries(amounts).filter(([name]) => name !== "pods").map(([name, value]) => html`<small>${amount(name, value)}</small>`)}</div>`))}</div></section>`;
 }
@@ -118,14 +120,14 @@ export function JobPage({id}) {
   }, [id]);
   if (error) return html`<p class="error">${plain(error)}</p>`;
   if (!job) return html`<p class="quiet">Loading …</p>`;
-  const parts = object?.status?.priorityParts;
+  const parts = partsOf(job);
   return html`<article class="job">
     <h1><i class="chip" style=${{background: colour(job.jobid)}}></i>${plain(job.name)} <small>job ${job.jobid} · ${plain(job.kind)} in ${plain(job.namespace)}</small></h1>
     <p><span class=${`state ${job.state}`}>${job.state}</span> ${plain(job.user)} · queue <a href=${`#/queue?find=${encodeURIComponent(job.queue)}`}>${plain(job.queue)}</a> ·
-      ${" "}${job.size} ${job.size === 1 ? "pod" : "pods"} · priority ${job.priority}${parts ? ` (${Object.entries(parts).map(([name, value]) => `${name} ${value}`).join(", ")})` : ""}
+      ${" "}${plain(job.shape) || `${job.size} ${job.size === 1 ? "pod" : "pods"}`} · priority ${job.priority}${parts ? ` (${parts})` : ""}
       ${job.nodes && html` · on ${plain(job.nodes)}`} · submitted ${clock(job.submittedAt)}${job.requeues ? ` · requeued ${job.requeues} times` : ""}</p>
     <${Actions} job=${job} onDone=${() => { refresh(); read(); }} />
-    ${!ENDED.has(job.state) && html`<${Explain} job=${job} />`}
+    ${!ENDED.has(job.state) && !HAS_NODES.has(job.state) && html`<${Explain} job=${job} />`}
     <${Slots} job=${job} />
     <section><h2>History</h2><ol class="timeline">${lines.map((line, n) => html`<li>
       <time datetime=${line.at} title=${line.at}>${clock(line.at)}</time> <span class=${`state ${line.event}`}>${plain(line.event)}</span>
@@ -133,7 +135,7 @@ export function JobPage({id}) {
       <span> by ${plain(line.actor)}</span> <span class="quiet">${plain(line.detail?.reason || "")}</span></li>`)}</ol></section>
     <${Pods} job=${job} />
     ${events.length > 0 && html`<section><h2>Events</h2><table><tbody>${events.map((one) => html`<tr><td>${clock(one.at)}</td><td>${plain(one.reason)}</td><td>${plain(one.message)}</td></tr>`)}</tbody></table></section>`}
-    ${object && html`<section><h2>Documents</h2>
+    ${(object?.spec?.jobspec || object?.status?.R) && html`<section><h2>Documents</h2>
       ${[["Jobspec", object.spec?.jobspec], ["R", object.status?.R]].map(([name, text]) => text && html`<details><summary>${name}</summary><pre tabindex="0">${plain(pretty(text)).replaceAll("\\u000a", "\n")}</pre></details>`)}</section>`}
   </article>`;
 }

@@ -2,22 +2,32 @@
 
 import {html, useMemo, useRef, useState} from "./vendor/preact-htm.js";
 import {Canvas, theme} from "./canvas.js";
-import {state} from "./state.js";
+import {lookBack, state} from "./state.js";
 import {byNode, tree} from "./tree.js";
 import {address, remember} from "./address.js";
 import {amount, clock, colour, isGpu, plain, since, span} from "./words.js";
 
 const CELL = {width: 44, height: 30, gap: 4}, PAD = 8, TITLE = 14;
-const BACK_MS = 6 * 3600_000, AHEAD_MS = 6 * 3600_000;
+const AHEAD_MS = 6 * 3600_000;
 
-/** Boxes for a tree, in units of its own: leaves in a grid, groups in shelves. */
-export function layout(root) {
+const RATIOS = [0.8, 1.2, 1.9, 2.6, 3.6], MANY = 2000;
+
+/** Boxes for a tree in the form that a picture of this size shows the largest. */
+export function layout(root, width, height) {
+  const scale = (plan) => Math.min(width / plan.width, height / plan.height);
+  // All forms of a large tree would take too long, and differ little.
+  return (root.nodes.length > MANY ? [1.9] : RATIOS).map((ratio) => layoutAs(root, ratio))
+    .reduce((best, plan) => (scale(plan) > scale(best) ? plan : best));
+}
+
+/** Boxes for a tree, in units of its own: leaves in a grid, groups in shelves of about this ratio. */
+function layoutAs(root, ratio) {
   const boxes = [];
   const size = (group) => {
     if (group.node) return {group, width: CELL.width + CELL.gap, height: CELL.height + CELL.gap};
     const parts = group.children.map(size);
     const area = parts.reduce((sum, one) => sum + one.width * one.height, 0);
-    const most = Math.max(Math.sqrt(area * 1.9), ...parts.map((one) => one.width));
+    const most = Math.max(Math.sqrt(area * ratio), ...parts.map((one) => one.width));
     let x = 0, y = 0, shelf = 0, width = 0;
     for (const one of parts) {
       if (x && x + one.width > most) { x = 0; y += shelf; shelf = 0; }
@@ -102,7 +112,7 @@ function drawState(context, state, x, y, w, h, colours) {
   context.restore();
 }
 
-function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
+function drawNode(context, node, fill, x, y, w, h, colours, chosen, promise) {
   const withGpus = fill.gpuTotal > 0 && h >= 10, bar = withGpus ? h * 0.68 : h;
   context.fillStyle = colours.free;
   context.fillRect(x, y, w, bar);
@@ -122,7 +132,18 @@ function drawNode(context, node, fill, x, y, w, h, colours, chosen) {
     }
   }
   drawState(context, stateOf(node, fill.parts.some(({place}) => place)), x, y, w, h, colours);
-  if (w > 74) {
+  if (promise && w > 10 && (!chosen || promise.jobid === chosen)) {
+    context.setLineDash([4, 3]);
+    context.lineWidth = 2;
+    context.strokeStyle = colours.paper;
+    context.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
+    context.lineDashOffset = 3;
+    context.strokeStyle = colours.ink;
+    context.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
+    context.lineDashOffset = 0;
+    context.setLineDash([]);
+  }
+  if (w > 58) {
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "top";
     const text = plain(node.name), long = Math.min(w - 6, context.measureText(text).width + 6);
@@ -150,7 +171,7 @@ export function comingWords(coming) {
 
 function Tip({tip, at}) {
   if (!tip) return null;
-  const {node, fill} = tip;
+  const {node, fill, promise} = tip;
   return html`<div class="tip" style=${{left: `${tip.x + 14}px`, top: `${tip.y + 14}px`}}>
     <b>${plain(node.name)}</b> <small>${STATES[stateOf(node, fill.parts.some(({place}) => place))]}${node.path.filter(Boolean).map((one) => ` · ${plain(one)}`)}</small>
     <div>${Object.entries(node.resources).filter(([name]) => name !== "pods" && name !== "ephemeral-storage")
@@ -161,10 +182,70 @@ function Tip({tip, at}) {
       <small> ${Math.round((to - from) * 100)} % cpu${place?.until
         ? `, until ${clock(place.until)}${Date.parse(place.until) > at ? ` (${span((Date.parse(place.until) - at) / 1000)})` : ""}`
         : place ? `, since ${since(place.startsAt, at)}, no limit` : ""}</small></div>`)}
+    ${promise && html`<div>promised to ${promise.name ? plain(`${promise.namespace}/${promise.name}`) : "a job of another namespace"}
+      <small> from ${clock(promise.startsAt)}</small></div>`}
     ${node.pool ? html`<div>pool ${plain(node.pool)}, expected ${clock(node.expectedAt)}${Date.parse(node.expectedAt) > Date.now()
         ? ` (in ${span((Date.parse(node.expectedAt) - Date.now()) / 1000)})` : " and late"}</div>`
       : !fill.parts.length && html`<div>free</div>`}
   </div>`;
+}
+
+/** By node name, the first promise that begins after a time. */
+function promisesAfter(places, at) {
+  const found = new Map();
+  for (const place of places)
+    if (place.kind === "promised" && Date.parse(place.startsAt) > at)
+      for (const name of Object.keys(place.nodes))
+        if (!found.has(name) || place.startsAt < found.get(name).startsAt) found.set(name, place);
+  return found;
+}
+
+/** Draw all boxes of a plan that are in the picture. */
+function drawPlan(context, plan, view, size, colours, drawOne) {
+  if (!view.isMoved) {
+    view.k = Math.min(size.width / plan.width, size.height / plan.height, 4);
+    view.x = (size.width - plan.width * view.k) / 2; view.y = (size.height - plan.height * view.k) / 2;
+  }
+  for (const box of plan.boxes) {
+    const x = view.x + box.x * view.k, y = view.y + box.y * view.k;
+    const w = box.width * view.k, h = box.height * view.k;
+    if (x > size.width || y > size.height || x + w < 0 || y + h < 0) continue;
+    if (box.group.node) {
+      const gap = CELL.gap * view.k;
+      drawOne(box.group.node, x, y, w - gap, h - gap);
+      continue;
+    }
+    if (h < 12) continue;
+    context.strokeStyle = colours.line;
+    context.lineWidth = 1;
+    context.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
+    if (TITLE * view.k > 7) {
+      context.fillStyle = colours.quiet;
+      context.font = `${Math.min(14, 11 * view.k)}px system-ui, sans-serif`;
+      context.textBaseline = "top";
+      const name = plain(box.group.name), kind = box.group.kind && box.group.kind !== "cluster" && !name.startsWith(box.group.kind) ? `${box.group.kind} ` : "";
+      context.fillText(`${kind}${name} · ${box.group.nodes.length}`, x + 8 * view.k, y + 5 * view.k, w - 10);
+    }
+  }
+}
+
+/** A small map of the cluster with one job on it, as it runs, ran, or is promised. */
+export function SmallMap({place}) {
+  const view = useRef({x: 0, y: 0, k: 1, isMoved: false}).current;
+  const plan = useMemo(() => layout(tree(state.levels, state.nodes), 600, 200), [state.nodes]);
+  const fills = useMemo(() => {
+    const inside = byNode([{...place, kind: "running", endedAt: null, until: null}], Date.parse(place.startsAt), Date.now());
+    return new Map(state.nodes.map((node) => [node.name, fillOf(node, (inside.get(node.name) || [])
+      .map(([one, amounts]) => [one, place.kind === "promised" ? null : amounts]))]));
+  }, [state.nodes, place.id, place.kind]);
+  const draw = (context, view, size) => {
+    const colours = theme();
+    drawPlan(context, plan, view, size, colours,
+      (node, x, y, w, h) => drawNode(context, node, fills.get(node.name), x, y, w, h, colours, place.jobid));
+  };
+  const count = Object.keys(place.nodes).length;
+  return html`<div class="small"><${Canvas} ...${{draw, hit: () => null, view}}
+    label=${`Map of ${state.nodes.length} nodes with ${count} of this job. The list of them follows.`} /></div>`;
 }
 
 export function ClusterMap() {
@@ -174,9 +255,10 @@ export function ClusterMap() {
   const view = useRef({x: 0, y: 0, k: 1, isMoved: false}).current;
   // Nodes under way have their place in the tree. Once they have come, they are nodes like any other.
   const nodes = useMemo(() => [...state.nodes, ...state.coming], [state.nodes, state.coming]);
-  const plan = useMemo(() => layout(tree(state.levels, nodes)), [nodes]);
+  const plan = useMemo(() => layout(tree(state.levels, nodes), innerWidth, innerHeight - 130), [nodes]);
   const now = Date.now(), at = now + offset * 60_000;
   const inside = useMemo(() => byNode(state.places, at, now), [state.places, offset]);
+  const promises = useMemo(() => promisesAfter(state.places, at), [state.places, offset]);
   const fills = useMemo(() => new Map(nodes.map((node) => [node.name, fillOf(node, inside.get(node.name) || [])])),
     [nodes, inside]);
   if (!state.me.seesNodes)
@@ -185,31 +267,8 @@ export function ClusterMap() {
 
   const draw = (context, view, size) => {
     const colours = theme();
-    if (!view.isMoved) {
-      view.k = Math.min(size.width / plan.width, size.height / plan.height, 4);
-      view.x = (size.width - plan.width * view.k) / 2; view.y = (size.height - plan.height * view.k) / 2;
-    }
-    for (const box of plan.boxes) {
-      const x = view.x + box.x * view.k, y = view.y + box.y * view.k;
-      const w = box.width * view.k, h = box.height * view.k;
-      if (x > size.width || y > size.height || x + w < 0 || y + h < 0) continue;
-      if (box.group.node) {
-        const gap = CELL.gap * view.k;
-        drawNode(context, box.group.node, fills.get(box.group.node.name), x, y, w - gap, h - gap, colours, chosen);
-        continue;
-      }
-      if (h < 12) continue;
-      context.strokeStyle = colours.line;
-      context.lineWidth = 1;
-      context.strokeRect(x + 2.5, y + 2.5, w - 5, h - 5);
-      if (TITLE * view.k > 7) {
-        context.fillStyle = colours.quiet;
-        context.font = `${Math.min(14, 11 * view.k)}px system-ui, sans-serif`;
-        context.textBaseline = "top";
-        const kind = box.group.kind && box.group.kind !== "cluster" ? `${box.group.kind} ` : "";
-        context.fillText(`${kind}${plain(box.group.name)} · ${box.group.nodes.length}`, x + 8 * view.k, y + 5 * view.k, w - 10);
-      }
-    }
+    drawPlan(context, plan, view, size, colours, (node, x, y, w, h) =>
+      drawNode(context, node, fills.get(node.name), x, y, w, h, colours, chosen, promises.get(node.name)));
   };
   const hit = (x, y, view) => {
     const wx = (x - view.x) / view.k, wy = (y - view.y) / view.k;
@@ -218,28 +277,30 @@ export function ClusterMap() {
     if (!box) return null;
     const fill = fills.get(box.group.node.name);
     const share = (wx - box.x) / CELL.width;
-    return {node: box.group.node, fill, part: fill.parts.find(({from, to}) => share >= from && share < to)};
+    return {node: box.group.node, fill, promise: promises.get(box.group.node.name), part: fill.parts.find(({from, to}) => share >= from && share < to)};
   };
   const onHover = (what, event) => setTip(what ? {...what, x: event.offsetX, y: event.offsetY} : null);
-  const onClick = (what) => { if (what?.part?.place?.jobid) location.hash = `#/job/${what.part.place.jobid}`; };
+  const onClick = (what) => { if (what?.part?.place?.jobid ?? what?.promise?.jobid) location.hash = `#/job/${what.part?.place?.jobid ?? what.promise.jobid}`; };
   const counts = {};
   for (const node of nodes) {
     const name = stateOf(node, fills.get(node.name).parts.some(({place}) => place));
     counts[name] = (counts[name] || 0) + 1;
   }
   const busy = [...fills.values()].filter((fill) => fill.used > 0).length;
+  const back = Math.round(state.historyS / 60);
   const move = (minutes) => { setOffset(minutes); remember({at: minutes || ""}); };
   return html`
     <div class="bar">
       <span>${state.nodes.length} nodes, ${busy} with our work,
         ${" "}${["down", "draining", "drained", "tainted", "provisioning"].map((name) => [name, counts[name] || 0]).filter(([name, count]) => count || name === "down").map(([name, count]) => `${count} ${name}`).join(", ")}</span>
-      <label>at <input type="range" min=${-BACK_MS / 60_000} max=${AHEAD_MS / 60_000} step="1" value=${offset}
+      <label>at <input type="range" min=${-back} max=${AHEAD_MS / 60_000} step="1" value=${offset}
         aria-label="time of the map" onInput=${(event) => move(Number(event.target.value))} />
         <output>${offset === 0 ? "now" : `${clock(at)} (${offset > 0 ? "in " : ""}${span(Math.abs(offset) * 60)}${offset < 0 ? " ago" : ""})`}</output></label>
       ${offset !== 0 && html`<button onClick=${() => move(0)}>now</button>`}
+      ${offset < -back / 2 && html`<button onClick=${() => lookBack(state.historyS + 1)}>further back</button>`}
       ${chosen && html`<button onClick=${() => { remember({job: ""}); setTip(null); setOffset(offset); dispatchEvent(new HashChangeEvent("hashchange")); }}>all jobs</button>`}
       <span class="legend"><i class="chip free"></i>free <i class="chip job"></i>job
-        <i class="chip hatch"></i>unmanaged <i class="chip down"></i>down <i class="chip draining"></i>draining
+        <i class="chip promised"></i>promised <i class="chip hatch"></i>unmanaged <i class="chip down"></i>down <i class="chip draining"></i>draining
         <i class="chip drained"></i>drained <i class="chip tainted"></i>tainted
         <i class="chip provisioning"></i>provisioning</span>
       ${state.coming.length > 0 && html`<span class="coming">${comingWords(state.coming)}</span>`}

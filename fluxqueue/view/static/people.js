@@ -5,7 +5,7 @@ import uPlot from "./vendor/uplot.js";
 import {list} from "./api.js";
 import {state} from "./state.js";
 import {address, remember} from "./address.js";
-import {plain, span, trim} from "./words.js";
+import {isGpu, plain, span, trim} from "./words.js";
 import {theme} from "./canvas.js";
 
 const PERIODS = {day: ["1d", "hour"], week: ["7d", "hour"], month: ["30d", "day"]};
@@ -62,10 +62,11 @@ function QueueCard({queue, use}) {
 
 export function People() {
   const [period, setPeriod] = useState(address().parameters.get("over") in PERIODS ? address().parameters.get("over") : "day");
-  const [rows, setRows] = useState([]), [promises, setPromises] = useState([]), [error, setError] = useState("");
+  const [rows, setRows] = useState([]), [promises, setPromises] = useState([]), [used, setUsed] = useState([]), [error, setError] = useState("");
   useEffect(() => {
     const [since, step] = PERIODS[period];
     list("/accounting/waits", {since, step}).then((found) => { setRows(found); setError(""); }, (refused) => setError(refused.message));
+    list("/accounting/utilisation", {since, step}).then(setUsed, (refused) => setError(refused.message));
     list("/accounting/promises", {since, step}).then(setPromises, (refused) => setError(refused.message));
   }, [period, Math.floor(state.readAt / 30_000)]);
   const {times, at} = useMemo(() => {
@@ -73,15 +74,23 @@ export function People() {
     const found = new Map(rows.map((one) => [`${Date.parse(one.at) / 1000} ${one.sizeClass}`, one]));
     return {times, at: (time, size) => found.get(`${time} ${size}`)};
   }, [rows]);
-  const used = CLASSES.filter((size) => rows.some((one) => one.sizeClass === size));
+  const sizes = CLASSES.filter((size) => rows.some((one) => one.sizeClass === size));
   const hue = (size) => HUES[CLASSES.indexOf(size)];
-  const seconds = PERIODS[period][1] === "hour" ? 3600 : 86400;
-  const cores = state.nodes.reduce((sum, node) => sum + (node.resources.cpu?.[0] || 0), 0) / 1000;
-  const sums = (key) => times.map((time) => used.reduce((all, size) => all + (at(time, size)?.[key] || 0), 0));
   const now = Date.now() / 1000, range = [now - LENGTHS[period], now];
-  const waits = useMemo(() => [times, ...used.flatMap((size) => [times.map((t) => at(t, size)?.waitSeconds ?? null), times.map((t) => at(t, size)?.waitP95Seconds ?? null)])], [rows]);
-  const through = useMemo(() => [times, ...used.map((size) => times.map((t) => at(t, size)?.runs || 0))], [rows]);
-  const work = useMemo(() => [times, sums("cpuHours").map((hours) => cores ? hours / (cores * seconds / 3600) * 100 : hours)], [rows, cores]);
+  const gpuOf = (node) => Object.entries(node.resources).reduce((sum, [name, [total]]) => sum + (isGpu(name) ? total : 0), 0);
+  const cores = state.nodes.reduce((sum, node) => sum + (node.resources.cpu?.[0] || 0), 0) / 1000;
+  const gpus = state.nodes.reduce((sum, node) => sum + gpuOf(node), 0);
+  const waits = useMemo(() => [times, ...sizes.flatMap((size) => [times.map((t) => at(t, size)?.waitSeconds ?? null), times.map((t) => at(t, size)?.waitP95Seconds ?? null)])], [rows]);
+  const through = useMemo(() => [times, ...sizes.map((size) => times.map((t) => at(t, size)?.runs || 0))], [rows]);
+  // A step counts for the part of it that lies within the time: the first and the last one are cut.
+  const work = useMemo(() => {
+    const seconds = PERIODS[period][1] === "hour" ? 3600 : 86400;
+    const shares = (key, all) => used.map((one) => {
+      const at = Date.parse(one.at) / 1000, hours = (Math.min(at + seconds, now) - Math.max(at, range[0])) / 3600;
+      return all && hours > 0 ? Math.min(100, one[key] / (all * hours) * 100) : one[key];
+    });
+    return [used.map((one) => Date.parse(one.at) / 1000), shares("cpuHours", cores), ...(gpus ? [shares("gpuHours", gpus)] : [])];
+  }, [used, cores, gpus]);
   const promised = useMemo(() => [promises.map((one) => Date.parse(one.at) / 1000), ...[(one) => one.kept, (one) => one.excused, (one) => one.promised - one.kept - one.excused]
     .map((count) => promises.map(count))], [promises]);
   const total = (key) => promises.reduce((all, one) => all + one[key], 0);
@@ -92,9 +101,9 @@ export function People() {
       ${error && html`<span class="error">${plain(error)}</span>`}</div>
     <div class="charts">
       <${Chart} title="Wait by size: median (line) and 95th percentile (dashed)" data=${waits} format=${span} range=${range}
-        series=${used.flatMap((size) => [{label: size, stroke: hue(size), width: 2, points: {size: 5}}, {label: `${size}, p95`, stroke: hue(size), dash: [5, 4], points: {size: 3}}])} />
-      <${Chart} title=${`Runs that ended, per ${PERIODS[period][1]}`} data=${through} format=${trim} range=${range} series=${used.map((size) => ({label: size, stroke: hue(size), width: 2, points: {size: 5}}))} />
-      <${Chart} title=${cores ? "Use by runs that ended, percent of all cores" : "Core-hours of runs that ended"} data=${work} range=${range} format=${(value) => cores ? `${trim(value)} %` : trim(value)} series=${[{label: "use", stroke: HUES[0], width: 2, fill: "rgb(47 127 181 / .15)", points: {size: 5}}]} />
+        series=${sizes.flatMap((size) => [{label: size, stroke: hue(size), width: 2, points: {size: 5}}, {label: `${size}, p95`, stroke: hue(size), dash: [5, 4], points: {size: 3}}])} />
+      <${Chart} title=${`Runs that ended, per ${PERIODS[period][1]}`} data=${through} format=${trim} range=${range} series=${sizes.map((size) => ({label: size, stroke: hue(size), width: 2, points: {size: 5}}))} />
+      <${Chart} title=${cores ? `Use of all cores${gpus ? " and GPUs" : ""} by jobs` : "Core-hours of jobs"} data=${work} empty="No job ran in this time." range=${range} format=${(value) => cores ? `${trim(value)} %` : trim(value)} series=${[{label: "cores", stroke: HUES[0], width: 2, fill: "rgb(47 127 181 / .15)", points: {size: 5}}, ...(gpus ? [{label: "GPUs", stroke: HUES[1], width: 2, points: {size: 5}}] : [])]} />
       <${Chart} title=${total("promised") ? `Promised starts: ${trim(total("kept") / total("promised") * 100)} % of ${total("promised")} kept` : "Promised starts"} data=${promised} format=${trim} range=${range} empty="No run with a promised start ended in this time."
         series=${[["kept", HUES[3]], ["later, with a reason", HUES[1]], ["later, without a reason", "#c23b3b"]].map(([label, stroke]) => ({label, stroke, width: 2, points: {size: 5}}))} />
     </div>

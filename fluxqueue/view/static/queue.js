@@ -17,22 +17,29 @@ export function startOf(job, now = Date.now()) {
   return {text: `${clock(at)} (in ${span(left)})`, kind: promised ? "promise" : "estimate", at: Date.parse(at)};
 }
 
+/** What a priority is the sum of. What is 0 is left out. */
+export const partsOf = ({priorityParts: parts}) => parts
+  ? [["bounded", "asked"], ["queue", "queue"], ["fairShare", "fair share"]].filter(([key]) => parts[key])
+    .map(([key, name]) => `${name} ${parts[key]}`).join(" + ") : "";
+
 const COLUMNS = {
   position: ["#", (job) => job.position ?? "", (job) => job.position ?? 1e9, "number"],
-  jobid: ["Job", (job) => html`<i class="chip" style=${{background: colour(job.jobid)}}></i>${job.jobid}`, (job) => job.jobid, "number"],
-  name: ["Name", (job) => html`<a href=${`#/job/${job.jobid}`}>${plain(job.name)}</a>`, (job) => job.name],
+  jobid: ["Job", (job) => job.jobid, (job) => job.jobid, "number"],
+  name: ["Name", (job) => html`<i class="chip" style=${{background: colour(job.jobid)}}></i><a href=${`#/job/${job.jobid}`}>${plain(job.name)}</a>`, (job) => job.name],
   namespace: ["Namespace", (job) => plain(job.namespace), (job) => job.namespace],
   user: ["User", (job) => plain(job.user), (job) => job.user],
   queue: ["Queue", (job) => plain(job.queue), (job) => job.queue],
   state: ["State", (job) => html`<span class=${`state ${job.state}`}>${job.state}</span>`, (job) => job.state],
   size: ["Pods", (job) => job.size, (job) => job.size, "number"],
-  priority: ["Priority", (job) => job.priority, (job) => job.priority, "number"],
+  shape: ["Shape", (job) => html`<span title=${plain(job.shape)}>${plain(job.shape)}</span>`, (job) => job.shape],
+  priority: ["Priority", (job) => html`<span title=${partsOf(job)}>${job.priority}</span>`, (job) => job.priority, "number"],
+  parts: ["Priority parts", (job) => partsOf(job), (job) => job.priority],
   waited: ["Waits or runs", (job) => since(job.startedAt || job.submittedAt), (job) => -Date.parse(job.startedAt || job.submittedAt), "number"],
   start: ["Expected start", (job) => { const start = startOf(job); return start.text && html`${start.text} <small>${start.kind}</small>`; }, (job) => startOf(job).at],
   nodes: ["Nodes", (job) => plain(job.nodes), (job) => job.nodes || ""],
   reason: ["Reason", (job) => html`<span title=${plain(job.reason)}>${plain(job.reason)}</span>`, (job) => job.reason],
 };
-const USUAL = ["position", "jobid", "name", "user", "queue", "state", "size", "priority", "waited", "start", "reason"];
+const USUAL = ["position", "name", "user", "queue", "state", "shape", "priority", "waited", "start", "reason"];
 
 function savedColumns() {
   try {
@@ -41,7 +48,7 @@ function savedColumns() {
   } catch { return USUAL; }
 }
 
-const textOf = (job) => [job.jobid, job.name, job.namespace, job.user, job.queue, job.state, job.reason, job.kind, job.nodes]
+const textOf = (job) => [job.jobid, job.name, job.namespace, job.user, job.queue, job.state, job.reason, job.kind, job.nodes, job.shape]
   .join(" ").toLowerCase();
 
 export function QueueTable() {
@@ -88,7 +95,7 @@ export function QueueTable() {
     </div>
     <div class="table" ref=${box} tabindex="0" role="region" aria-label="Jobs" onScroll=${(event) => setTop(event.target.scrollTop)}>
       <table>
-        <thead><tr>${columns.map((name) => html`<th class=${COLUMNS[name][3] || ""} aria-sort=${sort === name ? (isDown ? "descending" : "ascending") : null}>
+        <thead><tr>${columns.map((name) => html`<th class=${`${name} ${COLUMNS[name][3] || ""}`} aria-sort=${sort === name ? (isDown ? "descending" : "ascending") : null}>
           <button onClick=${() => by(name)} aria-label=${name === "position" ? "Position" : null}>${COLUMNS[name][0]}${sort === name ? (isDown ? " ↓" : " ↑") : ""}</button></th>`)}</tr></thead>
         <tbody>
           ${from > 0 && html`<tr aria-hidden="true"><td colspan=${columns.length} style=${{height: `${from * ROW}px`}}></td></tr>`}

@@ -4,11 +4,12 @@
 import {get, list, follow, Refused} from "./api.js";
 
 const AGAIN_MS = 1000, RESTS = 3;
-const HISTORY_S = 6 * 3600;
+const HISTORY_S = 6 * 3600, HISTORY_MOST_S = 31 * 86_400;
 
 export const state = {
   me: null, levels: [], nodes: [], coming: [], places: [], queue: [], starts: new Map(), queues: [], use: [],
   isLive: false, error: null, needsLogin: false, readAt: 0, isCut: false,
+  historyS: HISTORY_S,
 };
 
 const listeners = new Set();
@@ -22,7 +23,7 @@ async function read() {
   const who = state.me || await get("/whoami");
   state.me = who;
   if (who.seesNodes) {
-    const [map, places] = await Promise.all([get("/map"), list("/places", {since: `${HISTORY_S}s`}, 20000)]);
+    const [map, places] = await Promise.all([get("/map"), list("/places", {since: `${state.historyS}s`}, 20000)]);
     Object.assign(state, {levels: map.levels, nodes: map.nodes, coming: map.coming, places});
     // The first picture does not wait for a long queue.
     if (!state.readAt) { state.readAt = Date.now(); tell(); }
@@ -61,6 +62,13 @@ export async function refresh() {
     reading = null;
   })();
   return reading;
+}
+
+/** Have ended work of the last `seconds`. It is read in ever larger parts while a user looks further back. */
+export function lookBack(seconds) {
+  if (seconds <= state.historyS || state.historyS >= HISTORY_MOST_S) return;
+  while (state.historyS < seconds && state.historyS < HISTORY_MOST_S) state.historyS *= 2;
+  refresh();
 }
 
 let end = null;

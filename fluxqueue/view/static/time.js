@@ -2,15 +2,25 @@
 
 import {html, useMemo, useRef, useState} from "./vendor/preact-htm.js";
 import {Canvas, theme} from "./canvas.js";
-import {state} from "./state.js";
+import {lookBack, state} from "./state.js";
 import {levelsInUse} from "./tree.js";
 import {address, remember} from "./address.js";
-import {clock, colour, plain, span} from "./words.js";
+import {clock, colour, onColour, plain, span} from "./words.js";
 
 const HOUR = 3600_000, LEFT = 120, TOP = 26;
 const STEPS = [1, 5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10080].map((minutes) => minutes * 60_000);
 
-/** Rows with their bars. A bar has its share of the row's cpu as its height, and keeps its lane. */
+/** The distance of two lines of the grid (ms), at least `least` pixels. */
+export function stepOf(pixels, least) {
+  let step = STEPS.find((one) => one * pixels > least) || STEPS.at(-1);
+  while (step * pixels <= least && step < 1e15) step *= 2;
+  return step;
+}
+
+/**
+ * Rows with their bars. A bar has its share of the row's cpu as its height, and keeps its lane. A promise has no
+ * amounts, so it has the whole height. It is drawn as an outline, because work may run beside it.
+ */
 export function rowsOf(nodes, places, level, now) {
   const nameOf = level === null ? (node) => node.name : (node) => node.path[level] || "none";
   const rows = new Map(), rowOfNode = new Map();
@@ -25,7 +35,7 @@ export function rowsOf(nodes, places, level, now) {
     for (const [node, amounts] of [...Object.entries(place.nodes), ...place.held.filter((one) => !(one in place.nodes)).map((one) => [one, null])]) {
       const [row, whole] = rowOfNode.get(node) || [];
       if (!row) continue;
-      const cpu = amounts === null || place.isExclusive ? whole : place.kind === "promised" && !amounts.cpu ? whole / 4 : amounts.cpu || 0;
+      const cpu = amounts === null || place.isExclusive ? whole : place.kind === "promised" && !amounts.cpu ? whole : amounts.cpu || 0;
       shares.set(row, (shares.get(row) || 0) + cpu);
     }
     const from = Date.parse(place.startsAt);
@@ -41,6 +51,7 @@ function laneBars(bars) {
   bars.sort((a, b) => a.from - b.from);
   let active = [];
   for (const bar of bars) {
+    if (bar.place.kind === "promised") { bar.y = 0; continue; }
     // Starts are whole seconds, so a successor may seem to begin before its predecessor's end.
     active = active.filter((one) => one.end > bar.from + 2000).sort((a, b) => a.y - b.y);
     let y = 0;
@@ -85,10 +96,11 @@ export function TimeChart() {
     if (size.width <= LEFT + 40) return;
     fix(size);
     const colours = theme(), {at, time, pixels} = scale(size), h = rowHeight(size);
+    lookBack((now - time(LEFT)) / 1000);
     view.y = Math.min(0, Math.max(view.y, size.height - TOP - 30 - h * rows.length));
     context.font = "11px system-ui, sans-serif";
     context.textBaseline = "middle";
-    const step = STEPS.find((one) => one * pixels > 80) || STEPS.at(-1);
+    const step = stepOf(pixels, 80);
     const zone = new Date().getTimezoneOffset() * 60_000;
     for (let t = Math.ceil((time(LEFT) - zone) / step) * step + zone; at(t) < size.width; t += step) {
       context.strokeStyle = colours.line;
@@ -121,7 +133,7 @@ export function TimeChart() {
           context.setLineDash([]);
         }
         if (height > 11 && x1 - x0 > 40 && bar.place.name) {
-          context.fillStyle = kind === "running" && split - x0 > 30 ? "#fff" : colours.ink;
+          context.fillStyle = kind === "running" && split - x0 > 30 ? onColour(jobid) : colours.ink;
           context.fillText(plain(bar.place.name), x0 + 4, y0 + height / 2, x1 - x0 - 8);
         }
       }
@@ -171,7 +183,7 @@ export function TimeChart() {
       ${tip && html`<div class="tip" style=${{left: `${tip.x + 14}px`, top: `${tip.y + 14}px`}}>
         ${tip.estimate ? html`<b>${plain(tip.estimate.name)}</b><div>expected start ${clock(tip.estimate.expectedStart)}, an estimate</div><small>${plain(tip.estimate.reason)}</small>`
         : html`<b>${place.name ? plain(`${place.namespace}/${place.name}`) : "a job of another namespace"}</b>
-          <div>${place.kind === "promised" ? "promised" : place.kind} on ${plain(tip.row.name)} · ${Math.round(tip.bar.share * 100)} % cpu</div>
+          <div>${place.kind} on ${plain(tip.row.name)}${place.kind === "promised" ? "" : ` · ${Math.round(tip.bar.share * 100)} % cpu`}</div>
           <div>${clock(place.startsAt)} – ${place.endedAt ? clock(place.endedAt) : place.until ? `${clock(place.until)} at the latest` : "no limit"}
             ${place.until && !place.endedAt && place.kind === "running" ? ` (${span((Date.parse(place.until) - now) / 1000)} left)` : ""}</div>
           ${place.user && html`<small>${plain(place.user)}, queue ${plain(place.queue)}</small>`}`}

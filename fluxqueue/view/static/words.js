@@ -54,3 +54,9 @@ export function colour(jobid, alpha = 1) {
   if (jobid === null || jobid === undefined) return `hsl(220 8% 58% / ${alpha})`;
   return `hsl(${(jobid * 137.508) % 360} 58% 52% / ${alpha})`;
 }
+
+/** The colour of text on the colour of a job: yellow, green and cyan are too light for white. */
+export const onColour = (jobid) => {
+  const hue = (jobid * 137.508) % 360;
+  return hue > 35 && hue < 195 ? "#10202a" : "#fff";
+};
