@@ -65,7 +65,8 @@ async def running_autoscaler(space: Space, group: str, folder: Path) -> AsyncIte
     process = await asyncio.to_thread(
         subprocess.Popen, command, stdout=log, stderr=log, env=environ
     )
-    kubelets = asyncio.create_task(_join(space))
+    joined = set[str]()
+    kubelets = asyncio.create_task(_join(space, joined))
     try:
         yield
     finally:
@@ -73,6 +74,8 @@ async def running_autoscaler(space: Space, group: str, folder: Path) -> AsyncIte
         process.terminate()
         await asyncio.to_thread(process.wait, 30)
         log.close()
+        for name in joined:  # a kubelet that lives on would register its node again
+            await space.world.late_nodes.fleet.remove(name)
 
 
 async def _configure(space: Space, group: str) -> None:
@@ -115,17 +118,18 @@ def _template(group: str) -> dict[str, Any]:
     }
 
 
-async def _join(space: Space) -> None:
-    """Let a kubelet join for each node that the autoscaler adds."""
-    nodes, known = space.world.late_nodes, set[str]()
+async def _join(space: Space, joined: set[str]) -> None:
+    """Let a kubelet join for each node that the autoscaler adds, and end with its node."""
+    nodes = space.world.late_nodes
     while True:
         await asyncio.sleep(0.5)
         found = {one["metadata"]["name"]: one["metadata"] for one in
                  (await space.client.list(NODES)).items}  # fmt: skip
         added = {n for n, meta in found.items() if MANAGED in (meta.get("annotations") or {})}
-        for name in added - known:
+        for name in added - joined:
             labels = {key: found[name]["labels"][key] for key in ("pool", GROUP_LABEL)}
+            joined.add(name)
             await nodes.add(NodeShape(name, cpu=CPU, memory=MEMORY, labels=labels))
-        for name in known - added:
+        for name in joined - added:
             await nodes.fleet.remove(name)
-        known = added
+            joined.discard(name)
