@@ -24,7 +24,7 @@ NAMESPACE = os.environ.get("ENGINE_NAMESPACE", "default")
 POOL = os.environ.get("ENGINE_POOL", "single")
 SECONDS = os.environ.get("ENGINE_SECONDS", "1")
 QUEUE = os.environ.get("ENGINE_QUEUE", "")
-LIMIT_S = 180
+LIMIT_S = 240
 """How long a program waits for its work, where the engine wants a limit."""
 
 
