@@ -24,6 +24,8 @@ TEMPLATE = Path(__file__).parents[3] / "docs" / "examples" / "prefect" / "base-j
 PREFECT = str(Path(sys.executable).with_name("prefect"))
 WORK_POOL = "fluxqueue"
 PR_SET_PDEATHSIG = 1
+LOGS_S = 30
+"""Longest wait for the last line of a log."""
 
 
 def _set_up() -> int:
@@ -100,9 +102,15 @@ async def _end(client: object, flow_run: object) -> bool:
             break
         await asyncio.sleep(0.5)
     print(f"state: {found.state}", flush=True)
-    logs = await client.read_logs(  # type: ignore[attr-defined]
-        LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
-    )
+    which = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run]))
+    end = time.monotonic() + LOGS_S
+    while True:
+        logs = await client.read_logs(which)  # type: ignore[attr-defined]
+        # A pod sends its last lines after its last state.
+        is_whole = any(one.message.startswith("Finished in state") for one in logs)
+        if is_whole or time.monotonic() > end:
+            break
+        await asyncio.sleep(0.5)
     print("\n".join(f"logs: {one.message}" for one in logs), flush=True)
     return bool(found.state.is_completed())
 
