@@ -64,10 +64,14 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class PackingTask:
-    """Jobs that start together, and the nodes that could hold them."""
+    """Jobs that start together, and the nodes that could hold them.
+
+    ``is_complete``: no other nodes could. Otherwise nothing is proven.
+    """
 
     jobs: Sequence[JobToPack]
     kinds: Sequence[NodeKind]
+    is_complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,8 @@ def cheapest_packing(task: PackingTask, below: Decimal, steps: int = STEPS_MAX) 
     search = _Search(task, int(below * UNIT), steps)
     search.run()
     due_at = {one.uid: one.due_at for one in task.jobs}
-    return Packing(search.found, due_at, Decimal(search.best) / UNIT, search.left > 0)
+    is_proven = task.is_complete and search.left > 0
+    return Packing(search.found, due_at, Decimal(search.best) / UNIT, is_proven)
 
 
 @dataclass(slots=True)

@@ -71,11 +71,10 @@ def packing_task(
     facts = {state.pool.name: state.pool.node(0) for state, _ in offers}
     nodes = [_new(state, room, names, now) for state, room in offers]
     there = _there(jobs, found, now_table, table, names)
-    facts |= {kind.name: fact for kind, fact in there}
-    nodes += [kind for kind, _ in there]
-    return PackingTask(
-        [_job(one, kind, names, facts) for one, kind in zip(jobs, found, strict=True)], nodes
-    )
+    facts |= {kind.name: fact for kind, fact in there[:NODES_MAX]}
+    nodes += [kind for kind, _ in there[:NODES_MAX]]
+    packed = [_job(one, kind, names, facts) for one, kind in zip(jobs, found, strict=True)]
+    return PackingTask(packed, nodes, is_complete=len(there) <= NODES_MAX)
 
 
 def packed_placement(request: Jobspec, nodes: Sequence[str], now: int) -> Placement:
@@ -133,7 +132,10 @@ def _there(
     table: ComingNodes,
     names: Sequence[str],
 ) -> list[tuple[NodeKind, NodeFact]]:
-    """Return nodes that cost nothing more and could hold a slot, those of the plan first."""
+    """Return nodes that cost nothing more and could hold a slot, those of the plan first.
+
+    There is one more than a packing looks at, if there are so many.
+    """
     ledger = table.matcher.ledger
     rows = np.flatnonzero(ledger.masks.usable())
     free = _free(table, rows, names)
@@ -143,7 +145,7 @@ def _there(
     nodes = [ledger.names[row] for row in rows[fits].tolist()]
     nodes = [name for name in nodes if name not in table.pool_of]
     nodes.sort(key=lambda name: name not in used)
-    return [_present(name, now_table, table, names) for name in nodes[:NODES_MAX]]
+    return [_present(name, now_table, table, names) for name in nodes[: NODES_MAX + 1]]
 
 
 def _present(
@@ -161,8 +163,9 @@ def _present(
     fact = ledger.masks.facts[row]
     assert fact is not None, "a usable row has a node"
     ready_at = max(since, table.ready_at.get(name, 0))
+    own = f"/{name}"  # no pool is named so
     kind = NodeKind(
-        name, tuple(free), ready_at, Decimal(0), (name,), is_new=False, is_empty=is_empty
+        own, tuple(free), ready_at, Decimal(0), (name,), is_new=False, is_empty=is_empty
     )
     return kind, fact
 

@@ -78,3 +78,8 @@ def test_the_steps_are_limited() -> None:
     assert not found.is_proven
     assert found.cost < 1000
     assert sum(len(nodes) for nodes in found.nodes.values()) == 36
+
+
+def test_nodes_that_are_left_out_prove_nothing() -> None:
+    task = PackingTask([_job("a", 1, 4, 8)], [SMALL], is_complete=False)
+    assert not cheapest_packing(task, Decimal(100)).is_proven
