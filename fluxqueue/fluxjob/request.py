@@ -16,6 +16,8 @@ CPU = "cpu"
 MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
+DEVICE_CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Followed by the name of a DeviceClass: an extended resource that each class serves."""
 
 
 class Operator(StrEnum):

@@ -16,10 +16,9 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
-from fluxqueue.fluxjob.request import Taint
+from fluxqueue.fluxjob.request import DEVICE_CLASS_PREFIX, Taint
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import MAX_INT32, parse_duration
-from fluxqueue.workload.devices import IMPLICIT_PREFIX
 from fluxqueue.workload.quantity import to_base_units
 
 NODES_MAX = 10_000
@@ -281,7 +280,7 @@ def _devices(value: object) -> Mapping[str, int]:
     """Read devices by class. Claims count them under the name that each class serves."""
     where = "spec.node.devices"
     return {
-        f"{IMPLICIT_PREFIX}{name}": _whole(count, f"{where}.{name}", 1, DEVICES_MAX)
+        f"{DEVICE_CLASS_PREFIX}{name}": _whole(count, f"{where}.{name}", 1, DEVICES_MAX)
         for name, count in _mapping(value, where).items()
     }
 

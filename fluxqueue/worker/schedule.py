@@ -152,10 +152,13 @@ class CycleRunner:
             await self._pace.rest()
             with self._pace.work():
                 async with self._lock:
-                    # Preemptions use a second transaction: they lock rows in a different order.
-                    await self._follow_choices()
                     is_more = await self._cycle()
+                    # Preemptions use a second transaction: they lock rows in a different order.
                     await self._let_make_way()
+                    # After the cycle, which takes all that has woken the matcher: a pod that was
+                    # bound just before it would otherwise wait for the next change. The next cycle
+                    # reads the moved slots again.
+                    is_more |= await self._follow_choices()
                 await self._tell_damaged()
         async with self._lock:
             await self._forecast()
@@ -184,19 +187,20 @@ class CycleRunner:
             metrics.ROWS_SKIPPED.labels("forecast").inc()
             logger.exception("no forecast", extra={"action": "forecast"})
 
-    async def _follow_choices(self) -> None:
-        """Book slots where kube-scheduler has bound their pods, in a separate transaction.
+    async def _follow_choices(self) -> bool:
+        """Book slots where kube-scheduler has bound their pods, and return whether any moved.
 
-        Their FluxJobs run, so they are locked in a different order than the queue. The next cycle
-        reads them again.
+        In a separate transaction: their FluxJobs run, so they are locked in a different order than
+        the queue.
         """
         if self._matcher is None or not self._has_choices:
-            return
+            return False
         async with self._context.database.begin() as tx:
             if not await may_decide(tx, ROLE, self._term):
-                return
+                return False
             landed = await follow_choices(tx, self._matcher.ledger)
         self._has_choices = landed.are_open
+        return landed.moved > 0
 
     async def _let_make_way(self) -> None:
         """Apply the preemptions of the last cycle in a separate transaction.

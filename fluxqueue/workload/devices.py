@@ -16,16 +16,13 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.fluxjob.request import Taint, Toleration
+from fluxqueue.fluxjob.request import DEVICE_CLASS_PREFIX, Taint, Toleration
 from fluxqueue.workload.device_selectors import (
     DeviceSelector,
     as_amount,
     by_domain,
     read_selector,
 )
-
-IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Followed by the name of a class: an extended resource that each class serves."""
 
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that kube-scheduler makes for extended resources of a pod."""
@@ -128,7 +125,7 @@ def read_class(found: Mapping[str, Any]) -> DeviceClassFact:
     expressions = [
         str((one.get("cel") or {}).get("expression") or "") for one in spec.get("selectors") or ()
     ]
-    resources = (f"{IMPLICIT_PREFIX}{name}", *((str(own),) if own else ()))
+    resources = (f"{DEVICE_CLASS_PREFIX}{name}", *((str(own),) if own else ()))
     return DeviceClassFact(name, resources, tuple(map(read_selector, expressions)))
 
 

@@ -1,6 +1,6 @@
 """Slots follow their pods where kube-scheduler has chosen among several nodes.
 
-``worker.schedule`` calls it between two cycles, while it has the matcher. No other process books
+``worker.schedule`` calls it after each cycle, while it has the matcher. No other process books
 slots, so a slot is never moved to a node that has no room for it. ``scheduler.choices`` has given
 the nodes, and they are in ``allocation_slots.others`` until the pod is bound.
 """

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.fluxjob.request import CPU, Taint
+from fluxqueue.fluxjob.request import CPU, DEVICE_CLASS_PREFIX, Taint
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.workload import labels
-from fluxqueue.workload.devices import IMPLICIT_PREFIX
 
 IMAGE = "registry.k8s.io/pause:3.10"
 REQUEST = "fluxqueue/node-request"
@@ -32,7 +31,9 @@ def whole_node(pool: NodePool, present: tuple[str, ...]) -> dict[str, Any]:
     amounts = {
         resource: f"{amount}m" if resource == CPU else str(amount)
         for resource, amount in pool.capacity.items()
-        if resource not in NOT_OF_CONTAINERS and not resource.startswith(IMPLICIT_PREFIX) and amount
+        if resource not in NOT_OF_CONTAINERS
+        and not resource.startswith(DEVICE_CLASS_PREFIX)
+        and amount
     }
     no_rights = {
         "allowPrivilegeEscalation": False,

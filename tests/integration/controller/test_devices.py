@@ -15,6 +15,7 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.devices import DeviceWatch
 from fluxqueue.errors import ApiUnavailable, NotFound
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.request import DEVICE_CLASS_PREFIX
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import (
     CRDS,
@@ -26,7 +27,6 @@ from fluxqueue.kube.resources import (
     RESOURCE_SLICES,
     ApiResource,
 )
-from fluxqueue.workload.devices import IMPLICIT_PREFIX
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.waiting import eventually
@@ -185,9 +185,9 @@ async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
             assert "its selector cannot be evaluated" in told["uncertain"]["message"]
             assert "several nodes can reach" in told["reached"]["message"]
             assert all(one.get("count", 1) == 1 for one in told.values())
-        assert watched.watch.is_doubtful(f"{IMPLICIT_PREFIX}uncertain")
-        assert not watched.watch.is_doubtful(f"{IMPLICIT_PREFIX}other")
-        asking = {"containers": [{"resources": {"limits": {f"{IMPLICIT_PREFIX}reached": "1"}}}]}
+        assert watched.watch.is_doubtful(f"{DEVICE_CLASS_PREFIX}uncertain")
+        assert not watched.watch.is_doubtful(f"{DEVICE_CLASS_PREFIX}other")
+        asking = {"containers": [{"resources": {"limits": {f"{DEVICE_CLASS_PREFIX}reached": "1"}}}]}
         job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": asking}}}
         assert any(is_touched(job) for is_touched in watched.touched)
         # Once it can be counted, jobs with it are read again.
@@ -196,14 +196,14 @@ async def test_what_cannot_be_counted_is_said_once(admin: KubeClient) -> None:
         await admin.delete(RESOURCE_SLICES, None, "net")
         await eventually(lambda: _is_certain(watched, "reached"), "all of its devices are counted")
         assert any(is_touched(job) for is_touched in watched.touched)
-        assert watched.watch.is_doubtful(f"{IMPLICIT_PREFIX}uncertain")
+        assert watched.watch.is_doubtful(f"{DEVICE_CLASS_PREFIX}uncertain")
     finally:
         await watched.watch.stop()
 
 
 async def _is_certain(watched: Watched, device_class: str) -> bool:
     await watched.watch.look()
-    return not watched.watch.is_doubtful(f"{IMPLICIT_PREFIX}{device_class}")
+    return not watched.watch.is_doubtful(f"{DEVICE_CLASS_PREFIX}{device_class}")
 
 
 async def test_claims_of_pods_with_slots_are_counted_by_their_slots(admin: KubeClient) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
@@ -89,9 +91,28 @@ async def test_a_pod_on_the_node_of_its_slot_has_no_choice_any_more(rows: Rows) 
     await look(rows, "a", RULES)
     await rows.begin_term()
     await rows.match()
-    await rows.match()
     assert await choices(rows) == [("n0", None)]
     await rows.check()
+
+
+async def test_a_pod_that_is_bound_as_a_cycle_begins_is_followed_in_the_same_run(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cycle takes the task that was to wake the matcher for it."""
+    await start(rows)
+    runner = rows.matcher
+    assert runner is not None
+    cycle = runner._cycle
+
+    async def bound_before() -> bool:
+        monkeypatch.undo()
+        await resume(rows, pod("a0", "Running", is_gated=False, node="n2"))
+        await look(rows, "a", RULES)
+        return await cycle()
+
+    monkeypatch.setattr(runner, "_cycle", bound_before)
+    await rows.match()
+    assert await choices(rows) == [("n2", None)]
 
 
 async def test_room_that_was_given_away_is_not_booked_twice(rows: Rows) -> None:

@@ -58,6 +58,7 @@ CLIENT_VARIABLES = {
     "FLUXQUEUE_PYTHON",  # .ci/kubectl-fluxqueue
     "FLUXQUEUE_SHARED",  # recordings and cases that tests read
     "FLUXQUEUE_UPSTREAM",  # repositories of other projects, for tests
+    "FLUXQUEUE_CLUSTER_AUTOSCALER",  # a program of another project, for tests
 }
 """Defaults of options that users type."""
 
