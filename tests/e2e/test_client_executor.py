@@ -173,7 +173,8 @@ async def test_a_thousand_futures_have_one_watch(
     # The watch ends every five minutes, and is moved once, from one job to all.
     assert requests["WATCH fluxjobs"] <= 6
     assert requests["WATCH pods"] == 0
-    assert requests["GET pods"] <= THOUSAND / 4
+    # One for the pods that have ended at about the same time: more of them on a slower machine.
+    assert requests["GET pods"] <= THOUSAND / 2
     assert requests["GET fluxjobs"] <= 3
     assert set(requests) <= {
         "WATCH fluxjobs", "GET pods", "GET fluxjobs", "POST jobs", "DELETE jobs"

@@ -10,9 +10,9 @@ from typing import Self, TypeVar
 
 Answer = TypeVar("Answer")
 
-WAIT_S = 120.0
-"""Long enough for a machine several times slower, and for the garbage collector of Kubernetes,
-which looks for new kinds every 30 seconds."""
+WAIT_S = 240.0
+"""Long enough for a machine many times slower, and for the garbage collector of Kubernetes, which
+looks for new kinds every 30 seconds. A gang of a thousand pods took half of it once."""
 
 _TICK_S = 0.01
 
