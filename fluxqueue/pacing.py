@@ -77,7 +77,7 @@ FORECAST_SHARE = 0.05
 """Forecasts, whatever their number (``worker/plans.py``)."""
 REVIEW_SHARE = 0.2
 """Reviews, whatever their number (``worker/review_tasks.py``)."""
-PLAN_SHARE, PLAN_REST_S = 1 / 13, 30.0
+PLAN_SHARE, PLAN_REST_S = 1 / 21, 30.0
 """Plans for new nodes (``worker/node_planning.py``), and their longest rest.
 
 New nodes take a minute or more, so nothing is late. A job that is too large for all pools would

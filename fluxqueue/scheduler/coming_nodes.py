@@ -16,11 +16,10 @@ from decimal import Decimal
 import numpy as np
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxjob.exclusive_use import implied_capacity
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
-from fluxqueue.graph.ledger.shares import SHARES, SHARES_TOTAL, ShareLedger
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.bounds import Work
@@ -268,9 +267,8 @@ def coming_nodes(
     now : epoch seconds.
     """
     start = now + max((one.wait_s for one in pools), default=0)
-    table = ShareLedger(ledger.topology.levels)
+    table = _present(ledger, start)
     found = ComingNodes(Matcher(table, str(MatchPolicy.LONODE)), start)
-    _add_present(table, ledger, start)
     for request in requests:
         state = states.get(request.pool)
         for index in range(0 if state is None else request.coming):
@@ -286,24 +284,12 @@ def coming_nodes(
     return found
 
 
-def _add_present(table: ShareLedger, ledger: ShareLedger, start: int) -> None:
-    """Add the present nodes, with what is free on them from ``start`` on for as long as asked."""
+def _present(ledger: ShareLedger, start: int) -> ShareLedger:
+    """Return the present nodes, with what is free on them from ``start`` on for ever."""
     rows = np.flatnonzero(ledger.masks.usable())
-    if not len(rows):
-        return
     free = np.maximum(ledger.free_during(rows, start, FOREVER), 0)
-    columns = {name: column for name, column in ledger.columns.items() if name != SHARES}
     has_some = (free[:, 0] > 0) & (free[:, 1:] > 0).any(axis=1)
-    table.add_rows([ledger.names[row] for row in rows[has_some]])
-    for row, amounts in zip(rows[has_some].tolist(), free[has_some], strict=True):
-        fact = ledger.masks.facts[row]
-        assert fact is not None, "a usable row has a node"
-        taken = {
-            name: fact.capacity.get(name, implied_capacity(name)) - int(amounts[column])
-            for name, column in columns.items()
-        }
-        taken[SHARES] = SHARES_TOTAL - int(amounts[0])
-        table.set_node(fact, taken)
+    return ledger.left_over(rows[has_some], free[has_some])
 
 
 class Reach:

@@ -18,7 +18,7 @@ from selenium.webdriver.common.by import By
 T = TypeVar("T")
 
 BROWSER, DRIVER = "chromium", "chromedriver"
-WAIT_S = 30.0
+WAIT_S = 120.0
 _OPTIONS = (
     "--headless=new",
     "--no-sandbox",

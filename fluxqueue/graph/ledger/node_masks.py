@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.graph.model.arrays import Vector
 from fluxqueue.jobspec.demand import NodeDemand
 
 Mask = npt.NDArray[np.bool_]
@@ -51,6 +52,15 @@ class NodeMasks:
         if old is None or _what_is_asked(old) != _what_is_asked(fact):
             for demand, mask in self._matching.items():
                 mask[row] = demand.admits(fact)
+
+    def of(self, rows: Vector) -> NodeMasks:
+        """Return the masks of the nodes of ``rows`` alone, in their order."""
+        found = NodeMasks()
+        found.facts = [self.facts[row] for row in rows.tolist()]
+        found._usable, found._present = self._usable[rows], self._present[rows]
+        if self._zoned:
+            found._zoned = {at for at, row in enumerate(rows.tolist()) if row in self._zoned}
+        return found
 
     def clear(self, row: int) -> None:
         """Remove the node of ``row``."""

@@ -234,6 +234,35 @@ class ShareLedger:
                 self._open_port(name, column, implied)
         return column
 
+    def left_over(self, rows: Vector, free: Matrix) -> ShareLedger:
+        """Return a ledger of the nodes of ``rows`` on which ``free`` (rows x columns) is left.
+
+        Nothing is booked in it: the rest counts as use by unmanaged pods. Its rows have the order
+        of ``rows``. This is far cheaper than ``set_node`` for each node.
+        """
+        found = ShareLedger(self.topology.levels)
+        for name in self.columns:
+            found.column(name)
+        found.names = [self.names[row] for row in rows.tolist()]
+        found.rows = {name: row for row, name in enumerate(found.names)}
+        found.others = {name: Others() for name in found.names}
+        found.masks = self.masks.of(rows)
+        found._standing = [
+            (self._standing[source][0], row) for row, source in enumerate(rows.tolist())
+        ]
+        found._keys_on = [{} for _ in found.names]
+        # Of ports that get their column later.
+        found._exclusive_on = {
+            row: self._exclusive_on[source]
+            for row, source in enumerate(rows.tolist())
+            if source in self._exclusive_on
+        }
+        found.capacity = self.capacity[rows]
+        found.foreign = found.capacity - free
+        found.now.replace(free.copy(), found.capacity, found.masks.usable())
+        found.empty.replace(found.capacity, found.capacity, found.masks.present())
+        return found
+
     def counts(self, name: str) -> bool:
         """Return whether the amounts of a slot with this name are compared with those of nodes.
 
