@@ -42,7 +42,7 @@ def test_it_has_what_is_left() -> None:
     assert matcher.match_now(request(2, **{CPU: 2}), 0).nodes == ("c", "a")
     matcher.allocate("y", matcher.match_now(request(1, **{CPU: 2}), 0))
     with pytest.raises(InsufficientResources):
-        matcher.match_now(request(2, **{CPU: 2}), 0)
+        matcher.match_now(request(3, **{CPU: 2}), 0)
     matcher.cancel("y")
     assert matcher.is_satisfiable(request(3, **{CPU: 4}))
     assert not matcher.is_satisfiable(request(4, **{CPU: 4}))
