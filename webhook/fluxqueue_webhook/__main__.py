@@ -24,10 +24,17 @@ from fluxqueue.workload.submitter import parse_submitters
 from fluxqueue_webhook.admit import AdmitSettings
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 
+SWITCH_S = 0.001
+"""After this time, a thread that computes lets another one run (seconds; Python's default is 5 ms).
+
+The event loop competes with the threads of admissions, and waits for one of them after each read.
+"""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until a signal stops the process. Return the exit code."""
     options = _parse(arguments)
+    sys.setswitchinterval(SWITCH_S)
     logs.set_up(options.log_level, as_json=options.log_json)
     try:
         levels = parse_levels(options.levels, "--levels")
