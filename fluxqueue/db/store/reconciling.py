@@ -198,7 +198,7 @@ async def reconcile(
             await _vacate_lost(tx, one)
         if decision.is_requeued:
             await _store_requeued(tx, one, rules)
-    if any(_has_landed(row) for row, _ in moved):
+    if any(_has_landed(row, decision) for row, decision in moved):
         # Only the process with the matcher moves slots.
         await tx.wake_matcher()
     if any(decision.lacking and decision.assign for _, decision in moved):
@@ -231,10 +231,14 @@ def _is_covered(pod: PodFields, slot: SlotFields | None) -> bool:
     return slot is not None and slot.may_be_on(pod.node) and _fits(pod, slot)
 
 
-def _has_landed(row: Mapping[str, Any]) -> bool:
-    """Return whether a pod that had a choice of nodes is bound to one of them."""
+def _has_landed(row: Mapping[str, Any], decision: FollowDecision) -> bool:
+    """Return whether a pod that had a choice of nodes is bound to one of them.
+
+    It may be bound when it gets its slot: a busy watch can tell of both at once.
+    """
     bound = {pod.uid for pod in row["pods"] if pod.node is not None}
-    return any(slot.others is not None and slot.pod_uid in bound for slot in row["slots"])
+    holders = _holders(row, decision)
+    return any(slot.others is not None and pod in bound for pod, slot in holders.items())
 
 
 def _fits(pod: PodFields, slot: SlotFields) -> bool:
