@@ -285,7 +285,7 @@ def coming_nodes(
 
 
 def _present(ledger: ShareLedger, start: int) -> ShareLedger:
-    """Return the present nodes, with what is free on them from ``start`` on for ever."""
+    """Return the present nodes, with what is free on them at all times from ``start`` on."""
     rows = np.flatnonzero(ledger.masks.usable())
     free = np.maximum(ledger.free_during(rows, start, FOREVER), 0)
     has_some = (free[:, 0] > 0) & (free[:, 1:] > 0).any(axis=1)

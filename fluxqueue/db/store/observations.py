@@ -133,6 +133,8 @@ ON CONFLICT (uid) DO UPDATE SET
 WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses, p.unschedulable) IS DISTINCT FROM
       (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
        coalesce(excluded.uses, p.uses), excluded.unschedulable)
+RETURNING p.node IS NOT NULL AND EXISTS (
+    SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid AND s.others IS NOT NULL) AS has_landed
 """
 
 # A slot keeps its granted size, and grows when its pod is resized in place. It does not shrink with
@@ -474,7 +476,11 @@ async def _save_pods(
         )
     await tell_matcher(tx, "foreign", [row["node"] for row in gone if row["node"] is not None])
     if rows:
-        await tx.execute(_PODS, rows=orjson.dumps(rows).decode())
+        written = await tx.fetch(_PODS, rows=orjson.dumps(rows).decode())
+        if any(row["has_landed"] for row in written):
+            # Its slot follows it. Only the process with the matcher moves slots, and a bound pod
+            # by itself is no reason to reconcile.
+            await tx.wake_matcher()
     if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
         resized = await tx.fetch(_RESIZE, pods=running)
         ids = {str(row["allocation_id"]) for row in resized}

@@ -198,9 +198,6 @@ async def reconcile(
             await _vacate_lost(tx, one)
         if decision.is_requeued:
             await _store_requeued(tx, one, rules)
-    if any(_has_landed(row, decision) for row, decision in moved):
-        # Only the process with the matcher moves slots.
-        await tx.wake_matcher()
     if any(decision.lacking and decision.assign for _, decision in moved):
         # Some waiting pods got slots while others arrived, so as many wait as before. No row then
         # shows that the matcher has to add more, so wake it here.
@@ -229,16 +226,6 @@ def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
 
 def _is_covered(pod: PodFields, slot: SlotFields | None) -> bool:
     return slot is not None and slot.may_be_on(pod.node) and _fits(pod, slot)
-
-
-def _has_landed(row: Mapping[str, Any], decision: FollowDecision) -> bool:
-    """Return whether a pod that had a choice of nodes is bound to one of them.
-
-    It may be bound when it gets its slot: a busy watch can tell of both at once.
-    """
-    bound = {pod.uid for pod in row["pods"] if pod.node is not None}
-    holders = _holders(row, decision)
-    return any(slot.others is not None and pod in bound for pod, slot in holders.items())
 
 
 def _fits(pod: PodFields, slot: SlotFields) -> bool:

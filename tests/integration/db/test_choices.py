@@ -115,6 +115,26 @@ async def test_a_pod_that_is_bound_as_a_cycle_begins_is_followed_in_the_same_run
     assert await choices(rows) == [("n2", None)]
 
 
+async def test_a_further_pod_wakes_the_matcher_when_it_is_bound(rows: Rows) -> None:
+    """The first one runs already, so nothing else about the job changes, and nothing is due."""
+    await start(rows, count=2)
+    first = pod("a0", "Running", is_gated=False, node="n1")
+    await resume(rows, first, pod("a1", is_gated=False), count=2)
+    await look(rows, "a", RULES)
+    await rows.match()
+    await rows.forget_tasks()
+    await resume(rows, first, pod("a1", is_gated=False), count=2)
+    assert not await rows.is_cycle_asked(), "it is not bound yet"
+
+    await resume(rows, first, pod("a1", is_gated=False, node="n2"), count=2)
+    assert await rows.is_cycle_asked()
+    await rows.match()
+    assert await choices(rows) == [("n1", None), ("n2", None)]
+    await rows.forget_tasks()
+    await resume(rows, first, pod("a1", "Running", is_gated=False, node="n2"), count=2)
+    assert not await rows.is_cycle_asked(), "it has no choice any more"
+
+
 async def test_room_that_was_given_away_is_not_booked_twice(rows: Rows) -> None:
     """Another job has the node by now. The pod counts beside its slot."""
     await start(rows)
