@@ -12,6 +12,7 @@ import re
 import signal
 import ssl
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -30,7 +31,7 @@ from fluxqueue.whole_file import write_whole
 from fluxqueue.workload import labels
 from fluxqueue.workload.index_placement import IndexPlacement, seal
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.admit import AdmitSettings
+from fluxqueue_webhook.admit import AdmissionAnswer, AdmitSettings
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.workloads import admission_review, bare_pod, batch_job, owner
 
@@ -255,11 +256,46 @@ async def test_a_body_that_does_not_come_is_not_awaited_for_ever(
         assert answer.startswith("HTTP/1.1 408")
 
 
-async def test_the_timeout_parameter_of_the_api_server_is_no_obstacle(folder: Path) -> None:
+@pytest.mark.parametrize("timeout", ["5s", "30s", "1m0s", "", "soon"])
+async def test_the_patience_of_the_api_server_may_be_told(folder: Path, timeout: str) -> None:
     async with _serving(folder) as server, _client(folder) as session:
-        url = f"{server.url}/mutate?timeout=5s"
+        url = f"{server.url}/mutate?timeout={timeout}"
         async with session.post(url, json=admission_review(bare_pod())) as answer:
             assert answer.status == 200
+
+
+async def test_an_answer_comes_while_the_api_server_still_waits(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An admission that waits uses no processor time, as on a machine with much other work."""
+    goes_on = threading.Event()
+
+    def wait(*_: object, **__: object) -> AdmissionAnswer:
+        goes_on.wait()
+        raise AssertionError("its answer is not used")
+
+    monkeypatch.setattr("fluxqueue_webhook.server.admit", wait)
+    async with _serving(folder) as server, _client(folder) as session:
+        url = f"{server.url}/mutate?timeout=1s"
+        async with session.post(url, json=admission_review(batch_job())) as answer:
+            goes_on.set()
+            response = (await answer.json())["response"]
+    assert response["allowed"] is False
+    assert "try again" in response["status"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/mutate/place"])
+async def test_an_answer_comes_without_the_rest_of_a_body(folder: Path, path: str) -> None:
+    """The rest never comes. The envelope is enough for a refusal, and for a gate."""
+    begin = '{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{'
+    begin += f'"uid":"{UUID(int=6)}",' + " " * 2**17
+    head = f"POST {path}?timeout=1s HTTP/1.1\r\nHost: x\r\nContent-Length: {2**18 - 1}\r\n\r\n"
+    async with _serving(folder) as server:
+        answer = await Sender(folder, server).send(head + begin, b"")
+    assert answer.startswith("HTTP/1.1 200")
+    response = json.loads(answer.partition("\r\n\r\n")[2])["response"]
+    assert response["uid"] == str(UUID(int=6))
+    assert response["allowed"] is (path == "/mutate/place")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"kind": "Pod"}', b"\xff"])

@@ -51,6 +51,15 @@ _HEAD_BYTES = 2**16
 The identity of a review comes first."""
 _BODY_MAX_S = 30.0
 """A body comes within this time (seconds). No API server waits longer for an answer."""
+_ANSWER_SHARE = 0.8
+"""The part of an API server's patience after which a request is refused.
+
+Once its patience ends, the API server tells its user of a timeout without a reason. The rest is for
+the two ways, and for a busy machine."""
+_TIMEOUT_DEFAULT_S = 5.0
+"""The patience of an API server that does not tell it (seconds)."""
+_TIMEOUT = re.compile(r"(?P<seconds>[0-9]{1,3})s")
+"""How an API server tells its patience, as the parameter ``timeout``."""
 _LINGER_S = 1.0
 """How long a connection stays open behind an early answer, unread (seconds).
 
@@ -174,10 +183,27 @@ class WebhookServer:
         InvalidInput, orjson.JSONDecodeError
             Not even the envelope of the review can be read.
         """
+        is_short = await body.read(_HEAD_BYTES)
+        # Processor time and places to wait have bounds of their own. This one holds whatever else
+        # the machine is doing.
+        try:
+            async with asyncio.timeout_at(body.began_s + _answer_within_s(request)):
+                if is_short:
+                    return await self._answer(request, bytes(body.text))
+                return await self._read_and_answer_large(request, body)
+        except TimeoutError:
+            return too_long(bytes(body.text[:_HEAD_BYTES]), is_placed=request.path == PATH_PLACE)
+
+    async def _read_and_answer_large(self, request: web.Request, body: _Body) -> ReviewAndAnswer:
+        """Read the rest of a request of which the head has been read, and answer it.
+
+        Raises
+        ------
+        InvalidInput, orjson.JSONDecodeError
+            Not even the envelope of the review can be read.
+        """
         is_placed = request.path == PATH_PLACE
         most = _PLACED_MAX_BYTES if is_placed else _MAX_BODY_BYTES
-        if await body.read(_HEAD_BYTES):
-            return await self._answer(request, bytes(body.text))
         head, size = bytes(body.text[:_HEAD_BYTES]), request.content_length or most
         if size > most:
             return too_large(head, is_placed=is_placed)
@@ -289,12 +315,12 @@ class _Body:
 
     def __init__(self, request: web.Request) -> None:
         self._content = request.content
-        self._began_s = asyncio.get_running_loop().time()
+        self.began_s = asyncio.get_running_loop().time()
         self.text, self.is_whole = bytearray(), False
 
     def age_s(self) -> float:
         """Return how long the request is here (seconds)."""
-        return asyncio.get_running_loop().time() - self._began_s
+        return asyncio.get_running_loop().time() - self.began_s
 
     async def read(self, most: int) -> bool:
         """Read until the end, or until there are more than ``most`` bytes. Return whether it ends.
@@ -305,7 +331,7 @@ class _Body:
             The body does not come.
         """
         try:
-            async with asyncio.timeout_at(self._began_s + _BODY_MAX_S):
+            async with asyncio.timeout_at(self.began_s + _BODY_MAX_S):
                 while len(self.text) <= most and not self.is_whole:
                     # At most so much: the rest stays in the buffers, and is not held twice.
                     chunk = await self._content.read(most + 1 - len(self.text))
@@ -314,6 +340,12 @@ class _Body:
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(text="the body does not come\n") from error
         return self.is_whole and len(self.text) <= most
+
+
+def _answer_within_s(request: web.Request) -> float:
+    """Return the time that a request has for its answer (seconds)."""
+    told = _TIMEOUT.fullmatch(request.query.get("timeout", ""))
+    return _ANSWER_SHARE * (float(told["seconds"]) if told else _TIMEOUT_DEFAULT_S)
 
 
 async def _end_early(request: web.Request, answer: web.Response) -> None:
@@ -360,14 +392,16 @@ def too_large(head: bytes, *, is_placed: bool) -> ReviewAndAnswer:
     return review, refuse_unread(review, why, way_out)
 
 
-def too_long(body: bytes) -> ReviewAndAnswer:
-    """Refuse a request after its admission took too long, or while too many others wait.
+def too_long(head: bytes, *, is_placed: bool = False) -> ReviewAndAnswer:
+    """Refuse a request that took too long, or that met too many others. A placed pod comes gated.
 
-    Only its envelope is read: this runs on the event loop.
+    Only the envelope is read: this runs on the event loop.
     """
-    review = read_envelope(body) or orjson.loads(body)
+    review = read_envelope(head) or orjson.loads(head)
+    if is_placed:
+        return review, leave_gated(review, "it did not come in time")
     why = (
-        f"admission takes more than {CPU_MAX_S} s of processor time, or too many requests of this"
-        " namespace wait; make it smaller, or try again"
+        f"admission takes more than {CPU_MAX_S} s of processor time, or too many requests wait;"
+        " make it smaller, or try again"
     )
     return review, refuse_unread(review, why)
