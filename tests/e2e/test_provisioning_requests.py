@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -35,6 +36,12 @@ async def pools(space: Space) -> AsyncIterator[Pools]:
 
 async def _has_requests(pools: Pools, pool: str, count: int) -> bool:
     return len(await pools.provisioning_requests(pool)) == count
+
+
+async def _accepted(pools: Pools, pool: str) -> list[dict[str, Any]]:
+    """The conditions of its only request, as soon as the autoscaler has written one."""
+    (request,) = await pools.provisioning_requests(pool)
+    return (request.get("status") or {}).get("conditions") or []
 
 
 async def _is_cleared(pools: Pools, pool: str) -> bool:
@@ -84,6 +91,7 @@ async def test_capacity_that_is_revoked_fails_the_request(space: Space, pools: P
     second = await pools.make("kept", labels_of=first)
     await space.create(job("gang", pods=2, cpu="6", pool=first))
     await eventually(lambda: _has_requests(pools, first, 1), "it is asked for")
+    accepted = await eventually(lambda: _accepted(pools, first), "it is accepted")
     (request,) = await pools.provisioning_requests(first)
     condition = {
         "type": "CapacityRevoked",
@@ -96,7 +104,7 @@ async def test_capacity_that_is_revoked_fails_the_request(space: Space, pools: P
         PROVISIONING_REQUESTS,
         OWN_NAMESPACE,
         request["metadata"]["name"],
-        {"status": {"conditions": [condition]}},
+        {"status": {"conditions": [*accepted, condition]}},
         subresource="status",
     )
     await space.until_job("gang")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from localcluster.client.calls import Client
 from localcluster.client.resources import POD_TEMPLATES, PROVISIONING_REQUESTS
-from localcluster.errors import NotFound
+from localcluster.errors import Conflict, NotFound
 from localcluster.loops.objects import is_true, now, uid_of, write_time
 from localcluster.nodes.pool import Room, SimulatedPool
 from localcluster.obj import Obj
@@ -75,7 +75,8 @@ class ProvisioningRequests:
             message = pool.refuses or "the pool cannot add as many nodes"
             await self._tell(request, "Failed", "CapacityIsNotFound", message)
             return 0
-        await self._tell(request, "Accepted", "Accepted", "nodes are being added")
+        if not await self._tell(request, "Accepted", "Accepted", "nodes are being added"):
+            return 0
         names = [self._bring(pool) for _ in range(count)]
         self._nodes[uid_of(request)] = pool.name, names
         return count
@@ -103,7 +104,12 @@ class ProvisioningRequests:
                 return 0
         return space.new.get(pool.name, 0)
 
-    async def _tell(self, request: Obj, kind: str, reason: str, message: str) -> None:
+    async def _tell(self, request: Obj, kind: str, reason: str, message: str) -> bool:
+        """Add a condition. Return False if the request has changed or gone since it was read.
+
+        The list of conditions is written as a whole. Without its version, the write would take away
+        the conditions that others have added meanwhile.
+        """
         meta = request["metadata"]
         before = (request.get("status") or {}).get("conditions") or []
         condition = {
@@ -114,7 +120,10 @@ class ProvisioningRequests:
             "lastTransitionTime": write_time(now()),
         }
         kept = [one for one in before if one["type"] != kind]
-        body = {"status": {"conditions": [*kept, condition]}}
+        body = {
+            "metadata": {"resourceVersion": meta["resourceVersion"]},
+            "status": {"conditions": [*kept, condition]},
+        }
         try:
             await self._client.patch(
                 PROVISIONING_REQUESTS,
@@ -123,5 +132,6 @@ class ProvisioningRequests:
                 body,
                 subresource="status",
             )
-        except NotFound:
-            return  # it was deleted meanwhile
+        except (Conflict, NotFound):
+            return False  # it is read again in the next turn
+        return True
