@@ -2,17 +2,19 @@
 
 A block has commands after ``$ ``. A backslash at the end of a line or a here-document continues
 them. Each is followed by what it prints on a terminal of 80 columns (``terminal``). Times, spans of
-time, random endings of names, addresses and jobids are not compared, nor the width of blanks. A
-line ``...`` stands for any lines. A line that ends with an ellipsis may be cut at another word.
-What only reads is read again until it answers as the page says: a state is
-told a moment later. What ends with a line ``^C`` is interrupted when it has printed the lines
-before it. Variables that are set stay set. ``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what
-was printed where that differs, ``all`` also where only times, widths and the like do.
+time, random endings of names, addresses and jobids are not compared, nor the width of blanks. Lines
+with random names may come in any order, for these names sort them. A line ``...`` stands for any
+lines. A line that ends with an ellipsis may be cut at another word. What only reads is read again
+until it answers as the page says: a state is told a moment later. What ends with a line ``^C`` is
+interrupted when it has printed the lines before it. Variables that are set stay set.
+``FLUXQUEUE_WRITE_PAGES=1`` writes into the page what was printed where that differs, ``all`` also
+where only times, widths and the like do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
 import signal
@@ -36,6 +38,8 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 SETTLED_S = 5.0
 """What is written into a page has not changed for so long."""
 
+RANDOM = "-<random>"
+"""Stands for a random ending of a name."""
 STATE = ".environment"
 """Where a command leaves its variables for the next one, in the shell's folder."""
 
@@ -47,7 +51,7 @@ _VARIABLE = [
     # Not the end of a pod's name, such as ``pi-6574d``.
     (re.compile(r"(?<!-)\b(\d+[dhms]){1,3}\b"), "<span>"),
     (re.compile(r"\b(\d+-)?\d\d:\d\d(:\d\d)?\b|\b\d+:\d\d\b"), "<span>"),
-    (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"), "-<random>"),
+    (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b"), RANDOM),
     (re.compile(r"\b(\d{1,3}\.){3}\d{1,3}\b"), "<address>"),
     (re.compile(r"\bjob \d+"), "job <number>"),
     (re.compile(r"(?<= )\d+(?= default )"), "<number>"),
@@ -101,7 +105,11 @@ def as_compared(text: str) -> list[str]:
     lines = [" ".join(line.split()) for line in text.strip().splitlines()]
     for pattern, word in _VARIABLE:
         lines = [pattern.sub(word, line) for line in lines]
-    return lines
+    found: list[str] = []
+    for is_random, group in itertools.groupby(lines, lambda line: RANDOM in line):
+        alike = list(group)
+        found += sorted(alike) if is_random else alike
+    return found
 
 
 def _pattern(line: str) -> str:
