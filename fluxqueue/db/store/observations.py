@@ -133,7 +133,7 @@ ON CONFLICT (uid) DO UPDATE SET
 WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses, p.unschedulable) IS DISTINCT FROM
       (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
        coalesce(excluded.uses, p.uses), excluded.unschedulable)
--- One look per pod: for EXISTS, the planner may read all slots that ever were, at once.
+-- One look for each pod. For EXISTS, the planner may read all slots, of ended jobs too.
 RETURNING p.node IS NOT NULL AND (
     SELECT s.others IS NOT NULL FROM allocation_slots s WHERE s.pod_uid = p.uid) AS has_landed
 """

@@ -1,7 +1,8 @@
-"""The simulated autoscaler writes conditions beside others, who write them at the same time."""
+"""The simulated autoscaler keeps the conditions that other writers add at the same time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,12 +54,12 @@ REVOKED = {
 
 
 class Interrupted(Client):
-    """A client whose caller is overtaken once, after it has read the requests."""
+    """A client that lets another writer come first, once, after a read of the requests."""
 
     is_overtaken = False
 
     async def list(self, resource: Resource, namespace: str | None = None) -> Listed:
-        """Read, and let somebody else write before the caller does."""
+        """Read, and write a condition of another writer before the caller goes on."""
         found = await super().list(resource, namespace)
         if resource == PROVISIONING_REQUESTS and not self.is_overtaken:
             self.is_overtaken = True
@@ -89,7 +90,7 @@ async def _ask(client: Client, api: Api) -> None:
 
 
 @pytest.mark.parametrize("refuses", ["", "out of quota"])
-async def test_a_condition_of_somebody_else_stays(api: Api, refuses: str) -> None:
+async def test_a_condition_of_another_writer_stays(api: Api, refuses: str) -> None:
     """It was written between a read and the write that follows. The next turn has both."""
     headers = {"Authorization": f"Bearer {api.server.token}"}
     client = Interrupted(InProcessTransport(api.server), headers=headers)
@@ -99,7 +100,7 @@ async def test_a_condition_of_somebody_else_stays(api: Api, refuses: str) -> Non
         brought.append(pool.name)
         return f"{pool.name}-{len(brought)}"
 
-    pool = SimulatedPool(POOL.shape, 4, provisioning_class="queued", refuses=refuses)
+    pool = replace(POOL, refuses=refuses)
     await _ask(client, api)
     requests = ProvisioningRequests(client, bring, brought.remove)
     told = []

@@ -24,6 +24,7 @@ from localcluster.types.refusals import StatusError, internal_error
 
 Answer = TypeVar("Answer")
 _STEP_S = 0.25
+"""How long a time in which the loop stands still counts at most (seconds)."""
 
 
 class CallFailed(Exception):
@@ -123,7 +124,7 @@ async def patient(call: Coroutine[Any, Any, Answer], timeout_s: float) -> Answer
     for each call. Here one loop does all of the work, and an answer that has come is not late
     because the loop had no time for it.
     """
-    task, left_s = asyncio.ensure_future(call), timeout_s
+    task, left_s = asyncio.create_task(call), timeout_s
     loop = asyncio.get_running_loop()
     try:
         while left_s > 0 and not task.done():
