@@ -62,11 +62,18 @@ test-cluster: $(STAMP) ## Of these, localcluster's: against the recordings of a 
 	@echo "part 1 of 2: localcluster"
 	$(PYTEST_CLUSTER) -m "not long"
 
+# A long test that failed beside others runs once more by itself. A fault fails again, and a busy
+# machine does not. The first summary names such tests in any case.
+define long_tests
+	($(1)) || (echo "the tests that failed run again, by themselves"; \
+	    $(1) -n 1 --last-failed --last-failed-no-failures none)
+endef
+
 test-long: $(STAMP) ## The others: chaos, upgrades, images, replicas ...; and all examples of the property tests
 	@echo "part 1 of 3: localcluster"
-	$(PYTEST_CLUSTER) -m long
+	$(call long_tests,$(PYTEST_CLUSTER) -m long)
 	@echo "part 2 of 3: fluxqueue"
-	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) -m long
+	$(call long_tests,export FLUXQUEUE_TEST_ALL_EXAMPLES=1; $(PYTEST) -m long)
 	@echo "part 3 of 3: all examples of the property tests"
 	FLUXQUEUE_TEST_ALL_EXAMPLES=1 $(PYTEST) tests/property tests/unit -m "not long"
 

@@ -232,7 +232,7 @@ async def test_a_promised_node_is_kept_from_the_autoscaler(space: Space, pools: 
     for part in ("worker-0", "worker-1"):
         await kill_part(space.world, part)
     await space.until_job("both")
-    assert {pod["spec"]["nodeName"] for pod in await space.pods("both")} == nodes
+    assert set(await space.allocated("both")) == nodes
     assert pools.autoscaler.delivered[pool] == 2, "the promised node never went"
     await pools.until_none_is_left(pool)
 
@@ -296,7 +296,7 @@ async def test_a_partial_delivery_is_kept_and_another_pool_brings_the_rest(
 
     await eventually(is_told, "it says that one node has come")
     await space.until_job("gang")
-    nodes = sorted(pod["spec"]["nodeName"] for pod in await space.pods("gang"))
+    nodes = await space.allocated("gang")
     assert [name.rpartition("-")[0] for name in nodes] == sorted([first, second])
     (row,) = await pools.requests(first)
     assert (row["ended"], row["reason"]) == ("failed", "1 of 2 nodes have not come in time")
