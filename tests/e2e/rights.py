@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.kube.client import KubeClient
-from tests.e2e.world import World, embedded_world, real_world
+from tests.e2e.world import GATED, World, embedded_world, real_world
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane
 from tests.support.embedded_plane import Plane
@@ -66,7 +66,7 @@ async def rights_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[Ri
             control_plane,
             kind=kind,
             kubeconfigs=kubeconfigs,
-            environ=chart_rights.ENVIRON,
+            environ={**GATED, **chart_rights.ENVIRON},
             **more,
         ) as world:
             yield RightsWorld(world, kubeconfigs, folder)

@@ -29,10 +29,13 @@ READ_ATTEMPTS = 5
 GATED_QUEUE = "waits-gated"
 """A queue in which Jobs wait with gated pods. A test that uses it makes it."""
 
+GATED = {"FLUXQUEUE_GATED_QUEUES": GATED_QUEUE}
+"""The setting of the webhook that names it, for every world."""
+
 SOONER = {
     "FLUXQUEUE_STATUS_INTERVAL_S": "0.2",
     "FLUXQUEUE_WORKER_POLLING_S": "0.2",
-    "FLUXQUEUE_GATED_QUEUES": GATED_QUEUE,
+    **GATED,
 }
 """Else they would wait most of their time until a state is told, at most every two seconds: of
 ``test_queueing`` 60 s in 90."""
