@@ -57,10 +57,15 @@ async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World
 
 
 @asynccontextmanager
-async def rights_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[RightsWorld]:
-    """Everything running under the chart's rights; what is refused shows in ``uses``."""
+async def rights_world(
+    kind: str, folder: Path, *, follows_pools: bool = False, **more: Any
+) -> AsyncIterator[RightsWorld]:
+    """Everything running under the chart's rights; what is refused shows in ``uses``.
+
+    ``follows_pools``: with the rights to change discovered node pools.
+    """
     with chart_rights.audited_plane(kind, folder) as control_plane:
-        kubeconfigs = await _install(control_plane, folder)
+        kubeconfigs = await _install(control_plane, folder, follows_pools=follows_pools)
         async with real_world(
             folder,
             control_plane,
@@ -91,7 +96,7 @@ async def kept_rights_world(
 @asynccontextmanager
 async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
     """The same for a whole suite, at whose end nothing may have been refused."""
-    async with rights_world("real", folder, **more) as rights:
+    async with rights_world("real", folder, follows_pools=True, **more) as rights:
         yield rights.world
         # Of kinds that no chart knows it is asked whose they are; a refusal changes nothing.
         asked = chart_rights.missing(rights.uses())
@@ -99,7 +104,7 @@ async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
         assert not missing, f"the chart's rights do not suffice: {missing}"
 
 
-async def _install(control_plane: Plane, folder: Path) -> dict[str, Path]:
+async def _install(control_plane: Plane, folder: Path, *, follows_pools: bool) -> dict[str, Path]:
     async with KubeClient(control_plane.config) as client:
-        await chart_rights.install(client)
+        await chart_rights.install(client, follows_pools=follows_pools)
         return await chart_rights.write_kubeconfigs(client, control_plane, folder)

@@ -113,8 +113,11 @@ def audit_log(folder: Path) -> Path:
     return folder / "logs" / "audit.log"
 
 
-def documents() -> list[Document]:
-    """The chart's accounts, rights, policies and webhook configuration, hooks included."""
+def documents(*, follows_pools: bool = False) -> list[Document]:
+    """The chart's accounts, rights, policies and webhook configuration, hooks included.
+
+    ``follows_pools``: discovered node pools follow their source, which the chart leaves off.
+    """
     # The tests submit work in namespaces without a label.
     webhook = {"namespaces": "optOut"}
     scaled = [{"group": "cluster.x-k8s.io", "resource": "machinedeployments"}]
@@ -128,20 +131,23 @@ def documents() -> list[Document]:
             "capacityBuffers": True,
             "commands": True,
             "protect": "gangs",
+            "follow": follows_pools,
         },
     }
     rendered = render(values, namespace=NAMESPACE)
     return [one for one in rendered if one["kind"] in _KINDS]
 
 
-async def install(client: KubeClient, *, without: Set[str] = frozenset()) -> None:
+async def install(
+    client: KubeClient, *, without: Set[str] = frozenset(), follows_pools: bool = False
+) -> None:
     """Create all of them, but for kinds that are left out.
 
     The chart's webhook is never asked, because it has no address here.
     """
     with suppress(Conflict):
         await client.create(NAMESPACES, None, {"metadata": {"name": NAMESPACE}})
-    for one in documents():
+    for one in documents(follows_pools=follows_pools):
         if one["kind"] in without:
             continue
         if one["kind"] == MUTATING_WEBHOOKS.kind:
