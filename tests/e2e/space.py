@@ -84,20 +84,6 @@ class Space:
         selector = f"batch.kubernetes.io/job-name={owner}"
         return (await self.client.list(PODS, self.name, label_selector=selector)).items
 
-    async def allocated(self, owner: str) -> list[str]:
-        """The nodes of the slots of a Job, sorted.
-
-        Its pods may show fewer: a pod that ends early leaves its slot to the next one.
-        """
-        rows = await self.world.rows(
-            "SELECT s.node FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
-            " JOIN fluxjobs f USING (uid)"
-            " WHERE f.namespace = :of AND f.workload_name = :owner ORDER BY s.node",
-            of=self.name,
-            owner=owner,
-        )
-        return [str(row["node"]) for row in rows]
-
     async def events_on(self, uid: str) -> list[Obj]:
         """Events by us about an object, oldest first."""
         found = (

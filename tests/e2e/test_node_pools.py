@@ -223,7 +223,7 @@ async def test_a_promised_node_is_kept_from_the_autoscaler(space: Space, pools: 
     await space.until_state("first", "Running")
     run = {"duration": "16s"}
     await space.create(job("one", cpu="6", pool=pool, run=run, wishes=run))
-    await space.create(job("both", pods=2, cpu="6", pool=pool))
+    await space.create(job("both", pods=2, cpu="6", pool=pool, run=FOR_EVER))
     await space.until_job("first")
     await space.until_state("both", "Reserved")
     nodes = set(await pools.nodes(pool))
@@ -231,8 +231,10 @@ async def test_a_promised_node_is_kept_from_the_autoscaler(space: Space, pools: 
     await eventually(lambda: _are_protected(pools, pool, nodes), "both nodes are annotated")
     for part in ("worker-0", "worker-1"):
         await kill_part(space.world, part)
+    pods = await space.until_running("both", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == nodes
+    await space.finish("both")
     await space.until_job("both")
-    assert set(await space.allocated("both")) == nodes
     assert pools.autoscaler.delivered[pool] == 2, "the promised node never went"
     await pools.until_none_is_left(pool)
 
@@ -288,16 +290,18 @@ async def test_a_partial_delivery_is_kept_and_another_pool_brings_the_rest(
     """One of two nodes comes. The request fails when the other is late, and the gang uses it."""
     first = await pools.make("part", delivers=1, idle_s=300.0, provisioningTime="2s", priority=5)
     second = await pools.make("rest", labels_of=first)
-    await space.create(job("gang", pods=2, cpu="6", pool=first))
+    await space.create(job("gang", pods=2, cpu="6", pool=first, run=FOR_EVER))
 
     async def is_told() -> bool:
         status = (await space.fluxjob("gang") or {}).get("status") or {}
         return "1 of them is here" in status.get("reason", "")
 
     await eventually(is_told, "it says that one node has come")
-    await space.until_job("gang")
-    nodes = await space.allocated("gang")
+    pods = await space.until_running("gang", 2)
+    nodes = sorted(pod["spec"]["nodeName"] for pod in pods)
     assert [name.rpartition("-")[0] for name in nodes] == sorted([first, second])
+    await space.finish("gang")
+    await space.until_job("gang")
     (row,) = await pools.requests(first)
     assert (row["ended"], row["reason"]) == ("failed", "1 of 2 nodes have not come in time")
     (row,) = await pools.requests(second)

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.workload.labels import POWERED_DOWN
-from tests.e2e.objects import job
+from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.pools import Pools
 from tests.e2e.power_room import PowerRoom
 from tests.e2e.space import Space
@@ -61,9 +61,11 @@ async def test_nodes_are_powered_on_for_a_gang_and_off_when_idle(
     pool = await pools.make_powered("power", room, idleTime="3s", max=4)
     hosts = f"{pool}-[1-2]"
     for number in (1, 2):
-        await space.create(job(f"gang-{number}", pods=2, cpu="6", pool=pool))
+        await space.create(job(f"gang-{number}", pods=2, cpu="6", pool=pool, run=FOR_EVER))
+        pods = await space.until_running(f"gang-{number}", 2)
+        assert {pod["spec"]["nodeName"] for pod in pods} == {f"{pool}-1", f"{pool}-2"}
+        await space.finish(f"gang-{number}")
         await space.until_job(f"gang-{number}")
-        assert await space.allocated(f"gang-{number}") == [f"{pool}-1", f"{pool}-2"]
         await _until_off(pools, room, pool)
         left = await room.nodes(pool)
         assert len(left) == (2 if keeps_objects else 0)
@@ -168,7 +170,7 @@ async def test_a_node_that_does_not_come_is_powered_off_and_tried_last(
     """One of two machines is broken. The gang uses the other one and a third."""
     pool = await pools.make_powered("late", room, provisioningTime="2s", max=4)
     room.broken.add(f"{pool}-2")
-    await space.create(job("gang", pods=2, cpu="6", pool=pool))
+    await space.create(job("gang", pods=2, cpu="6", pool=pool, run=FOR_EVER))
 
     async def is_given_up() -> bool:
         return any(row["ended"] for row in await pools.requests(pool))
@@ -176,6 +178,8 @@ async def test_a_node_that_does_not_come_is_powered_off_and_tried_last(
     await eventually(is_given_up, "the machine is late", timeout_s=120)
     status = await pools.until(pool, failures=1, missing=[f"{pool}-2"])
     assert status["nodes"] == 1
+    pods = await space.until_running("gang", 2)
+    assert {pod["spec"]["nodeName"] for pod in pods} == {f"{pool}-1", f"{pool}-3"}
+    await space.finish("gang")
     await space.until_job("gang")
-    assert await space.allocated("gang") == [f"{pool}-1", f"{pool}-3"]
     assert ("suspend", f"{pool}-2") in room.ran
