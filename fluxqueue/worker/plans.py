@@ -34,7 +34,7 @@ BUDGET_S = 1.0
 It is enough for a thousand small jobs behind a full cluster of 1,000 nodes.
 """
 
-FRONT = 200
+FRONT = 20
 """A change is reported at once to this many jobs, the first of the forecast."""
 
 PATIENCE_S = 30

@@ -2,8 +2,8 @@
 
 R goes into the FluxJob's status first. Then the BatchJob is released. If all its slots are on one
 node, the same patch adds the node to its pod template and removes our gate. If many of these start
-at once, their status updates are deferred. Until then the template shows the same. If its pods know
-their indexes, the patch adds the node of each index, with a proof for the webhook
+at once, their status updates and Events are deferred. Until then the template shows the same. If
+its pods know their indexes, the patch adds the node of each index, with a proof for the webhook
 (``workload.index_placement``).
 
 Other objects that can be suspended (``kinds.suspended_owner``) are released by their own field. If
@@ -96,7 +96,7 @@ def _lets_go(wanted: DesiredState) -> bool:
 def _told_later(
     context: WorkerContext, pending: Sequence[PendingRelease], rows: Mapping[str, StatusRow]
 ) -> frozenset[str]:
-    """Return the UIDs of starts that need no status update of their own, during a burst.
+    """Return the UIDs of starts that need no status update or Event of their own, during a burst.
 
     The pod templates of these jobs show where they run. Most jobs will have ended by the time that
     their start is reported. This applies to first starts only. On a later start, the old status
@@ -148,7 +148,8 @@ async def _release(
     placement = _sealed(context, wanted)
     if (wanted.pin is not None or placement is not None) and pending.waited_s is not None:
         metrics.UNGATED_S.observe(pending.waited_s)  # its pods come without a gate
-    told = await tell(context.client, row, now_s=context.clock.now_s())
+    # The status task emits the Event with the status that was put off, if the start lasts.
+    told = None if is_put_off else await tell(context.client, row, now_s=context.clock.now_s())
     written = replace(written or WrittenStatus(row.uid, 0), told=told)
     return Released(
         pending,

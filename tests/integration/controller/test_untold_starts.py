@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.pacing import RUSH
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
@@ -67,6 +67,12 @@ async def _told(client: KubeClient) -> dict[str, Any]:
     return {one["spec"]["workload"]["name"]: (one.get("status") or {}).get("R") for one in items}
 
 
+async def _with_event(client: KubeClient) -> list[str]:
+    """The Jobs whose start was reported by an Event."""
+    items = (await client.list(EVENTS)).items
+    return sorted(one["involvedObject"]["name"] for one in items if one["reason"] == "Started")
+
+
 async def _run(
     url: str,
     cluster: LocalCluster,
@@ -114,6 +120,7 @@ async def test_of_many_starts_the_template_tells(
         await _run(database_url, cluster, client, names, mode)
         told = dict(sorted((await _told(client)).items()))
         assert None in told.values(), "not all were told"
+        assert await _with_event(client) == [name for name, r in told.items() if r is not None]
         settings = settings_for(other_url)
         async with (
             Database(settings_for(database_url), role="test") as database,
@@ -138,3 +145,4 @@ async def test_few_starts_are_told_before_they_are_let_go(database_url: str) -> 
         names = [f"j{n}" for n in range(RUSH)]
         await _run(database_url, cluster, client, names)
         assert None not in (await _told(client)).values()
+        assert await _with_event(client) == sorted(names)
