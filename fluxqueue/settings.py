@@ -247,6 +247,13 @@ class Settings:
         "file with the key that worker and webhook share (empty: each pod of an Indexed Job that"
         " is on several nodes is patched)",
     )
+    pod_managed_fields: str = _setting(
+        "drop",
+        "FLUXQUEUE_POD_MANAGED_FIELDS",
+        "whether the API server stores metadata.managedFields of released pods of Jobs"
+        " (docs/admin/operations.md)",
+        choices=("drop", "keep"),
+    )
     # Kubernetes API
     kube_concurrency: int = _setting(
         20, "FLUXQUEUE_KUBE_CONCURRENCY", "API requests at once", low=1, high=500
@@ -447,6 +454,11 @@ class Settings:
                 values[one.name] = variable.parse(text, type(one.default))
         _refuse_misspelt(environ, {one.metadata["variable"].name for one in fields(cls)})
         return cls(**values)
+
+    @property
+    def drops_managed_fields(self) -> bool:
+        """Return whether released pods of Jobs are stored without the owners of their fields."""
+        return self.pod_managed_fields == "drop"
 
     def __post_init__(self) -> None:
         """Refuse combinations that cannot work."""

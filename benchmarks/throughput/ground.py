@@ -18,7 +18,13 @@ from fluxqueue.controller.uninstall import PART_OF
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, NODES
+from fluxqueue.kube.resources import (
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
+    NODES,
+)
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane, Options
 
@@ -67,7 +73,10 @@ class Ground:
             return
         await chart_rights.remove(self.client)
         # Bindings before policies: a binding without its policy is an error.
-        for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
+        for resource in (
+            *(ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES),
+            *(MUTATING_POLICY_BINDINGS, MUTATING_POLICIES),
+        ):
             for one in (await self.client.list(resource, label_selector=PART_OF)).items:
                 await self.client.delete(resource, None, one["metadata"]["name"])
 

@@ -144,13 +144,14 @@ async def _install(
     from fluxqueue.kube.install import (
         install_definitions,
         install_policies,
+        install_released_pods_policy,
         install_webhook,
         read_user,
         tell_view,
     )
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from fluxqueue_webhook.policies import build_policies
+    from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 
     has_policies = False
     async with KubeClient(
@@ -167,6 +168,9 @@ async def _install(
                 owner_kinds=parse_owner_kinds(settings.owner_kinds),
             )
             has_policies = await install_policies(client, policies)
+            await install_released_pods_policy(
+                client, build_released_pods_policy(), is_wanted=settings.drops_managed_fields
+            )
         if view is not None:
             await tell_view(client, *view)
     return has_policies

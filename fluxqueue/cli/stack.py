@@ -38,6 +38,7 @@ from fluxqueue.kube.install import (
     forget_view,
     install_definitions,
     install_policies,
+    install_released_pods_policy,
     install_webhook,
     read_user,
     remove_webhook,
@@ -292,12 +293,15 @@ class Stack:
         ``users`` are the accounts of our parts. The policies refuse all others.
         """
         from fluxqueue.workload.submitter import read_submitters
-        from fluxqueue_webhook.policies import build_policies
+        from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 
         submitters = read_submitters(settings)
         policies = build_policies(sorted(users), submitters=submitters, owner_kinds=owner_kinds)
         async with self._client() as client:
             is_guarded = await install_policies(client, policies)
+            await install_released_pods_policy(
+                client, build_released_pods_policy(), is_wanted=settings.drops_managed_fields
+            )
         return submitters if is_guarded else replace(submitters, controllers=frozenset())
 
     async def _start_queue(self) -> None:

@@ -31,6 +31,8 @@ from fluxqueue.kube.resources import (
     ADMISSION_POLICY_BINDINGS,
     FLUXJOBS,
     JOBS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     NODES,
     PODS,
@@ -56,6 +58,10 @@ QUIET_ROUNDS = 2
 """Rounds without changes before the end, because API servers call a webhook a moment longer."""
 
 PART_OF = "app.kubernetes.io/part-of=fluxqueue"
+_POLICIES = (
+    *(ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES),
+    *(MUTATING_POLICY_BINDINGS, MUTATING_POLICIES),
+)
 FORBIDDEN = 403
 PATIENCE_S = 60.0
 """How long (seconds) failed changes are retried."""
@@ -160,11 +166,11 @@ async def _remove_webhook(
 
 async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
     """Remove bindings before policies: to some, a binding without its policy is an error."""
-    for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
-        try:
-            policies = (await client.list(resource, label_selector=PART_OF)).items
-        except NotFound:
-            return  # a cluster without such policies
+    served = await find_served(client, {(one.group, one.kind) for one in _POLICIES})
+    for resource in _POLICIES:
+        if resource not in served:
+            continue
+        policies = (await client.list(resource, label_selector=PART_OF)).items
         for found in policies:
             try:
                 await client.delete(resource, None, found["metadata"]["name"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import yaml
 
 from fluxqueue.errors import Conflict, InvalidSettings, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,
@@ -25,6 +26,8 @@ from fluxqueue.kube.resources import (
     FLUX_NODE_POOLS,
     FLUXJOBS,
     FLUXQUEUES,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     PLACEMENT_REVIEWS,
@@ -119,6 +122,26 @@ async def install_policies(client: KubeClient, documents: Iterable[Mapping[str, 
     except NotFound:
         return False
     return True
+
+
+async def install_released_pods_policy(
+    client: KubeClient, documents: Sequence[Mapping[str, Any]], *, is_wanted: bool
+) -> None:
+    """Create or correct the policy for released pods and its binding, or remove both.
+
+    Clusters serve such policies as v1 since Kubernetes 1.36. In others, nothing is done.
+    """
+    kinds = {one.kind: one for one in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)}
+    served = await find_served(client, {(one.group, one.kind) for one in kinds.values()})
+    if not {*kinds.values()} <= {*served}:
+        return
+    # The binding goes first, so that it never names a policy that is gone.
+    for one in documents if is_wanted else reversed(documents):
+        if is_wanted:
+            await put(client, kinds[one["kind"]], one)
+            continue
+        with suppress(NotFound):
+            await client.delete(kinds[one["kind"]], None, one["metadata"]["name"])
 
 
 async def read_user(client: KubeClient) -> str:

@@ -142,6 +142,21 @@ ADMISSION_POLICY_BINDINGS = ApiResource(
     "ValidatingAdmissionPolicyBinding",
     False,
 )
+MUTATING_POLICIES = ApiResource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicy",
+    False,
+)
+"""Served as v1 since Kubernetes 1.36."""
+MUTATING_POLICY_BINDINGS = ApiResource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingadmissionpolicybindings",
+    "MutatingAdmissionPolicyBinding",
+    False,
+)
 CLUSTER_ROLES = ApiResource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False)
 CLUSTER_ROLE_BINDINGS = ApiResource(
     "rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False

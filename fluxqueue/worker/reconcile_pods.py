@@ -22,6 +22,9 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.creation_failures import start_rules
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
 from fluxqueue.workload.gates import ungate_by_name_patch, ungate_patch
+from fluxqueue.workload.kinds import find_kind
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.references import read_reference
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,8 @@ def _of(
 
 async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
     """Release one pod. Return its UID, or None if the pod no longer exists."""
+    # An author may apply any other pod again, and an apply needs the owners of its fields.
+    drops_managed_fields = _is_of_job(ungate) and context.settings.drops_managed_fields
     try:
         if ungate.has_affinity and (ungate.to.hostname is None or ungate.others):
             await _narrow(context, ungate)
@@ -94,6 +99,7 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
                 jobid=ungate.jobid,
                 nodes=ungate.nodes,
                 others=ungate.others,
+                drops_managed_fields=drops_managed_fields,
             )
             await context.client.patch(
                 PODS,
@@ -114,6 +120,14 @@ async def _ungate(context: WorkerContext, ungate: Ungate) -> str | None:
     if ungate.waited_s is not None:
         metrics.UNGATED_S.observe(ungate.waited_s)
     return ungate.pod_uid
+
+
+def _is_of_job(ungate: Ungate) -> bool:
+    """Return whether the workload is a BatchJob, not an object that is suspended as a whole."""
+    owner = read_reference(ungate.owner)
+    is_in_owner = owner is not None and bool(owner.suspend)
+    # Never an error: pods of a kind that only a later version knows are released as well.
+    return not is_in_owner and find_kind(BATCH_JOB.group, ungate.workload_kind) is BATCH_JOB
 
 
 async def _is_there(context: WorkerContext, ungate: Ungate) -> bool:

@@ -166,7 +166,9 @@ def _sealed(context: WorkerContext, wanted: DesiredState) -> str | None:
     """Return the placement for its pod template, with the proof, or None if it has none."""
     if wanted.placement is None or not context.placement_key:
         return None
-    return seal(wanted.placement, wanted.uid, context.placement_key)
+    drops = context.settings.drops_managed_fields
+    placement = replace(wanted.placement, drops_managed_fields=drops)
+    return seal(placement, wanted.uid, context.placement_key)
 
 
 def _read(wanted: DesiredState, stored: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -30,7 +30,7 @@ from fluxqueue.fluxjob.hostlist import MAX_HOSTS, compress, expand
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import name_node_patch
+from fluxqueue.workload.gates import drop_managed_fields, name_node_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.pods import completion_index, gate_index, template_spec
@@ -48,7 +48,8 @@ class IndexPlacement:
 
     ``nodes``: by index. ``uses``: what one slot has, resource name -> base units. A larger pod
     stays gated. ``until_s``: epoch seconds. ``is_by_name``: kube-scheduler gets the node's name,
-    too (``Destination.is_labelled_index``).
+    too (``Destination.is_labelled_index``). ``drops_managed_fields``: its pods are stored without
+    the owners of their fields (``gates.drop_managed_fields``).
     """
 
     jobid: int
@@ -56,6 +57,7 @@ class IndexPlacement:
     uses: Mapping[str, int] = field(hash=False)
     until_s: float
     is_by_name: bool = False
+    drops_managed_fields: bool = False
 
 
 def is_placeable(job: Object) -> bool:
@@ -103,6 +105,7 @@ def seal(placement: IndexPlacement, uid: str, key: bytes) -> str | None:
         "uses": dict(sorted(placement.uses.items())),
         "until": placement.until_s,
         "byName": placement.is_by_name,
+        "dropManagedFields": placement.drops_managed_fields,
     }
     text = orjson.dumps(body).decode()
     sealed = f"{_proof(text, uid, key)} {text}"
@@ -141,7 +144,10 @@ def _parse(text: str) -> IndexPlacement:
     # Cached: all pods of a gang are created with the same text, and it has all of their nodes.
     body = orjson.loads(text)
     nodes = tuple(name for names, each in body["nodes"] for name in _expand(names, each))
-    return IndexPlacement(int(body["job"]), nodes, body["uses"], body["until"], body["byName"])
+    drops = bool(body.get("dropManagedFields"))  # a former worker does not say
+    return IndexPlacement(
+        int(body["job"]), nodes, body["uses"], body["until"], body["byName"], drops
+    )
 
 
 def _proof(text: str, uid: str, key: bytes) -> str:
@@ -194,7 +200,8 @@ def place_pod_patch(
         return []
     node = placement.nodes[index]
     to = Destination(node, node, is_labelled_index=not placement.is_by_name)
-    return name_node_patch(pod, to=to, jobid=placement.jobid, nodes=_all_nodes(placement))
+    patch = name_node_patch(pod, to=to, jobid=placement.jobid, nodes=_all_nodes(placement))
+    return [*patch, *(drop_managed_fields(pod) if placement.drops_managed_fields else ())]
 
 
 def _is_first(annotations: Mapping[str, Any]) -> bool:

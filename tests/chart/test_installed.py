@@ -22,10 +22,13 @@ import pytest_asyncio
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_kubeconfig
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
     CRDS,
     DEPLOYMENTS,
     JOBS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     SECRETS,
@@ -165,14 +168,22 @@ async def test_everything_is_accepted_and_its_hooks_run(place: Place) -> None:
         "resourcesharingpolicies",
     ):
         assert await place.find(CRDS, f"{name}.jobs.converged-computing.org")
+    is_served = MUTATING_POLICIES in await find_served(
+        place.client, {(MUTATING_POLICIES.group, MUTATING_POLICIES.kind)}
+    )
+    if is_served:
+        assert await place.find(MUTATING_POLICIES, f"{FULLNAME}-released-pods")
+        assert await place.find(MUTATING_POLICY_BINDINGS, f"{FULLNAME}-released-pods")
 
     tested = await place.run(place.helm.test, RELEASE)
     assert tested["release"]["status"] == "deployed"
 
     before = await _identities(place)
-    upgraded = await place.upgrade()
+    upgraded = await place.upgrade({"settings": {"FLUXQUEUE_POD_MANAGED_FIELDS": "keep"}})
     assert (upgraded["revision"], upgraded["status"]) == (2, "deployed")
     assert await _identities(place) == before
+    if is_served:
+        assert await place.find(MUTATING_POLICIES, f"{FULLNAME}-released-pods") is None
     worker = await place.find(DEPLOYMENTS, f"{FULLNAME}-worker")
     assert worker is not None
     assert worker["spec"]["replicas"] == 2

@@ -23,7 +23,7 @@ from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
 from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.metrics import AdmissionMetrics
-from fluxqueue_webhook.policies import build_policies
+from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,
@@ -192,6 +192,13 @@ def test_up_and_the_chart_install_the_same_policies(namespaces: str) -> None:
     for one in build_policies(users, is_opt_in=namespaces == "optIn"):
         its = next(d for d in documents if id_of(d) == id_of(one))
         assert its["spec"] == one["spec"], id_of(one)
+
+
+def test_without_a_cluster_the_policy_for_released_pods_is_left_out() -> None:
+    """Helm takes its own version of Kubernetes for the cluster's, which may be older."""
+    kinds = {one["kind"] for one in render({})}
+    assert "ValidatingAdmissionPolicy" in kinds
+    assert not {one["kind"] for one in build_released_pods_policy()} & kinds
 
 
 def test_up_and_the_chart_give_users_the_same_roles() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.index_placement import sealed_in
 from fluxqueue.workload.pods import gate_index
 from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, job
+from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.space import Space
 from tests.support.waiting import eventually
 
@@ -94,12 +95,36 @@ async def test_each_index_gets_its_node_at_its_creation(space: Space) -> None:
         assert expand(meta["annotations"][labels.NODES]) == sorted(nodes)
         assert labels.PLACEMENT not in meta["annotations"]
         assert labels.PLACED not in meta["labels"]
+        # The embedded API server shows none of any object before its first server-side apply.
+        assert "managedFields" not in meta
+    assert not any("managedFields" in pod["metadata"] for pod in pods), "nor after later updates"
     at = {int(pod["metadata"]["annotations"][labels.COMPLETION_INDEX]): pod for pod in pods}
     for slot in await until_booked(space, "placed"):
         pod = at[slot["pod_index"]]
         assert slot["number"] == slot["completion_index"] == slot["pod_index"]
         assert slot["node"] == slot["pod_node"] == pod["spec"]["nodeName"]
     await assert_invariants(space.world)
+
+
+async def test_an_author_who_applies_a_pod_still_owns_its_fields(space: Space) -> None:
+    """Only pods that the Job controller makes lose them, whatever releases them."""
+    await space.create(job("gang", pods=2, cpu="12", run=FOR_EVER))
+    made = await space.until_running("gang", 2)
+    assert not any("managedFields" in pod["metadata"] for pod in made)
+    pod = bare_pod("applied", cpu="100m", run=FOR_EVER)
+    apply = partial(
+        space.client.patch,
+        *(PODS, space.name, "applied", pod),
+        kind=PatchKind.APPLY,
+        field_manager="author",
+    )
+    await apply()
+    await space.until_state("applied", "Running")
+    running = (await space.client.get(PODS, space.name, "applied"))["metadata"]
+    assert labels.JOBID in running["labels"]
+    assert "author" in {one["manager"] for one in running["managedFields"]}
+    pod["metadata"]["labels"] = {"mine": "1"}
+    assert (await apply())["metadata"]["labels"]["mine"] == "1"
 
 
 @pytest.mark.long("the API server waits for the webhook")

@@ -26,11 +26,15 @@ from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.discovery import find_served
+from fluxqueue.kube.install import install_released_pods_policy
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,
     FLUXJOBS,
     JOBS,
+    MUTATING_POLICIES,
+    MUTATING_POLICY_BINDINGS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
     NODES,
@@ -53,6 +57,7 @@ from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
+from fluxqueue_webhook.policies import build_released_pods_policy
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually
@@ -244,6 +249,62 @@ async def test_a_bare_pod_waits_behind_the_gate(
     with pytest.raises(Invalid):
         await client.patch(PODS, namespace, "p", other, kind=PatchKind.STRATEGIC)
     await eventually(lambda: _is_bound_to(client, pod, nodes[0]), "the pod bound")
+
+
+async def test_released_pods_of_jobs_are_stored_without_managed_fields(
+    client: KubeClient, namespace: str
+) -> None:
+    """Nor do later updates record any. A server-side apply begins them again."""
+    kinds = {(one.group, one.kind) for one in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)}
+    if MUTATING_POLICIES not in await find_served(client, kinds):
+        pytest.skip("this API server serves no MutatingAdmissionPolicy v1 (Kubernetes 1.36 does)")
+    policy = build_released_pods_policy(name="test")
+    await install_released_pods_policy(client, policy, is_wanted=True)
+    marks = {labels.JOBID: "7", "batch.kubernetes.io/controller-uid": "u"}
+
+    async def create(name: str, **marks: str) -> dict[str, Any]:
+        body = {"metadata": {"name": name, "labels": marks}, "spec": _pod_spec()}
+        return (await client.create(PODS, namespace, body))["metadata"]
+
+    async def is_in_force() -> bool:
+        made = await create("one", **marks)
+        if "managedFields" in made:
+            await client.delete(PODS, namespace, "one", grace_s=0)
+        return "managedFields" not in made
+
+    await eventually(is_in_force, "the policy is in force")
+    assert (await create("other", **{labels.JOBID: "7"}))["managedFields"]
+    status = {"status": {"message": "it runs"}}
+    told = await client.patch(PODS, namespace, "one", status, subresource="status")
+    assert (told["status"]["message"], "managedFields" in told["metadata"]) == ("it runs", False)
+    applied = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"mine": "1"}}}
+    one = await client.patch(
+        PODS, namespace, "one", applied, kind=PatchKind.APPLY, field_manager="author"
+    )
+    assert "author" in {entry["manager"] for entry in one["metadata"]["managedFields"]}
+    await install_released_pods_policy(client, policy, is_wanted=False)
+    assert not (await client.list(MUTATING_POLICIES)).items
+
+
+async def test_ungating_removes_managed_fields_if_asked(
+    client: KubeClient, webhook: WebhookServer, namespace: str, nodes: tuple[str, ...]
+) -> None:
+    """The pod is bound and updated without them, too."""
+    await _create_taken_in(client, namespace, _batch_job("first", 1))
+    pod = await client.create(PODS, namespace, {"metadata": {"name": "p"}, "spec": _pod_spec()})
+    assert pod["metadata"]["managedFields"]
+    patch = ungate_patch(
+        pod["metadata"]["uid"],
+        to=Destination(nodes[0], None),
+        jobid=1,
+        nodes=nodes[0],
+        drops_managed_fields=True,
+    )
+    for _ in range(2):  # sent again it changes nothing
+        freed = await client.patch(PODS, namespace, "p", patch, kind=PatchKind.STRATEGIC)
+        assert "managedFields" not in freed["metadata"]
+    await eventually(lambda: _is_bound_to(client, pod, nodes[0]), "the pod bound")
+    assert "managedFields" not in (await client.get(PODS, namespace, "p"))["metadata"]
 
 
 async def test_a_wish_that_cannot_be_read_is_refused(

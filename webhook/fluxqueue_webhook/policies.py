@@ -1,13 +1,13 @@
-"""The ValidatingAdmissionPolicies that guard queued work, without a chart.
+"""The admission policies, without a chart: those that guard queued work, and one for released pods.
 
-Called by the command line (``fluxqueue up`` and ``install``). The text is the chart's own
-(``chart/files/policies.yaml``), so both install the same policies. A test compares them.
+Called by the command line (``fluxqueue up`` and ``install``). The texts are the chart's own
+(``chart/files``), so both install the same policies. A test compares them.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -19,7 +19,8 @@ from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.configuration import NAME, selected_namespaces, tenants
 
-FILE = "policies.yaml"
+FILE, RELEASED_PODS = "policies.yaml", "released-pods.yaml"
+_MARKS = {"app.kubernetes.io/name": "fluxqueue", "app.kubernetes.io/part-of": "fluxqueue"}
 
 
 def build_policies(
@@ -50,8 +51,7 @@ def build_policies(
     """
     known = submitters or Submitters(controllers=frozenset(CLUSTER_CONTROLLERS))
     words: dict[str, Any] = {
-        "LABELS": marks
-        or {"app.kubernetes.io/name": "fluxqueue", "app.kubernetes.io/part-of": "fluxqueue"},
+        "LABELS": marks or _MARKS,
         "OWN_USERS": list(own_users),
         "EXEMPT_GROUPS": list(exempt_groups),
         "CONTROLLERS": sorted(known.controllers),
@@ -61,7 +61,22 @@ def build_policies(
         "NAMESPACES": selected_namespaces(own_namespace, is_opt_in=is_opt_in),
         "TENANTS": tenants(own_namespace),
     }
-    text = read_packaged(FILE).replace("@NAME@", name)
+    return _read(FILE, name, words)
+
+
+def build_released_pods_policy(*, name: str = NAME) -> list[dict[str, Any]]:
+    """Build the policy that has released pods stored without managed fields, and its binding.
+
+    Raises
+    ------
+    InvalidSettings
+        The installation lacks the file.
+    """
+    return _read(RELEASED_PODS, name, {"LABELS": _MARKS})
+
+
+def _read(file: str, name: str, words: Mapping[str, Any]) -> list[dict[str, Any]]:
+    text = read_packaged(file).replace("@NAME@", name)
     for word, value in words.items():
         text = text.replace(f"@{word}@", json.dumps(value, separators=(",", ":")))
     return [one for one in yaml.safe_load_all(text) if one]

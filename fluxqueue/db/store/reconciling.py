@@ -61,7 +61,7 @@ class Ungate:
 
     ``has_affinity``: it requires node affinity of its own. ``waited_s``: seconds since its FluxJob
     was submitted; None where that has run before. ``others``: hostnames of further nodes, among
-    which kube-scheduler chooses.
+    which kube-scheduler chooses. ``workload_kind``, ``owner``: as in the row of its FluxJob.
     """
 
     workload_uid: str
@@ -74,6 +74,8 @@ class Ungate:
     has_affinity: bool = False
     waited_s: float | None = None
     others: tuple[str, ...] = ()
+    workload_kind: str = ""
+    owner: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
        f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
        f.pinned_to, f.is_placed, f.is_sweep, f.is_started, f.starting, f.start_error, f.start_tries,
        f.start_timeout_s, f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
+       f.workload_kind, f.owner,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
        CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
@@ -554,6 +557,8 @@ def _ungates(
             has_affinity=row["has_affinity"],
             waited_s=row["waited_s"],
             others=tuple(host for _, host in given[uid].others or ()),
+            workload_kind=row["workload_kind"],
+            owner=row["owner"],
         )
         for uid in gated
     ]

@@ -30,7 +30,8 @@ def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    wanted |= {"fluxqueue/files/policies.yaml", "fluxqueue/files/roles.yaml"}
+    files = ("policies.yaml", "released-pods.yaml", "roles.yaml")
+    wanted |= {f"fluxqueue/files/{name}" for name in files}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name for name in names if ".dist-info/" not in name} == wanted

@@ -337,6 +337,16 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
     }
 
 
+def test_ungating_resets_the_owners_of_fields_if_asked() -> None:
+    """An empty list would change nothing: the API server resets them by one empty entry."""
+    to = Destination("n1", "host1")
+    plain = gates.ungate_patch("u", to=to, jobid=7, nodes="n1")
+    reset = gates.ungate_patch("u", to=to, jobid=7, nodes="n1", drops_managed_fields=True)
+    assert "managedFields" not in plain["metadata"]
+    assert reset["metadata"].pop("managedFields") == [{}]
+    assert reset == plain
+
+
 def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
     pod = bare_pod(schedulingGates=[OTHER, OURS])
     patch = gates.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n")

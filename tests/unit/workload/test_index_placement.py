@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import jsonpatch
@@ -69,6 +70,26 @@ def test_a_pod_is_released_to_the_node_of_its_index() -> None:
         labels.NODES: "a[1-2]",
     }
     assert "affinity" not in made["spec"]
+
+
+def test_a_pod_is_stored_without_the_owners_of_its_fields_if_the_placement_says_so() -> None:
+    """Its authors are not known from them: the Job controller makes it."""
+    owners = [{"manager": "kube-controller-manager", "operation": "Update"}]
+    sealed = seal(replace(PLACED, drops_managed_fields=True), "uid-gang", KEY)
+    for text, kept in ((sealed, False), (None, True)):
+        pod = _pod(sealed=text)
+        pod["metadata"]["managedFields"] = owners
+        made = jsonpatch.apply_patch(pod, _patch(pod))
+        assert ("managedFields" in made["metadata"]) is kept
+    assert _patch(_pod(sealed=sealed)), "an API server may send none"
+
+
+def test_a_placement_of_a_former_worker_holds() -> None:
+    """It says nothing of managed fields, and they stay."""
+    text = '{"job":7,"nodes":[["a1",2],["a2",1]],"uses":{"cpu":1},"until":9,"byName":false}'
+    assert read_placement(place_patch("u", f"x {text}")) == IndexPlacement(
+        7, ("a1", "a1", "a2"), {"cpu": 1}, 9
+    )
 
 
 def test_in_large_clusters_the_node_is_named_beside_the_authors_preferences() -> None:
@@ -140,9 +161,10 @@ def test_an_empty_key_makes_no_proof_that_holds() -> None:
 @given(
     st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}[0-9]{0,3}", fullmatch=True), max_size=40),
     st.booleans(),
+    st.booleans(),
 )
-def test_what_is_sealed_is_unsealed(nodes: list[str], is_by_name: bool) -> None:
-    placed = IndexPlacement(1, tuple(nodes), USES, 5.0, is_by_name)
+def test_what_is_sealed_is_unsealed(nodes: list[str], is_by_name: bool, drops: bool) -> None:
+    placed = IndexPlacement(1, tuple(nodes), USES, 5.0, is_by_name, drops)
     sealed = seal(placed, "u", KEY)
     assert sealed is not None
     assert unseal(sealed, "u", KEY) == placed
