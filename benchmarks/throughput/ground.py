@@ -14,17 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxqueue.cli.supervisor import StackPart, python
-from fluxqueue.controller.uninstall import PART_OF
+from fluxqueue.controller.uninstall import remove_policies
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.resources import (
-    ADMISSION_POLICIES,
-    ADMISSION_POLICY_BINDINGS,
-    MUTATING_POLICIES,
-    MUTATING_POLICY_BINDINGS,
-    NODES,
-)
+from fluxqueue.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, NODES
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane, Options
 
@@ -72,13 +66,7 @@ class Ground:
         if self.plane is None:
             return
         await chart_rights.remove(self.client)
-        # Bindings before policies: a binding without its policy is an error.
-        for resource in (
-            *(ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES),
-            *(MUTATING_POLICY_BINDINGS, MUTATING_POLICIES),
-        ):
-            for one in (await self.client.list(resource, label_selector=PART_OF)).items:
-                await self.client.delete(resource, None, one["metadata"]["name"])
+        await remove_policies(self.client)
 
 
 @asynccontextmanager

@@ -135,7 +135,7 @@ async def uninstall(client: KubeClient, clock: Clock, options: UninstallOptions)
     await _remove_webhook(client, options, report)
     # Before the rounds: the policies would refuse to remove the gates.
     if options.remove_policies:
-        await _remove_policies(client, report)
+        report.policies_removed = await remove_policies(client)
     started_s, quiet = clock.monotonic_s(), 0
     while True:
         has_changed = await _round(client, options, report)
@@ -164,8 +164,13 @@ async def _remove_webhook(
     report.webhook_removed = True
 
 
-async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
-    """Remove bindings before policies: to some, a binding without its policy is an error."""
+async def remove_policies(client: KubeClient) -> int:
+    """Remove our admission policies and bindings, and return how many there were.
+
+    Bindings go before policies: to some, a binding without its policy is an error. A cluster may
+    serve only some of the kinds, or none.
+    """
+    removed = 0
     served = await find_served(client, {(one.group, one.kind) for one in _POLICIES})
     for resource in _POLICIES:
         if resource not in served:
@@ -176,7 +181,8 @@ async def _remove_policies(client: KubeClient, report: UninstallReport) -> None:
                 await client.delete(resource, None, found["metadata"]["name"])
             except NotFound:
                 continue
-            report.policies_removed += 1
+            removed += 1
+    return removed
 
 
 async def _remove_secret(

@@ -95,7 +95,7 @@ async def test_each_index_gets_its_node_at_its_creation(space: Space) -> None:
         assert expand(meta["annotations"][labels.NODES]) == sorted(nodes)
         assert labels.PLACEMENT not in meta["annotations"]
         assert labels.PLACED not in meta["labels"]
-        # The embedded API server shows none of any object before its first server-side apply.
+        # The embedded API server never shows them here. The real one shows what it has.
         assert "managedFields" not in meta
     assert not any("managedFields" in pod["metadata"] for pod in pods), "nor after later updates"
     at = {int(pod["metadata"]["annotations"][labels.COMPLETION_INDEX]): pod for pod in pods}

@@ -1,7 +1,7 @@
 """The admission policies, without a chart: those that guard queued work, and one for released pods.
 
 Called by the command line (``fluxqueue up`` and ``install``). The texts are the chart's own
-(``chart/files``), so both install the same policies. A test compares them.
+(``chart/files``), so both install the same policies. A test compares those of queued work.
 """
 
 from __future__ import annotations
