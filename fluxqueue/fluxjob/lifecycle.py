@@ -119,7 +119,9 @@ class _Findings:
 
 def on_first_seen(seen: WorkloadSeen) -> RowChange:
     """Decide the row of a workload that has none yet."""
-    hold = _wished_hold(seen) or (PAUSED if seen.is_paused else None)
+    # Its author may have suspended it before anything of it was observed.
+    hold = _wished_hold(seen) or (SUSPENDED if is_suspended_while_gated(seen) else None)
+    hold = hold or (PAUSED if seen.is_paused else None)
     is_held = hold is not None
     return RowChange(
         state=S.HELD if is_held else S.PENDING,
@@ -406,13 +408,22 @@ def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None
         return wished
     # A suspension by the author stays one until the author resumes it.
     is_authors = is_stopped or row.author_hold == SUSPENDED
-    # It is not suspended while it waits, so a later suspension is by its author.
     if seen.waits_gated and row.state.is_waiting and seen.generation > 1:
-        is_authors = not seen.is_suspended_again
+        is_authors = is_suspended_while_gated(seen)
     if seen.is_suspended and is_authors:
         return SUSPENDED
     # Asked last: a suspension by the author outlives the pause.
     return PAUSED if seen.is_paused else None
+
+
+def is_suspended_while_gated(seen: WorkloadSeen) -> bool:
+    """Return whether the author of a workload that waits gated has suspended it.
+
+    Admission leaves it unsuspended, so a suspension after its creation is its author's, unless
+    fluxqueue says that it has made it.
+    """
+    is_suspended = seen.waits_gated and seen.is_suspended and seen.generation > 1
+    return is_suspended and not seen.is_suspended_again
 
 
 def _wished_hold(seen: WorkloadSeen) -> str | None:

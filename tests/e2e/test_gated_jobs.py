@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
@@ -117,6 +119,30 @@ async def test_its_author_may_suspend_it_while_it_waits(space: Space) -> None:
     assert await is_suspended(space)
     await space.client.patch(*at, {"spec": {"suspend": False}}, kind=PatchKind.MERGE)
     await space.until_job("x")
+    await space.until_state("x", "Completed")
+
+
+async def test_its_author_may_suspend_it_before_anything_has_seen_it(space: Space) -> None:
+    """The controller first sees it suspended, without pods, and leaves it so."""
+
+    async def has_no_pods() -> bool:
+        return not await space.pods("x")
+
+    controller = space.world.pid("controller")
+    os.kill(controller, signal.SIGSTOP)
+    try:
+        await space.create(gated())
+        await until_gated(space)
+        suspended = {"spec": {"suspend": True}}
+        await space.client.patch(JOBS, space.name, "x", suspended, kind=PatchKind.MERGE)
+        await eventually(has_no_pods, "it has no pods")
+    finally:
+        os.kill(controller, signal.SIGCONT)
+    await until_reason(space, "x", "Held", "suspended by its author")
+    assert await is_suspended(space)
+    await space.client.patch(
+        JOBS, space.name, "x", {"spec": {"suspend": False}}, kind=PatchKind.MERGE
+    )
     await space.until_state("x", "Completed")
 
 

@@ -27,6 +27,7 @@ from fluxqueue.fluxjob.holders import (
     SET_ASIDE,
     SUSPENDED,
 )
+from fluxqueue.fluxjob.lifecycle import is_suspended_while_gated
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
@@ -280,9 +281,13 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
 
 
 def _is_suspended_by_author(found: Found) -> bool:
-    """Return whether it waits suspended by its author's wish. No object tells that."""
+    """Return whether it waits suspended by its author's wish.
+
+    Only the object of one that waits gated tells that. Of any other its record does.
+    """
     record = found.record
     is_held = record is not None and record.author_hold == SUSPENDED
+    is_held |= is_suspended_while_gated(found.seen)
     return is_held and found.seen.is_suspended and found.seen.held_by is None
 
 

@@ -266,6 +266,22 @@ async def test_what_its_author_suspended_stays_suspended(rows: Rows) -> None:
     await rows.check()
 
 
+async def test_what_waits_gated_tells_itself_that_its_author_suspended_it(rows: Rows) -> None:
+    """With a record or without: no release goes out that would resume it."""
+    facts: dict[str, Any] = {"waits_gated": True, "generation": 2}
+    await _take(
+        rows,
+        _found("unknown", None, **facts),
+        _found("waited", _record(S.PENDING, 1), **facts),
+        _found("ours", None, **{**facts, "is_suspended_again": True}),
+    )
+    assert await rows.asked(TaskName.RELEASE) == ["ours"]
+    assert await rows.states() == {"unknown": "Held", "waited": "Held", "ours": "Pending"}
+    await rows.see(workload("unknown", is_suspended=False, **{**facts, "generation": 3}))
+    assert (await rows.states())["unknown"] == "Pending"
+    await rows.check()
+
+
 async def test_an_unreadable_record_leaves_the_pods(rows: Rows) -> None:
     """No R: the pods hold slots where they run, and keep them."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))

@@ -360,8 +360,34 @@ def test_the_author_of_gated_pods_takes_a_hold_back() -> None:
     assert not change.must_release
 
 
-@pytest.mark.parametrize(("is_suspended", "must_release"), [(True, True), (False, False)])
-def test_the_first_observation_of_gated_pods(is_suspended: bool, must_release: bool) -> None:
-    """It is resumed, and not suspended."""
-    change = on_first_seen(seen(waits_gated=True, is_suspended=is_suspended))
+@pytest.mark.parametrize(
+    ("facts", "expected", "must_release"),
+    [
+        ({"is_suspended": False}, ("Pending", None, ""), False),
+        ({"is_suspended": True, "generation": 1}, ("Pending", None, ""), True),
+        (
+            {"is_suspended": True, "generation": 4, "is_suspended_again": True},
+            ("Pending", None, ""),
+            True,
+        ),
+        # Suspended by its author before the controller saw it, or while no controller ran.
+        ({"is_suspended": True, "generation": 2}, ("Held", AUTHOR, BY_SUSPENSION), False),
+        (
+            {"is_suspended": True, "generation": 2, "has_hold": True},
+            ("Held", AUTHOR, BY_ANNOTATION),
+            False,
+        ),
+        (
+            {"is_suspended": True, "generation": 3, "is_paused": True},
+            ("Held", AUTHOR, BY_SUSPENSION),
+            False,
+        ),
+    ],
+)
+def test_the_first_observation_of_gated_pods(
+    facts: dict[str, Any], expected: tuple[str, str | None, str], must_release: bool
+) -> None:
+    """It is resumed, and not suspended, unless its author has suspended it."""
+    change = on_first_seen(seen(waits_gated=True, **facts))
+    assert what(change) == expected
     assert change.must_release is must_release
