@@ -140,6 +140,7 @@ class Benchmark:
             sizes += [(10 * owners, owners, False) for owners in (few, many)]
         for pods, owners, is_indexed in sizes:
             async with self._namespace(mode) as namespace:
+                await meter.rest()  # the deletion of the last gang belongs to no other
                 found = await scenes.gang(
                     self._ground.client,
                     namespace,
