@@ -79,6 +79,14 @@ class Space:
                 continue
         return None
 
+    async def history(self, name: str) -> list[Obj]:
+        """What has happened to the FluxJob of a workload, for the message of a failed test."""
+        sql = (
+            "SELECT h.at, h.event, h.detail FROM history h JOIN fluxjobs f USING (uid)"
+            " WHERE f.namespace = :namespace AND f.workload_name = :name ORDER BY h.id"
+        )
+        return await self.world.rows(sql, namespace=self.name, name=name)
+
     async def pods(self, owner: str) -> list[Obj]:
         """The pods of a Job."""
         selector = f"batch.kubernetes.io/job-name={owner}"

@@ -190,7 +190,8 @@ async def test_a_crash_leaves_no_node_behind(space: Space, pools: Pools, part: s
     await VICTIMS[part](space.world)
     await space.until_job("gang")
     await pools.until_none_is_left(pool)
-    assert [row["ended"] for row in await pools.requests(pool)] == ["used"]
+    asked = await pools.requests(pool)
+    assert [row["ended"] for row in asked] == ["used"], (asked, await space.history("gang"))
     assert pools.autoscaler.delivered[pool] == 2
 
 
