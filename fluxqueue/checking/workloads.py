@@ -12,11 +12,14 @@ from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.objects import Object
+from fluxqueue.workload.index_placement import VALID_S
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import NEVER_MANAGED, is_managed, is_taken_in
 
 RELEASE_S = 30
 """Seconds after which an allocated Job that is still suspended counts as not released."""
+PLACING_S = VALID_S + 5
+"""Seconds after an allocation in which a placed Job may have slots that it does not need."""
 
 
 def rows_of_workloads(view: CheckView) -> Iterator[Finding]:
@@ -80,9 +83,18 @@ def _spare_slots(
 ) -> Iterator[Finding]:
     held = len(view.slots_of.get(allocation.uid, ()))
     useful = max(0 if fact.is_over else fact.wanted, len(live))
-    if held > useful:
+    if held > useful and not _is_placing(view, allocation.uid):
         detail = f"allocation {allocation.id} holds {held} slots of which {useful} can be used"
         yield Finding("slots that are not needed", subject, detail)
+
+
+def _is_placing(view: CheckView, uid: str) -> bool:
+    """Return whether pods may still come with the nodes that the template names: slots are kept."""
+    row, workload = view.row_of.get(uid), view.workloads.get(uid)
+    if row is None or workload is None or row.allocated_at_s is None:
+        return False
+    is_placed = kind_of(workload).is_placed(workload)
+    return is_placed and view.rows.now_s - row.allocated_at_s < PLACING_S
 
 
 def releases(view: CheckView) -> Iterator[Finding]:

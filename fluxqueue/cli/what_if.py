@@ -73,7 +73,7 @@ def _read_placement(fluxjob: dict[str, Any]) -> Placement | None:
         jobspec = read_stored(fluxjob["spec"].get("jobspec") or {})
     except InvalidInput:
         return None
-    slots = tuple(PlacedSlot(node, tuple(sorted(r.items()))) for node, r in given.slots)
+    slots = tuple(PlacedSlot(node, tuple(sorted(r.items()))) for node, r in given.kept)
     until = FOREVER if given.until is None else given.until
     return Placement(slots, given.starts_at, until, takes_whole_nodes(jobspec), given.held)
 

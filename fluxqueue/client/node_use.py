@@ -114,13 +114,13 @@ def _allocated(
             given = read_resource_set((one.get("status") or {}).get("R"))
         except Unreadable:
             continue
-        for node, resources in given.slots:
+        for node, resources in given.kept:
             on_node = found.setdefault(node, {})
             for name, amount in resources.items():
                 on_node[name] = on_node.get(name, 0) + amount
         whole.update(given.held)
         if _is_exclusive(one):
-            whole.update(node for node, _ in given.slots)
+            whole.update(node for node, _ in given.kept)
     return found, whole
 
 

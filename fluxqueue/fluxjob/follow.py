@@ -48,6 +48,8 @@ For the whole workload:
   them. A pod without a gate takes the slot with the number of its index, and no other one: it was
   sent to the node of that slot. If nodes are lost before a pod is bound, the whole workload is
   placed again.
+- As long as the placement of an index is valid, its slot is neither returned nor given to another
+  index. Its author may make the workload smaller and larger again, and the pod comes ungated.
 - A workload that vacates (requeued, or suspended by its author) returns each slot as its pod ends,
   and gets none. When no slot is held, it returns to the queue.
 - A vacating workload with pods that come without a gate keeps its slots longer. It keeps them until
@@ -81,8 +83,8 @@ class Slot:
     the node refused the pod that held this slot.
 
     ``index``: the completion index that owns the slot, because a pod of that index has held it.
-    ``is_spent``: that index gets no further pod. ``kind``: the label of its kind of slots in the
-    request.
+    ``is_spent``: that index gets no further pod. ``is_named``: the template names its node for an
+    index that has not ended. ``kind``: the label of its kind of slots in the request.
     """
 
     number: int
@@ -94,6 +96,7 @@ class Slot:
     is_refused: bool = False
     index: int | None = None
     is_spent: bool = False
+    is_named: bool = False
     kind: str = ""
     is_down: bool = False
 
@@ -182,10 +185,10 @@ GONE = WorkloadFact(wanted=0, is_deleting=True)
 class FollowDecision:
     """What must change: slots by number, pods by UID, and the state if it changes.
 
-    ``lacking`` is the number of slots that the matcher must add. The allocation ends with
-    ``is_ended`` and with ``is_requeued``. ``evict`` are pods that cannot start anywhere any more.
-    ``must_vacate``: no pod of the workload can start, and every further pod would be sent to the
-    same place.
+    ``lacking`` is the number of slots that the matcher must add. ``is_kept``: spare slots return
+    once no placement is valid any more. The allocation ends with ``is_ended`` and with
+    ``is_requeued``. ``evict`` are pods that cannot start anywhere any more. ``must_vacate``: no pod
+    of the workload can start, and every further pod would be sent to the same place.
     """
 
     assign: tuple[tuple[int, str], ...] = ()
@@ -193,6 +196,7 @@ class FollowDecision:
     give_back: tuple[int, ...] = ()
     state: FluxJobState | None = None
     lacking: int = 0
+    is_kept: bool = False
     is_ended: bool = False
     is_requeued: bool = False
     evict: tuple[str, ...] = ()
@@ -300,7 +304,11 @@ def _go_on(
     wanted = 0 if workload.is_over else workload.wanted
     active = {uid for uid, pod in live.items() if not pod.is_terminating} - leaving
     sent, waiting = _sent_to_their_slots(waiting, shared, workload)
+    # The pod of a named slot may still come without a gate, so no other index gets that slot.
+    named = {s.number: s.index for s in unheld if s.is_named and workload.is_placing}
+    due = {pod.index for pod in waiting}
     barred = {number for number, _ in sent} | (sick if workload.is_placed else set())
+    barred |= {number for number, index in named.items() if index not in due}
     left = {number: index for number, index in shared.items() if number not in barred}
     assign = _assign(waiting, left, kinds, len(slots), is_more_to_come=len(active) < wanted)
     assign += sent
@@ -321,10 +329,12 @@ def _go_on(
     usable = sum(number in left or not workload.is_placed for number in spare[:keep])
     lacking = max(0, min(len(waiting) + len(sent) - len(assign), room - usable))
     lacking = 0 if workload.is_pinned else lacking
+    back = [number for number in spare[keep:] if number not in named or workload.is_over]
     return FollowDecision(
         assign=tuple(assign),
-        give_back=(*useless, *sorted(spare[keep:])),
+        give_back=(*useless, *sorted(back)),
         lacking=lacking,
+        is_kept=len(back) < len(spare[keep:]),
         # While pods come with their nodes, the next pod would be sent to the same lost node.
         evict=()
         if workload.is_over or workload.is_pinned or workload.is_placing

@@ -7,6 +7,9 @@ The exact grant of each slot is in ``attributes.fluxqueue.slots``, from which ro
 Consecutive equal slots are written once with a ``count``. A thousand single slots would add 60 KB
 to each version of a FluxJob, and etcd accepts 1.5 MB.
 
+Slots that a running job has returned stay listed, because their numbers are those of indexes.
+``attributes.fluxqueue.returned`` names them.
+
 Nodes of a rack that is held whole are listed with all their cores, with or without a slot. Fluxion
 lists everything below an exclusive vertex in the same way. ``attributes.fluxqueue.held`` names
 these nodes.
@@ -22,6 +25,7 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress, expand
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import idset
 
 MILLICORES = 1000
 SLOTS_MAX = 100_000
@@ -37,6 +41,7 @@ def to_resource_set(
     until: int | None,
     held: Sequence[tuple[str, Mapping[str, int]]] = (),
     kinds: Sequence[str] = (),
+    returned: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return R for the slots of an allocation.
 
@@ -46,6 +51,7 @@ def to_resource_set(
     starts_at, until : Epoch seconds. ``until`` None is unlimited, written as 0 as Flux does.
     held : Nodes that are held whole, each with all its resources.
     kinds : Label of the kind of each slot, empty if all are equal.
+    returned : Numbers of the slots that the job has given back, from 0.
     """
     whole = {node for node, _ in held}
     taken = [*(one for one in slots if one[0] not in whole), *held]
@@ -75,6 +81,7 @@ def to_resource_set(
                     {"node": node, "resources": dict(resources), **({"kind": kind} if kind else {})}
                     for (node, resources), kind in zip_longest(slots, kinds[: len(slots)])
                 ),
+                **({"returned": idset.encode(returned)} if returned else {}),
                 **({"held": [compress(node for node, _ in held)]} if held else {}),
             }
         },
@@ -101,7 +108,8 @@ class GivenSlots:
 
     ``starts_at`` and ``until`` are epoch seconds, ``until`` None is unlimited. ``held`` are the
     nodes held whole, with or without a slot. ``kinds`` are the labels of the slots' kinds, empty if
-    there are none or an older version wrote R.
+    there are none or an older version wrote R. ``returned`` are the numbers of slots that the job
+    has given back.
     """
 
     slots: tuple[tuple[str, Mapping[str, int]], ...]
@@ -109,6 +117,12 @@ class GivenSlots:
     until: int | None
     held: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    returned: frozenset[int] = frozenset()
+
+    @property
+    def kept(self) -> tuple[tuple[str, Mapping[str, int]], ...]:
+        """Return the slots that the job still has."""
+        return tuple(one for n, one in enumerate(self.slots) if n not in self.returned)
 
 
 def read_resource_set(resource_set: object) -> GivenSlots:
@@ -132,7 +146,8 @@ def read_resource_set(resource_set: object) -> GivenSlots:
         raise _refused("R.execution.expiration", until, "must not be before starttime")
     ours = _mapping(_mapping(top.get("attributes"), "R.attributes").get("fluxqueue"), "R...")
     slots, kinds = _expanded(ours.get("slots"), "R.attributes.fluxqueue.slots")
-    return GivenSlots(slots, starts_at, until or None, _held(ours.get("held", [])), kinds)
+    returned = _returned(ours.get("returned", ""), len(slots))
+    return GivenSlots(slots, starts_at, until or None, _held(ours.get("held", [])), kinds, returned)
 
 
 def _expanded(
@@ -152,6 +167,17 @@ def _expanded(
         slots += [slot] * count
         kinds += [kind] * count
     return tuple(slots), tuple(kinds)
+
+
+def _returned(text: object, count: int) -> frozenset[int]:
+    where = "R.attributes.fluxqueue.returned"
+    try:
+        found = idset.decode(text, most=count) if isinstance(text, str) else [-1]
+    except InvalidInput:
+        found = [-1]
+    if found and not 0 <= min(found) <= max(found) < count:
+        raise _refused(where, text, f"must be an idset of slots from 0 to {count - 1}")
+    return frozenset(found)
 
 
 def _held(lists: object) -> tuple[str, ...]:

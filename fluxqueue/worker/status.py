@@ -186,6 +186,7 @@ def _render(row: StatusRow) -> dict[str, Any]:
 
 def _rendered(row: StatusRow) -> dict[str, Any]:
     slots = [(slot["node"], slot["resources"]) for slot in row.slots]
+    returned = [number for number, slot in enumerate(row.slots) if slot["is_returned"]]
     held = [(node["node"], node["resources"]) for node in row.held]
     started, ended = _epoch(row.started_at), _epoch(row.ended_at)
     resource_set = (
@@ -195,6 +196,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
             until=row.until,
             held=held,
             kinds=[slot["kind"] for slot in row.slots],
+            returned=returned,
         )
         if row.starts_at is not None
         else None
@@ -205,7 +207,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         version=row.version,
         workload_uid=row.uid,
         jobid=row.jobid,
-        nodes=[node for node, _ in slots],
+        nodes=[slot["node"] for slot in row.slots if not slot["is_returned"]],
         started_at_s=started,
         expected_start_s=_epoch(row.expected_start),
         position=row.position,

@@ -38,6 +38,8 @@ from fluxqueue.workload.resources import raw_request
 
 OPEN_S = 60.0
 """Seconds after the allocation in which pods are placed at their creation."""
+VALID_S = OPEN_S + 10.0
+"""The same by the clock of Postgres, which may differ. Slots are kept so long."""
 LONGEST = 8192
 """The most characters of the annotation. Each pod is created with it, and loses it."""
 

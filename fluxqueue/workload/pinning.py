@@ -33,8 +33,9 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
     """Tell whether the pods of ``job`` may start ungated once all its slots lie on one node.
 
     This needs two things. There can never be more pods than slots, because nothing could hold back
-    the pods of a raised parallelism. And what fluxqueue writes into the template can be removed
-    again without loss of the author's input.
+    further pods. A policy of the API server refuses to raise the parallelism of such a Job again
+    after it was lowered. And what fluxqueue writes into the template can be removed again without
+    loss of the author's input.
     """
     spec, pod_spec = job["spec"], template_spec(job["spec"])
     completions = spec.get("completions")
@@ -78,11 +79,7 @@ def is_released(job: Mapping[str, Any]) -> bool:
 
 
 def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return ``job`` as its author wrote it, if its template names a node, or else unchanged.
-
-    The parallelism is the exception: it counts as if it were absent. Its author can raise it again
-    at any time, and the new pods cannot be held back.
-    """
+    """Return ``job`` as its author wrote it, if its template names a node, or else unchanged."""
     if pinned_node(job) is None:
         return job
     spec = job["spec"]
@@ -94,8 +91,7 @@ def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     node_affinity.pop(_REQUIRED, None)
     pod_spec |= {"nodeSelector": selector, "affinity": affinity | {"nodeAffinity": node_affinity}}
     template = {**spec["template"], "spec": pod_spec}
-    whole = {"parallelism": spec.get("completions", spec.get("parallelism", 1))}
-    return {**job, "spec": {**spec, **whole, "template": template}}
+    return {**job, "spec": {**spec, "template": template}}
 
 
 def _name_in(term: Mapping[str, Any]) -> str | None:

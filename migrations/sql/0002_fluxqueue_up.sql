@@ -1666,6 +1666,8 @@ BEGIN
         new_row.status_due_at := NULL;
     ELSIF new_row.status_due_at IS NULL
        OR (new_row.version > old_row.version
+           -- A change of slots says itself how long it may wait.
+           AND NOT (old_row.status_due_at IS NULL AND new_row.state = old_row.state)
            AND NOT (old_row.state = 'Allocated' AND new_row.state = 'Running'
                     AND new_row.reason = old_row.reason AND new_row.notices = old_row.notices))
     THEN

@@ -768,6 +768,28 @@ async def test_a_released_template_is_edited_in_the_queue_alone(people: People) 
     await admin.patch(JOBS, namespace, "pinned", {"spec": {"suspend": False}})
 
 
+async def test_a_pinned_job_that_was_made_smaller_stays_so_while_it_runs(people: People) -> None:
+    """Its pods come without the gate, and the slots of those that left were returned."""
+    admin, at = people.admin, (JOBS, people.namespace)
+    to = Destination("n", "n", is_labelled_index=True)
+    for name in ("smaller", "gated"):
+        job = await people.job(name)
+        await admin.patch(*at, name, {"spec": {"parallelism": 3}}, kind=PatchKind.MERGE)
+        if name == "smaller":
+            pin = pin_patch(job["metadata"]["uid"], to=to, jobid=5, nodes="n")
+        else:
+            pin = resume_patch(job["metadata"]["uid"])
+        await people.worker.patch(*at, name, pin, kind=PatchKind.STRATEGIC)
+        await admin.patch(*at, name, {"spec": {"parallelism": 1}}, kind=PatchKind.MERGE)
+    said = await _refused(people, JOBS, "smaller", {"spec": {"parallelism": 2}})
+    assert "fluxqueue requeue" in said
+    await admin.patch(*at, "smaller", {"spec": {"parallelism": 0}}, kind=PatchKind.MERGE)
+    await _refused(people, JOBS, "smaller", {"spec": {"parallelism": 1}})
+    await admin.patch(*at, "gated", {"spec": {"parallelism": 3}}, kind=PatchKind.MERGE)
+    await admin.patch(*at, "smaller", {"spec": {"suspend": True}}, kind=PatchKind.MERGE)
+    await admin.patch(*at, "smaller", {"spec": {"parallelism": 3}}, kind=PatchKind.MERGE)
+
+
 async def test_a_queued_pod_can_be_deleted(people: People) -> None:
     await people.pod("unwanted", labels.GATE)
     await people.admin.delete(PODS, people.namespace, "unwanted", grace_s=0)

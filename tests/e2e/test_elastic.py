@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import ApiUnavailable, InvalidInput
+from fluxqueue.jobspec.idset import decode as read_idset
 from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
+from fluxqueue.workload.pinning import pinned_node
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import Space
 from tests.e2e.test_groups import until_reason
@@ -160,3 +162,46 @@ async def test_a_pod_that_is_resized_in_place_takes_its_room(space: Space) -> No
     await space.until_state("next", "Pending", "Reserved")
     await space.delete("elastic", PODS)
     await space.until_job("next")
+
+
+async def test_a_job_on_one_node_returns_the_slots_of_the_pods_that_it_gives_up(
+    space: Space,
+) -> None:
+    """Its pods come without a gate. A policy refuses to make it larger (``test_gate_policy``)."""
+    await space.create(job("x", pods=4, cpu="4", completions=4, **SINGLE))
+    await until_running(space, "x", 4)
+    stored = await space.client.get(JOBS, space.name, "x")
+    assert pinned_node(stored) is not None
+    await change(space, "x", parallelism=1)
+    await until_held(space, 1)
+    await until_size(space, "x", 1)
+
+    async def is_shown() -> bool:
+        found = (await space.fluxjob("x") or {})["status"]["R"]["attributes"]["fluxqueue"]
+        return len(read_idset(found.get("returned", ""))) == 3
+
+    await eventually(is_shown, "R says which slots were returned")
+    await space.create(job("next", cpu="12", **SINGLE))
+    await until_running(space, "next", 1)
+    await space.delete("x")
+    await space.delete("next")
+    await until_held(space, 0)
+
+
+async def test_an_indexed_job_that_changes_its_mind_runs_in_its_own_slots(space: Space) -> None:
+    """Its template names the nodes of its indexes. What waits gets none of them meanwhile."""
+    many = {"completionMode": "Indexed", "run": FOR_EVER, "pool": "main"}
+    await space.create(job("x", pods=4, cpu="12", **many))
+    await until_running(space, "x", 4)
+    await change(space, "x", parallelism=2, completions=2)
+    await until_running(space, "x", 2)
+    await space.create(job("next", pods=2, cpu="12", **many))
+    await space.until_state("next", "Pending", "Reserved")
+    await change(space, "x", parallelism=4, completions=4)
+    await until_running(space, "x", 4)
+    await until_held(space, 4)
+    await space.until_state("next", "Pending", "Reserved")
+    await space.delete("x")
+    await until_running(space, "next", 2)
+    await space.delete("next")
+    await until_held(space, 0)

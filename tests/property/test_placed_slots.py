@@ -50,6 +50,7 @@ def _slots(draw: st.DrawFn, pods: list[PodFact]) -> list[Slot]:
                 is_refused=draw(st.booleans()),
                 index=number if number < WIDTH else None,
                 is_spent=draw(st.booleans()),
+                is_named=number < WIDTH and draw(st.booleans()),
             )
         )
     return found
@@ -83,8 +84,12 @@ def test_slots_are_given_once_and_to_the_pods_that_are_there(data: st.DataObject
         assert not pod.is_terminal
         if pod.is_gated:
             assert not slot.is_lost or is_vacating
+            assert not (slot.is_named and workload.is_placing) or slot.index == pod.index
         else:
             assert number == pod.index, "it was sent to the node of this slot"
+    if workload.is_placing and not (workload.is_over or is_vacating or found.is_requeued):
+        kept = [by_number[number] for number in found.give_back]
+        assert not any(slot.is_named for slot in kept), "its pod may still come ungated"
     for uid in found.evict:
         assert not by_uid[uid].is_gated
         assert not workload.is_placing, "the next pod would be sent to the same node"

@@ -230,7 +230,12 @@ class World:
     def scale(self) -> None:
         """Another parallelism."""
         if job := self._pick(lambda j: not (j.result or j.is_deleting or j.is_group)):
-            job.parallelism = self.random.choice((1, 2, 3))
+            wanted = self.random.choice((1, 2, 3))
+            # The policies refuse more pods of a template that names a node.
+            is_fixed = job.pinned_to is not None and not job.is_suspended
+            if is_fixed and job.parallelism < min(wanted, job.completions):
+                return
+            job.parallelism = wanted
             self.disturbed.add(job.uid)
 
     def lose_node(self) -> None:
@@ -482,8 +487,6 @@ class World:
                 continue
             succeeded = sum(pod.phase == "Succeeded" for pod in pods)
             wanted = max(0, min(job.wanted, job.left + succeeded))
-            if job.pinned_to is not None and not job.result:
-                wanted = job.left  # as ``pinning.without_pin`` sees it
             ended = job.ended | {
                 p.index for p in pods if p.phase == "Succeeded" and p.index is not None
             }

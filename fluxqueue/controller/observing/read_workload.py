@@ -219,7 +219,7 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
     """
     kind = kind_of(workload)
     pinned_to, is_paused = kind.pinned_node(workload), kind.is_paused(workload)
-    # After both: the written form has neither the pin nor a parallelism that was lowered since.
+    # After both: the written form lacks the pin.
     workload = kind.as_written(workload)
     facts = kind.facts(workload, its_pods)
     fact = kind.fact(workload, facts)

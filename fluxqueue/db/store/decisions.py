@@ -18,6 +18,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.node_pools import POOL_CHANGED
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
+from fluxqueue.db.store.statuses import RESIZED_DUE
 from fluxqueue.db.task_statements import TAKE_CYCLES
 from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.holders import SOME_WAIT
@@ -511,7 +512,8 @@ async def store_top_up(tx: Transaction, given: Given, choices: Choices | None = 
     if sweeps:
         await tx.execute(_PUT_END_OFF, uids=sweeps)
     await tx.execute(
-        "UPDATE fluxjobs SET reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))",
+        "UPDATE fluxjobs f SET reconcile_at = now(), version = version + 1,"  # noqa: S608
+        f" status_due_at = {RESIZED_DUE} WHERE uid = ANY(CAST(:uids AS text[]))",
         uids=[lack.uid for lack, _ in given.slots],
     )
 

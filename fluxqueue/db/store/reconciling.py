@@ -182,6 +182,7 @@ async def reconcile(
             decision = _follow(row, state)
             changes.add(row["allocation_id"], decision, has_indexes=_has_indexes(row))
             _change(row, decision, change)
+            change.is_resized = bool(decision.give_back) and not _ends(decision)
             moved.append((row, decision))
             start = _judge_start(row, decision, rules)
             _tell_start(row, decision, start, change)
@@ -207,6 +208,11 @@ async def reconcile(
         await tx.wake_matcher()
     await look_at(tx, still)
     return reconciled
+
+
+def _ends(decision: FollowDecision) -> bool:
+    """Return whether the allocation ends."""
+    return decision.is_ended or decision.is_requeued
 
 
 def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, SlotFields]:
@@ -363,7 +369,9 @@ def _tell_start(
     row: Mapping[str, Any], decision: FollowDecision, start: StartDecision, change: ReconciledRow
 ) -> None:
     """Fill in what keeps its pods from running. What it lacks, or a lost node, is said first."""
-    change.look_in_s = start.look_in_s
+    looks = [] if start.look_in_s is None else [start.look_in_s]
+    looks += [starts_in_rows.placing_left_s(row)] if decision.is_kept else []
+    change.look_in_s = min(looks, default=None)
     change.is_started = start.has_started and not row["is_started"]
     starting = {} if start.starting is None else start.starting.to_json()
     if starting != (row["starting"] or {}):

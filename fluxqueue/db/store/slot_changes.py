@@ -14,6 +14,7 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.db.store.statuses import RESIZED_DUE
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.states import FluxJobState
 
@@ -24,7 +25,7 @@ class ReconciledRow:
 
     ``has_run``: it is known to have started. ``is_done``: it has no pending look any more, or the
     next one is due in ``look_in_s`` seconds. ``starting``: what keeps its pods from running, empty
-    for nothing. ``is_started``: all of its pods have run.
+    for nothing. ``is_started``: all of its pods have run. ``is_resized``: it holds other slots.
     """
 
     uid: str
@@ -36,6 +37,7 @@ class ReconciledRow:
     look_in_s: float | None = None
     starting: Mapping[str, Any] | None = None
     is_started: bool = False
+    is_resized: bool = False
 
     @property
     def is_ended(self) -> bool:
@@ -166,6 +168,7 @@ class SlotChanges:
                 "look_in_s": one.look_in_s,
                 "starting": one.starting,
                 "is_started": one.is_started,
+                "is_resized": one.is_resized,
             }
             for one in self.rows
         ]
@@ -173,7 +176,7 @@ class SlotChanges:
             await tx.execute(_ROWS, rows=orjson.dumps(rows).decode())
 
 
-_ROWS = """
+_ROWS = f"""
 UPDATE fluxjobs f SET
     state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
     lacking = coalesce(r.lacking, f.lacking),
@@ -183,11 +186,13 @@ UPDATE fluxjobs f SET
     expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
     reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
                         ELSE f.reconcile_at END,
-    starting = nullif(coalesce(r.starting, f.starting), '{}'),
+    starting = nullif(coalesce(r.starting, f.starting), '{{}}'),
     is_started = f.is_started OR r.is_started,
-    start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END
+    start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END,
+    version = f.version + CAST(r.is_resized AS int),
+    status_due_at = CASE WHEN r.is_resized THEN {RESIZED_DUE} ELSE f.status_due_at END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
-    look_in_s float8, starting jsonb, is_started bool)
+    look_in_s float8, starting jsonb, is_started bool, is_resized bool)
 WHERE f.uid = r.uid
-"""
+"""  # noqa: S608 constant

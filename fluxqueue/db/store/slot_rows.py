@@ -23,6 +23,12 @@ _UP = "coalesce((n.fact ->> 'up')::boolean, false)"
 _INDEX = (
     "coalesce(s.completion_index, CASE WHEN f.is_placed AND s.number < f.size THEN s.number END)"
 )
+# A slot of the first allocation. Its index may get a pod as long as it has not ended. An index that
+# its author has cut off may come back.
+_NAMED = (
+    f"f.is_placed AND s.given_at <= f.allocated_at AND (NOT coalesce({_INDEX} <@ f.ended_indexes,"
+    " false) OR s.number >= CAST(f.asked ->> 'size' AS int))"
+)
 SLOT_SQL = {
     "number": "s.number",
     "node": "s.node",
@@ -33,6 +39,7 @@ SLOT_SQL = {
     "is_refused": "s.refused_at IS NOT NULL",
     "completion_index": _INDEX,
     "is_spent": f"coalesce({_INDEX} <@ f.ended_indexes, false)",
+    "is_named": f"coalesce({_NAMED}, false)",
     "kind": "s.kind",
     "destination": DESTINATION,
     "is_down": f"NOT {_UP}",
@@ -76,6 +83,7 @@ class SlotFields(NamedTuple):
     is_refused: bool
     completion_index: int | None
     is_spent: bool
+    is_named: bool
     kind: str
     destination: Any
     is_down: bool
@@ -100,6 +108,7 @@ class SlotFields(NamedTuple):
             is_refused=self.is_refused,
             index=self.completion_index,
             is_spent=self.is_spent,
+            is_named=self.is_named,
             kind=self.kind,
             is_down=self.is_down,
         )

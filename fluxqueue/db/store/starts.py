@@ -28,10 +28,7 @@ from fluxqueue.fluxjob.start_watch import (
     judge_start,
 )
 from fluxqueue.workload.annotations import parse_duration
-from fluxqueue.workload.index_placement import OPEN_S
-
-CLOCKS_S = 10.0
-"""How much the clocks of Postgres and of the webhook may differ, in seconds."""
+from fluxqueue.workload.index_placement import VALID_S
 
 NOT_JUDGED = StartDecision()
 """Of a workload that nothing is asked about: it ends, vacates, or is not released yet."""
@@ -131,7 +128,12 @@ def _facts(
 
 def is_placing(row: Mapping[str, Any]) -> bool:
     """Return whether further pods may still come with the nodes that the template names."""
-    return bool(row["is_placed"]) and float(row["released_s"] or 0) <= OPEN_S + CLOCKS_S
+    return bool(row["is_placed"]) and placing_left_s(row) > 0
+
+
+def placing_left_s(row: Mapping[str, Any]) -> float:
+    """Return for how long (seconds) the placement of an allocated workload is still valid."""
+    return VALID_S - float(row["released_s"] or 0)
 
 
 def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:

@@ -14,6 +14,12 @@ from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.task_statements import TAKE_STATUSES
 from fluxqueue.pacing import STATUS_CALM, STATUS_PATIENCE, STATUS_PATIENCE_UNSEEN
 
+RESIZED_DUE = (
+    "coalesce(f.status_due_at,"
+    " fluxjob_status_due_at(now(), CASE WHEN f.is_sweep THEN 5 ELSE 1 END))"
+)
+"""When a FluxJob ``f`` shows that it holds other slots. Most end soon after they return one."""
+
 
 @dataclass(frozen=True, slots=True)
 class StatusRow:
@@ -94,7 +100,8 @@ a.id IS NOT NULL AND NOT EXISTS (
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
                            -- Of other workloads no pod asks for a kind of slots.
-                           CASE WHEN f.is_gathered OR f.owner IS NOT NULL THEN s.kind ELSE '' END)
+                           CASE WHEN f.is_gathered OR f.owner IS NOT NULL THEN s.kind ELSE '' END,
+                           'is_returned', s.state = 'returned' AND a.ended_at IS NULL)
                            ORDER BY s.number)
           FROM allocation_slots s WHERE s.allocation_id = a.id
             -- Of a sweep: what it has, or had at its end.

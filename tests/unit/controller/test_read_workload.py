@@ -73,8 +73,10 @@ def test_a_job_of_no_pods_is_observed_as_paused() -> None:
     assert not see(job({})).is_paused
 
 
-def test_a_job_that_was_released_in_its_template_can_be_paused() -> None:
-    """Else its parallelism does not count, because nothing can hold its pods back."""
+@pytest.mark.parametrize(("pods", "is_paused"), [(0, True), (1, False)])
+def test_a_job_that_was_released_in_its_template_is_as_large_as_its_author_says(
+    pods: int, is_paused: bool
+) -> None:
     template = {
         "metadata": {"labels": {"fluxqueue/jobid": "7"}},
         "spec": {
@@ -82,8 +84,8 @@ def test_a_job_that_was_released_in_its_template_can_be_paused() -> None:
             "nodeSelector": {"kubernetes.io/hostname": "n"},
         },
     }
-    seen = see(job({}, parallelism=0, completions=2, suspend=False, template=template))
-    assert (seen.pinned_to, seen.is_paused, seen.size) == ("n", True, 2)
+    seen = see(job({}, parallelism=pods, completions=2, suspend=False, template=template))
+    assert (seen.pinned_to, seen.is_paused, seen.size) == ("n", is_paused, pods)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def placed(uid: str, index: int, *, node: str | None = None) -> PodFact:
     return PodFact(uid, uid, phase, False, node=node, index=index)
 
 
-def places(wanted: int, *, is_placing: bool = True, **more: bool) -> WorkloadFact:
+def places(wanted: int, *, is_placing: bool = True, **more: Any) -> WorkloadFact:
     """A workload with a template that names the node of each index."""
     return WorkloadFact(wanted=wanted, is_placed=True, is_placing=is_placing, **more)
 
@@ -135,6 +135,34 @@ CASES = {
         [placed("x", 0, node="node-0"), placed("y", 1)],
         [own(0, 0, "x"), own(1, 1, "y", is_gone=True, is_lost=True)],
         FollowDecision(),
+    ),
+    "a slot that the template still names is kept after its author made the workload smaller": (
+        RUNNING,
+        places(1),
+        [placed("x", 0, node="node-0")],
+        [own(0, 0, "x"), own(1, 1, is_spent=True, is_named=True), own(2, 2, is_named=True)],
+        FollowDecision(is_kept=True),
+    ),
+    "it goes to no other index meanwhile, and to its own": (
+        RUNNING,
+        places(2),
+        [placed("x", 0, node="node-0"), gated("y", index=3), gated("z", index=2)],
+        [own(0, 0, "x"), own(1, 1, is_named=True), own(2, 2, is_named=True)],
+        FollowDecision(assign=((2, "z"),), lacking=0, is_kept=True),
+    ),
+    "once no pod is placed any more it is returned": (
+        RUNNING,
+        places(1, is_placing=False),
+        [placed("x", 0, node="node-0")],
+        [own(0, 0, "x"), own(1, 1, is_spent=True, is_named=True), own(2, 2, is_named=True)],
+        FollowDecision(give_back=(1, 2)),
+    ),
+    "a placed workload that ended keeps none of them": (
+        RUNNING,
+        places(1, result=FluxJobState.COMPLETED),
+        [placed("x", 0, node="node-0")],
+        [own(0, 0, "x"), own(1, 1, is_named=True)],
+        FollowDecision(give_back=(1,)),
     ),
     "a placed workload that ended waits for pods that hold no slot yet": (
         ALLOCATED,
