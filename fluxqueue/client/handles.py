@@ -17,6 +17,7 @@ from fluxqueue.client.calls import ending_of, message_of, read_value
 from fluxqueue.client.explanation import Explanation, changes_of, read_explanation
 from fluxqueue.client.fluxjobs import HOLDING, JobLine, read_line
 from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob, reduce_fluxjob
+from fluxqueue.client.last_word import LastWord, read_last_word
 from fluxqueue.client.pod_logs import (
     LogFollower,
     LogLine,
@@ -50,7 +51,7 @@ from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.labels import HOLD, JOBID, group_keys
 
 GONE = "Gone"
-"""The state of a job whose FluxJob no longer exists."""
+"""The state of a job whose FluxJob no longer exists, if nothing tells how it ended."""
 APPEARS_S = 60.0
 """Longest time until the controller has made the FluxJob of a new workload."""
 EXPLAINED_WITHIN_S = 30.0
@@ -83,6 +84,7 @@ class AsyncJobHandle:
         self.namespace, self.kind, self.name, self.uid = namespace, kind, name, uid
         self._client, self._follower = surroundings.client, surroundings.follower
         self._followed = followed
+        self._last_word: LastWord | None = None
 
     # -- what it is now --------------------------------------------------------------------------
 
@@ -96,12 +98,14 @@ class AsyncJobHandle:
         """Pending, Reserved, Held, Running, Completed, ... (``FluxJobState``), or Gone."""
         line = self._line
         if self._followed.is_gone and (line is None or line.state not in FINAL):
-            return GONE
+            return GONE if self._last_word is None else self._last_word.state
         return line.state if line is not None else FluxJobState.PENDING.value
 
     @property
     def reason(self) -> str:
         """What it waits for, or why it ended."""
+        if self._last_word is not None:
+            return self._last_word.reason
         return self._line.reason if self._line is not None else ""
 
     @property
@@ -207,6 +211,7 @@ class AsyncJobHandle:
             last = None
             while True:
                 version = self._followed.version
+                await self._hear_last_word()
                 if (now := (self.state, self.reason)) != last:
                     last = now
                     yield now
@@ -269,7 +274,15 @@ class AsyncJobHandle:
                     running_s += now_s() - since_s
                 else:
                     queued_s, running_s = queued_s + now_s() - since_s, 0.0
+            await self._hear_last_word()
         return self
+
+    async def _hear_last_word(self) -> None:
+        """Learn how it ended, if its FluxJob went before it said so."""
+        seen = self._followed.object
+        if self.state == GONE and seen is not None and self._last_word is None:
+            uid = seen["metadata"]["uid"]
+            self._last_word = await read_last_word(self._client, self.namespace, uid)
 
     def _too_late(self, is_running: bool, limit_s: float) -> QueuedTimeout | RunningTimeout:
         if is_running:

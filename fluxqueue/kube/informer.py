@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 Key = tuple[str, str]
 ChangeHandler = Callable[[Object | None, Object | None], None]
 Transform = Callable[[Object], Object]
+Carry = Callable[[Object, Object], Object]
 TroubleHandler = Callable[[ApiResource, Object, Exception | None], None]
 """Told of an object that could not be reduced or handled, and why. None: it could be again."""
 
@@ -81,6 +82,8 @@ class Informer:
     ----------
     transform : Reduces an object before it is stored and shown to handlers. It must keep
         ``metadata`` name, namespace, uid and resourceVersion.
+    carry : Called with the old and the new state of an object that is watched. Returns the new
+        state with what only the old one shows. It is not called after a gap in the watch.
     on_change : Called with (old, new). ``old`` is None for an addition, ``new`` for a removal.
     on_trouble : Called for each object that ``transform`` or a handler cannot take. All others go
         on, and that object stays as it was stored last.
@@ -98,6 +101,7 @@ class Informer:
         label_selector: str = "",
         field_selector: str = "",
         transform: Transform | None = None,
+        carry: Carry | None = None,
         on_change: ChangeHandler | None = None,
         on_trouble: TroubleHandler | None = None,
         retry_cap_s: float = RETRY_CAP_S,
@@ -109,7 +113,7 @@ class Informer:
         self._client = client
         self._namespace = namespace
         self._label_selector, self._field_selector = label_selector, field_selector
-        self._transform = transform
+        self._transform, self._carry = transform, carry
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._on_trouble = on_trouble
         self._unread: set[Key] = set()
@@ -400,14 +404,22 @@ class Informer:
             return
         if event.type == "DELETED":
             self._bury(metadata["uid"], _version(self._resource_version))
-            last, stored = self._reduce(obj), self._store.get(key)
+            last, stored = self._reduce_watched(obj), self._store.get(key)
             if stored is not None and last is not None and _content(stored) != _content(last):
                 # Only the last state may tell how the object ended.
                 self._upsert(key, last)
             self._remove(key)
             self._tell_trouble(self._unread, obj, None)
-        elif (reduced := self._reduce(obj)) is not None:
+        elif (reduced := self._reduce_watched(obj)) is not None:
             self._upsert(key, reduced)
+
+    def _reduce_watched(self, raw: Object) -> Object | None:
+        """Return what to store of an object of which no change was missed since it was stored."""
+        reduced, stored = self._reduce(raw), self._store.get(key_of(raw))
+        if self._carry is None or reduced is None or stored is None:
+            return reduced
+        is_other = stored["metadata"].get("uid") != reduced["metadata"].get("uid")
+        return reduced if is_other else self._carry(stored, reduced)
 
     def _is_overtaken(self, key: Key, event: WatchEvent) -> bool:
         """Return whether a later state is known. Servers keep the order, proxies may not."""

@@ -110,6 +110,8 @@ async def _publish(client: KubeClient, row: StatusRow, *, now_s: int) -> Written
             is_warning=bool(one.get("is_warning")),
         )
         await tell_event(client, event)
+    if written.is_gone and S(row.state).is_final:
+        await tell_event(client, _end_of_gone(row, now_s=now_s))
     told = await tell(client, row, now_s=now_s)
     return replace(written, told=told, noticed=[one["key"] for one in row.notices])
 
@@ -125,7 +127,8 @@ async def write_status(client: KubeClient, row: StatusRow) -> WrittenStatus:
     try:
         stored = await _put(client, row, _render(row))
     except NotFound:
-        pass  # if the object is created again, its status is pending again
+        # If the object is created again, its status is pending again.
+        written = replace(written, is_gone=True)
     except (Conflict, Invalid):
         # A refusal of a stale status is no failure. A retry would be refused each time.
         if await _is_due(client, row):
@@ -308,6 +311,21 @@ async def tell(client: KubeClient, row: StatusRow, *, now_s: int) -> EmittedEven
     )
     await tell_event(client, event)
     return EmittedEvents(word, row.version)
+
+
+def _end_of_gone(row: StatusRow, *, now_s: int) -> dict[str, Any]:
+    """Return the Event on a FluxJob that went with its workload before its status said the end.
+
+    Clients that wait for it read it (``client.last_word``).
+    """
+    return build_event(
+        _fluxjob(row),
+        related=_involved(row),
+        key=f"{row.version}/{row.state}",
+        reason=row.state,
+        message=row.reason or f"has ended as job {row.jobid}",
+        at_s=now_s,
+    )
 
 
 def _is_warning(row: StatusRow) -> bool:

@@ -19,12 +19,15 @@ _REFUSALS = frozenset(
 )
 """Values of ``status.reason`` of a pod that its kubelet refused, beside ``OutOf<resource>``."""
 
+_ENDED = frozenset({"Succeeded", "Failed"})
 
 USES = "fluxqueueUses"
 """Field in the stored status of a running pod in which the controller keeps its request."""
 
 KILLED = "fluxqueueKilled"
-"""Field in the stored status of an ended pod in which the controller keeps ``was_killed``."""
+"""Field in the stored status of an ended pod in which the controller keeps ``was_killed``.
+
+None: only the states before tell."""
 
 
 UNSCHEDULABLE = "fluxqueueUnschedulable"
@@ -70,14 +73,16 @@ def has_ended(pod: Mapping[str, Any]) -> bool:
     return fact.is_terminal and not fact.is_killed
 
 
-def was_killed(pod: Mapping[str, Any]) -> bool:
+def was_killed(pod: Mapping[str, Any]) -> bool | None:
     """Tell whether the deletion of a pod was requested before its containers ended.
 
-    The deletion of an ended pod takes effect without a grace period. The API server keeps the time
-    of the first request: ``deletionTimestamp`` less the grace period, in whole seconds.
+    The API server keeps the time of the request as ``deletionTimestamp`` less the grace period, in
+    whole seconds. None: both were in the same second, and the grace period is 0. So it is when an
+    ended pod is deleted, and when the kubelet deletes a killed pod. The latter can also set a later
+    time. ``carry_kill`` tells the two apart.
     """
     meta, status = pod["metadata"], pod.get("status") or {}
-    if status.get("phase") not in {"Succeeded", "Failed"} or not meta.get("deletionTimestamp"):
+    if status.get("phase") not in _ENDED or not meta.get("deletionTimestamp"):
         return False
     grace_s = int(meta.get("deletionGracePeriodSeconds") or 0)
     ends = [
@@ -85,12 +90,25 @@ def was_killed(pod: Mapping[str, Any]) -> bool:
         for one in status.get("containerStatuses") or ()
     ]
     ended = max((datetime.fromisoformat(end) for end in ends if end), default=None)
-    if ended is None:
-        return grace_s > 0
     # The author chooses the grace period. As a timedelta it could overflow.
     asked_s = datetime.fromisoformat(meta["deletionTimestamp"]).timestamp() - grace_s
-    ended_s = ended.timestamp()
-    return ended_s > asked_s or (ended_s == asked_s and grace_s > 0)
+    if ended is not None and ended.timestamp() != asked_s:
+        return ended.timestamp() > asked_s
+    return True if grace_s > 0 else None
+
+
+def carry_kill(old: Mapping[str, Any], new: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state ``new`` of a watched pod, marked as killed if ``old`` shows that.
+
+    A killed pod stays one. A pod that had not ended when it was seen to be deleted was killed, if
+    the times leave it open.
+    """
+    was, now = old["status"], new["status"]
+    is_open = KILLED in now and now[KILLED] is None
+    ran_on = "deletionTimestamp" in old["metadata"] and was.get("phase") not in _ENDED
+    if now.get(KILLED) or not (was.get(KILLED) or (is_open and ran_on)):
+        return new
+    return {**new, "status": {**now, KILLED: True}}
 
 
 def _is_refused(status: Mapping[str, Any]) -> bool:

@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from fluxqueue.client.following import FluxJobFollower
+from fluxqueue.client.handles import handle_of
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import JOBS, PODS
 from tests.e2e.objects import bare_pod, job
@@ -92,6 +94,31 @@ async def test_a_job_that_succeeded_is_completed(space: Space, way: str) -> None
     )
     assert [one["result"] for one in accounts] == ["Completed"] * ROUNDS
     await space.until_all_complete(f"next-{name}" for name in names)
+
+
+async def test_a_client_learns_how_a_job_ended_that_is_gone(space: Space) -> None:
+    """Its FluxJob goes with the Job, mostly before it says that the job has completed."""
+    follower = FluxJobFollower(space.client, space.name)
+    names = [f"brief-{number}" for number in range(2 * ROUNDS)]
+
+    async def one(name: str) -> tuple[bool, str]:
+        made = await space.create(job(name, run=MOMENT, ttlSecondsAfterFinished=0))
+        handle = await handle_of(space.client, follower, {**made, "kind": "Job"})
+        return await handle.reach(frozenset({"Completed"})), handle.state
+
+    async def cancelled() -> str:
+        made = await space.create(job("stopped", run={"duration": "60s"}))
+        handle = await handle_of(space.client, follower, {**made, "kind": "Job"})
+        assert await handle.reach(frozenset({"Running"}))
+        await space.delete("stopped")
+        return (await handle.wait()).state
+
+    try:
+        *ended, state = await asyncio.gather(*map(one, names), cancelled())
+    finally:
+        await follower.close()
+    assert ended == [(True, "Completed")] * len(names)
+    assert state == "Cancelled"
 
 
 async def _delete_pods(space: Space) -> None:

@@ -22,6 +22,7 @@ from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import JOBS
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
+from fluxqueue.workload.deletion import carry
 from fluxqueue.workload.groups import read_mark
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_taken_in
@@ -58,6 +59,7 @@ class BatchJobs:
             JOBS,
             label_selector=labels.MANAGED,
             transform=trim_job,
+            carry=carry,
             on_change=self._see,
             on_trouble=on_trouble,
             retry_cap_s=5.0,

@@ -140,6 +140,19 @@ class EventRouter:
         if self._workloads.unwrap(uid):
             self.mark_workload(uid)
 
+    def on_namespace(self, old: Object | None, new: Object | None) -> None:
+        """Handle that a namespace is being deleted: all its workloads are, its pods perhaps first.
+
+        Their controllers report the pods that are killed as failed.
+        """
+        found = new or old
+        assert found is not None, "an informer tells of an object, old or new"
+        ends_at = None if new is None else new["metadata"].get("deletionTimestamp")
+        for uid in self._workloads.end_namespace(found["metadata"]["name"], ends_at):
+            self.mark_workload(uid)
+            for group in self._groups.of_job(uid):
+                self._see_group(group)
+
     def on_job(self, old: Object | None, new: Object | None) -> None:
         """Handle the change of a BatchJob from ``old`` to ``new``."""
         uid = _uid(old, new)

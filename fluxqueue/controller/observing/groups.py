@@ -65,8 +65,8 @@ class _Group:
     ``held`` is the object of a group that is held by its suspension. It is empty if that object is
     gone and pods of it are left.
 
-    ``left`` holds members that had ended before they went. ``gone_jobs`` holds BatchJobs that made
-    members, as they were seen last. Both may show how the group ended.
+    ``left`` holds members that had ended before they went, or have no owner. ``gone_jobs`` holds
+    BatchJobs that made members, as they were seen last. Both may show how the group ended.
     """
 
     uid: str
@@ -260,12 +260,14 @@ class Groups:
         if group is None:
             return
         pod = group.members.pop(pod_uid, None)
-        # An ended pod may be the only evidence of how the group ended.
-        if pod is not None and has_ended(pod) and len(group.left) < LEFT_MAX:
+        owner = None if pod is None else controller_owner(pod)
+        # An ended pod may be the only evidence of how the group ended. A pod that nothing replaces
+        # shows that the group was deleted before its end.
+        is_evidence = pod is not None and (has_ended(pod) or owner is None)
+        if pod is not None and is_evidence and len(group.left) < LEFT_MAX:
             group.left[pod_uid] = pod
         group.slot_kinds.pop(pod_uid, None)
         group.live.discard(pod_uid)
-        owner = None if pod is None else controller_owner(pod)
         if owner is not None:
             group.makers[owner["uid"]] -= 1
         if pod is not None:

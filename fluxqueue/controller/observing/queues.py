@@ -31,9 +31,9 @@ logger = logging.getLogger(__name__)
 
 
 def trim_namespace(namespace: Object) -> Object:
-    """Keep name and labels."""
+    """Keep name, labels and the time of its deletion."""
     meta = namespace["metadata"]
-    kept = ("name", "uid", "resourceVersion", "labels")
+    kept = ("name", "uid", "resourceVersion", "labels", "deletionTimestamp")
     return {"metadata": {key: meta[key] for key in kept if key in meta}}
 
 

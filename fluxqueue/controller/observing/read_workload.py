@@ -84,8 +84,8 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         kept |= {key: meta[key] for key in _WISHES if key in meta}
         asked = dict(_without_programs(spec))
     told = {key: status[key] for key in ("phase", "reason") if key in status}
-    if "deletionTimestamp" in meta and pods.was_killed(pod):
-        told[pods.KILLED] = True
+    if "deletionTimestamp" in meta and (is_killed := pods.was_killed(pod)) is not False:
+        told[pods.KILLED] = is_killed
     for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:

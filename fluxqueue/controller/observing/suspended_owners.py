@@ -20,6 +20,7 @@ from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import ApiResource
 from fluxqueue.objects import Object
+from fluxqueue.workload.deletion import carry
 from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
 from fluxqueue.workload.owner_kinds import OwnerKind
 from fluxqueue.workload.pods import controller_owner
@@ -126,6 +127,7 @@ class SuspendedOwners:
                     resource,
                     on_change=partial(self._see, self._kinds[key]),
                     transform=reduce,
+                    carry=carry,
                     on_trouble=self._on_trouble,
                     retry_cap_s=5.0,
                 )

@@ -30,12 +30,13 @@ from fluxqueue.controller.observing.zones import ZoneWatch
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.informer import ChangeHandler, Informer, Transform
+from fluxqueue.kube.informer import Carry, ChangeHandler, Informer, Transform
 from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, ApiResource
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
+from fluxqueue.workload.pods import carry_kill
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class Watches:
         self.queues = QueueWatch(
             client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
         )
+        self.queues.namespaces.add_handler(router.on_namespace)
         self.rules = tuple(
             RuleWatch(
                 client,
@@ -112,7 +114,7 @@ class Watches:
             self.queues.namespaces,
             *(one.objects for one in self.rules),
             self._jobs.informer,
-            self._informer(PODS, router.on_pod, trim_pod),
+            self._informer(PODS, router.on_pod, trim_pod, carry_kill),
             self._nodes,
             self._classes,
         )
@@ -122,12 +124,14 @@ class Watches:
         resource: ApiResource,
         on_change: ChangeHandler | None = None,
         transform: Transform | None = None,
+        carry: Carry | None = None,
     ) -> Informer:
         return Informer(
             self._client,
             resource,
             on_change=on_change,
             transform=transform,
+            carry=carry,
             on_trouble=self._on_trouble,
             retry_cap_s=RETRY_MAX_S,
         )

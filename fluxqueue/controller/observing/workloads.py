@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.objects import Object
+from fluxqueue.workload.deletion import with_deletion
 from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.pods import has_ended
 
@@ -43,6 +44,7 @@ class Workloads:
         self._last: dict[str, Object] = {}
         self._left: dict[str, dict[str, Object]] = {}
         self._arrived: dict[str, int] = {}
+        self._ending: dict[str, str] = {}
         self.objects: Mapping[str, Object] = self._objects
         self.pods: Mapping[str, Object] = self._pods
         self.pods_of: Mapping[str, Mapping[str, Object]] = self._pods_of
@@ -53,14 +55,28 @@ class Workloads:
     def keep(self, uid: str, obj: Object | None) -> None:
         """Store the object of a workload. None means that it is gone."""
         if obj is not None:
-            self._objects[uid] = obj
-            self._namespaces[uid] = str(obj["metadata"]["namespace"])
+            namespace = self._namespaces[uid] = str(obj["metadata"]["namespace"])
+            ends_at = self._ending.get(namespace)
+            self._objects[uid] = obj if ends_at is None else with_deletion(obj, ends_at)
             self._last.pop(uid, None)
             return
         # Its last state may show how it ended, which matters for managed workloads only.
         last = self._objects.pop(uid, None)
         if last is not None and uid in self._flux_uids:
             self._last[uid] = last
+
+    def end_namespace(self, namespace: str, ends_at: str | None) -> list[str]:
+        """Record the deletion of a namespace, None if it is gone. Return its workloads."""
+        if ends_at is None:
+            self._ending.pop(namespace, None)
+            return []
+        if self._ending.get(namespace) == ends_at:
+            return []
+        self._ending[namespace] = ends_at
+        its = [uid for uid in self._objects if self._namespaces.get(uid) == namespace]
+        for uid in its:
+            self._objects[uid] = with_deletion(self._objects[uid], ends_at)
+        return its
 
     def may_own(self, uid: str, pod: Object) -> bool:
         """Return whether a pod is in the namespace of the workload that it names as its owner.

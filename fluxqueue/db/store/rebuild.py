@@ -487,7 +487,8 @@ async def _store_rest(
 _SET = """
 UPDATE fluxjobs f SET
     state = r.state, expected_start = NULL, is_examined = false, lacking = 0,
-    reason = CASE WHEN r.state = 'Pending' AND f.state = 'Pending' THEN f.reason ELSE '' END,
+    reason = CASE WHEN r.state IN ('Pending', 'Held') AND f.state = r.state THEN f.reason
+                  ELSE '' END,
     held_by = CASE WHEN r.state = 'Held' AND r.held_by IS NOT NULL THEN r.held_by
                    WHEN f.held_by = 'author' THEN f.held_by END,
     allocated_at = CASE WHEN r.has_slots THEN coalesce(to_timestamp(r.allocated_at), now()) END,
@@ -585,8 +586,14 @@ def _said(case: _Case) -> dict[str, Any]:
         "requeue": record.requeue,
         "vacate_by": _vacate_by(case),
         "cancel_by": _cancel_by(case),
-        "reason": record.reason if _vacate_by(case) or _cancel_by(case) else None,
+        "reason": record.reason if _has_reason(case, record) else None,
     }
+
+
+def _has_reason(case: _Case, record: DecisionRecord) -> bool:
+    """Return whether the recorded reason still holds: of a request under way, or of a hold."""
+    is_held = case.target is S.HELD and record.state is S.HELD
+    return bool(is_held or _vacate_by(case) or _cancel_by(case))
 
 
 def _vacate_by(case: _Case) -> str | None:

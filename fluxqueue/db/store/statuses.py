@@ -198,7 +198,7 @@ class WrittenStatus:
     """What users see now.
 
     It has the version of the status, the last Event, the keys of other reports, and the
-    resourceVersion of the FluxJob, where it was written.
+    resourceVersion of the FluxJob, where it was written. ``is_gone``: the FluxJob does not exist.
     """
 
     uid: str
@@ -206,6 +206,7 @@ class WrittenStatus:
     told: EmittedEvents | None = None
     noticed: Sequence[str] = ()
     flux_version: str | None = None
+    is_gone: bool = False
 
     def as_row(self) -> dict[str, Any]:
         """Return one row of what ``KEEP_WRITTEN`` and its statement read."""

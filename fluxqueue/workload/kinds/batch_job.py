@@ -16,6 +16,7 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.objects import Object
 from fluxqueue.workload import index_placement, labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
+from fluxqueue.workload.deletion import as_of_deletion
 from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
@@ -190,8 +191,10 @@ class BatchJobKind(WorkloadKind):
 
         A BatchJob may be deleted between the end of its last pod and ``Complete``. It may also be
         deleted between that end and ``SuccessCriteriaMet`` or ``FailureTarget``, which already
-        decide the result.
+        decide the result. What its controller reports after the deletion does not count: it counts
+        the pods that the deletion kills.
         """
+        workload = as_of_deletion(workload)
         conditions = _conditions(workload)
         said = _result(conditions)
         if said is not None:

@@ -207,18 +207,18 @@ class PodGroupKind(WorkloadKind):
         """Return its progress. It ends when no pod can still run and none will be made.
 
         It has failed if a pod has failed and was not replaced. For pods of a BatchJob, the result
-        of that BatchJob counts.
+        of that BatchJob counts. It was cancelled if a part of it was deleted before its end.
         """
         live = [pod for pod in workload["members"].values() if not pod_fact(pod).is_terminal]
         jobs: Mapping[str, Object] = workload["jobs"]
-        results = {uid: BATCH_JOB.fact(job).result for uid, job in jobs.items()}
-        results |= {uid: _last_result(workload, uid) for uid in workload["goneJobs"]}
+        results = {uid: _job_result(workload, job) for uid, job in jobs.items()}
+        results |= {uid: _last_result(workload, job) for uid, job in workload["goneJobs"].items()}
         to_come = sum(_to_come(jobs[uid], live) for uid in jobs if not results[uid])
         staying = sum(not pod_fact(pod).is_terminating for pod in live)
         most = workload["spec"]["maximum"]
         wanted = staying + to_come
         is_waited_for = any(not results[uid] for uid in jobs)
-        has_ended = any(not pod_fact(pod).is_killed for pod in _ended(workload))
+        has_ended = any(map(_has_ended, _ended(workload)))
         is_over = not live and not is_waited_for and has_ended
         return WorkloadFact(
             wanted=wanted if most is None else min(wanted, most),
@@ -373,10 +373,15 @@ def _ended(workload: Object) -> list[Object]:
     return [*workload["members"].values(), *workload["left"].values()]
 
 
-def _last_result(workload: Object, job_uid: str) -> FluxJobState | None:
-    """Return how a deleted BatchJob ended."""
-    pods = [pod for pod in _ended(workload) if _maker(pod) == job_uid]
-    job = workload["goneJobs"][job_uid]
+def _job_result(workload: Object, job: Object) -> FluxJobState | None:
+    is_deleting = bool(job["metadata"].get("deletionTimestamp"))
+    return _last_result(workload, job) if is_deleting else BATCH_JOB.fact(job).result
+
+
+def _last_result(workload: Object, job: Object) -> FluxJobState | None:
+    """Return how a BatchJob ended that is gone or being deleted."""
+    uid = job["metadata"]["uid"]
+    pods = [pod for pod in _ended(workload) if _maker(pod) == uid]
     return BATCH_JOB.last_result(job, BATCH_JOB.facts(job, pods))
 
 
@@ -384,15 +389,25 @@ def _maker(pod: Object) -> str | None:
     return (controller_owner(pod) or {}).get("uid")
 
 
+def _has_ended(pod: Object) -> bool:
+    fact = pod_fact(pod)
+    return fact.is_terminal and not fact.is_killed
+
+
 def _result(workload: Object, results: Mapping[str, FluxJobState | None]) -> FluxJobState:
-    has_failed = FluxJobState.FAILED in results.values()
-    for pod in workload["members"].values():
-        fact = pod_fact(pod)
-        has_failed |= fact.phase == "Failed" and not fact.is_killed and _maker(pod) not in results
-    # Only pods without owner: an owner may have replaced its failed pod.
-    alone = (pod for pod in workload["left"].values() if _maker(pod) is None)
-    has_failed |= any(pod_fact(pod).phase == "Failed" for pod in alone)
-    return FluxJobState.FAILED if has_failed else FluxJobState.COMPLETED
+    # An owner may have replaced its failed or deleted pod. What has gone of others was not.
+    own = [pod for pod in workload["members"].values() if _maker(pod) not in results]
+    left = [pod for pod in workload["left"].values() if _maker(pod) is None]
+    alone = [*left, *(pod for pod in own if _maker(pod) is None)]
+    told = [pod for pod in (*own, *left) if _has_ended(pod)]
+    has_failed = any(pod_fact(pod).phase == "Failed" for pod in told)
+    if has_failed or FluxJobState.FAILED in results.values():
+        return FluxJobState.FAILED
+    is_cut = any(results[uid] is None for uid in workload["goneJobs"])
+    # A pod that was made again by hand counts once.
+    is_whole = len(told) >= (workload["spec"]["minimum"] or len(told) + 1)
+    is_cut |= not is_whole and not all(map(_has_ended, alone))
+    return FluxJobState.CANCELLED if is_cut else FluxJobState.COMPLETED
 
 
 def _pods(count: int) -> str:

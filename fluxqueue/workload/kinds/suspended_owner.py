@@ -26,6 +26,7 @@ from fluxqueue.workload.annotations import (
     refuse_sweep,
     refuse_wait,
 )
+from fluxqueue.workload.deletion import as_of_deletion
 from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -295,8 +296,9 @@ class SuspendedOwnerKind(WorkloadKind):
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
         """Return the result as ``fact`` does, with pods that had ended before they were removed.
 
-        A killed pod gives no result.
+        A killed pod gives no result, nor does what its controller reports after the deletion.
         """
+        workload = as_of_deletion(workload)
         there = {**workload["left"], **workload["members"]}
         told = {uid: pod for uid, pod in there.items() if not pod_fact(pod).is_killed}
         kinds = {uid: slots_of_member(workload, pod) for uid, pod in told.items()}

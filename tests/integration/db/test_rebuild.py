@@ -13,6 +13,7 @@ from fluxqueue.db.store.desired_state import read_pending_releases
 from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.rebuild import Found, TakenOver, prepare, put_back, take_over
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.holders import ANNOTATION, author_reason
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.states import FluxJobState as S
 from fluxqueue.scheduler.adoption import PlacedPod
@@ -244,6 +245,36 @@ async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
         "priority": 7,
         "queue": "fast",
     }
+
+
+async def test_the_reason_of_a_hold_is_kept(rows: Rows) -> None:
+    """Whatever holds it: an administrator, a failed start, its annotation, its author."""
+    failed = "its pods did not start in 3 tries: no node took them"
+    by_annotation = "held by its annotation fluxqueue/hold"
+    author = {"held_by": "author", "author_hold": "suspended"}
+    noted = {"has_hold": True, "held_by": "author"}
+    await _take(
+        rows,
+        _found("admin", _record(S.HELD, 1, held_by="admin", reason="held by admin")),
+        _found("start", _record(S.HELD, 2, held_by="start", reason=failed)),
+        _found("noted", _record(S.HELD, 3, held_by="author", reason=by_annotation), **noted),
+        _found("fresh", None, **noted),
+        _found("stopped", _record(S.HELD, 4, **author, reason="suspended by its author")),
+        _found("let-go", _record(S.HELD, 5, held_by="author", reason=by_annotation)),
+    )
+    told = await rows.fetch("SELECT uid, state, reason FROM fluxjobs ORDER BY uid")
+    found = {row["uid"]: (row["state"], row["reason"]) for row in told}
+    assert found.pop("let-go") == ("Pending", "")
+    assert found == {
+        "admin": ("Held", "held by admin"),
+        "start": ("Held", failed),
+        "noted": ("Held", by_annotation),
+        "fresh": ("Held", author_reason(ANNOTATION)),
+        "stopped": ("Held", "suspended by its author"),
+    }
+    # A controller that begins anew looks at all of them once more.
+    await rows.see(workload("admin"))
+    assert await rows.value("SELECT reason FROM fluxjobs WHERE uid = 'admin'") == "held by admin"
 
 
 async def test_what_its_author_suspended_stays_suspended(rows: Rows) -> None:
