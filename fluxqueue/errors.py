@@ -28,6 +28,7 @@
     │   └── RunningTimeout      while it ran
     ├── EffectsFailed           a part of a task has failed, and only that part is run again
     ├── LostLeadership          this process no longer holds the term, nothing was committed
+    │   └── DatabaseWentBack    because the database lacks commits that were seen before
     └── IllegalTransition       a state change that docs/developer/state-machine.md does not have
 """
 
@@ -152,6 +153,10 @@ class DatabaseUnavailable(Transient):
     """Postgres cannot be reached, or broke the connection."""
 
 
+class SchemaMismatch(InvalidSettings):
+    """The schema of the database is not what its revision says."""
+
+
 class OlderCodeRuns(Transient):
     """A migration waits until processes of an older release are gone."""
 
@@ -227,6 +232,10 @@ class EffectsFailed(FluxQueueError):
 
 class LostLeadership(FluxQueueError):
     """The term has moved on. The transaction was rolled back."""
+
+
+class DatabaseWentBack(LostLeadership):
+    """The database knows less than a process has committed or read before. All terms are over."""
 
 
 class IllegalTransition(FluxQueueError):

@@ -81,6 +81,10 @@ RESYNC_TROUBLES = _counter(
     "Parts that a resync could not accept or write: field of a status, record, or workload.",
     "what",
 )
+DATABASE_WENT_BACK = _counter(
+    "fluxqueue_database_went_back_total",
+    "Times that the database knew less than before: it was restored, or a replica took over.",
+)
 UNWRITTEN = _counter(
     "fluxqueue_unwritten_total",
     "Observations (workload, node, foreign, queue) that could not be written even alone.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from alembic import context
 
-from fluxqueue.db.migrate import is_ours
+from fluxqueue.db.migrate import is_ours, note_digest
 from fluxqueue.db.tables import metadata
 
 
@@ -25,6 +25,7 @@ def run() -> None:
         compare_type=True,
         compare_server_default=True,
         transaction_per_migration=True,
+        on_version_apply=note_digest,
     )
     with context.begin_transaction():
         context.run_migrations()

@@ -105,13 +105,19 @@ def _left_by_up(file: Path) -> str:
 
 
 async def _check(settings: Settings, patience_s: float) -> list[Finding]:
+    from fluxqueue.checking import Finding
     from fluxqueue.checking import check as check_invariants
     from fluxqueue.clock import SystemClock
+    from fluxqueue.db import migrate
     from fluxqueue.db.database import Database
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
 
+    # First: on another schema the other comparisons could only fail.
+    if differences := await asyncio.to_thread(migrate.lacking, settings.database_url):
+        subject = f"database at revision {migrate.current(settings.database_url) or 'none'}"
+        return [Finding("schema does not fit this code", subject, one) for one in differences]
     config = load_config(settings.kubeconfig or None)
     async with Database(settings, role="check") as database, KubeClient(config) as client:
         return await check_invariants(

@@ -30,6 +30,7 @@ from fluxqueue.errors import (
     DatabaseUnavailable,
     FluxQueueError,
     InvalidSettings,
+    SchemaMismatch,
 )
 from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
@@ -147,7 +148,20 @@ class Stack:
             # So that `fluxqueue check` and other commands find the database from another shell.
             write_whole(self.options.data_dir / "database-url", self.postgres.socket_url)
         await self._wait_for_database()
-        await asyncio.to_thread(migrate.upgrade, self.database_url, migrate.PRE)
+        try:
+            await asyncio.to_thread(migrate.upgrade, self.database_url, migrate.PRE)
+        except SchemaMismatch as error:
+            if self.postgres is None:
+                raise
+            # It is the only way to read what would be lost.
+            folder = self.options.data_dir / "postgres"
+            print(
+                f"not started: {error}\nthe database runs for `fluxqueue db check` and pg_dump."
+                f" Ctrl-C stops it. To start anew without its history, remove {folder}",
+                file=sys.stderr,
+                flush=True,
+            )
+            await asyncio.Event().wait()
 
     async def _wait_for_database(self) -> None:
         """Wait as long as it takes, and report it.

@@ -31,6 +31,7 @@ from fluxqueue.controller.steered import LOOP as STEER
 from fluxqueue.controller.steered import SteeringWatch
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.epoch import ANNOTATION, read_marks
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.db.liveness import LATE_S, Liveness
 from fluxqueue.endpoint import Heartbeats
@@ -86,6 +87,9 @@ class Controller:
             on_lost=self._stop_leading,
             duration_s=settings.lease_duration_s,
             renew_s=settings.lease_renew_s,
+            # Marks outlive all processes there, in case the database does not.
+            annotations=lambda: {ANNOTATION: database.seen.to_text()},
+            on_seen=lambda said: database.seen.note(read_marks(said.get(ANNOTATION, "{}"))),
         )
 
     async def run(self, stop: asyncio.Event) -> None:

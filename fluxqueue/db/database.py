@@ -11,14 +11,25 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from fluxqueue.db.engine import create_engine, translated_errors
+from fluxqueue.db.epoch import Marks, begin_anew
 from fluxqueue.db.reader import DatabaseReader, DatabaseReading, statement
 from fluxqueue.db.task_queue import TaskName, make_app
+from fluxqueue.errors import DatabaseWentBack
 from fluxqueue.settings import Settings
 
 
 class Transaction(DatabaseReading):
-    """An open transaction that may write."""
+    """An open transaction that may write.
+
+    ``seen`` are the marks of its process, and ``found`` those that it has read itself (``epoch``).
+    """
+
+    def __init__(self, connection: AsyncConnection, seen: Marks) -> None:
+        super().__init__(connection)
+        self.seen, self.found = seen, Marks()
 
     async def execute(self, sql: str, **values: Any) -> int:
         """Run one statement and return the number of rows it touched.
@@ -62,6 +73,7 @@ class Database(DatabaseReader):
     def __init__(self, settings: Settings, *, role: str) -> None:
         self.role = role
         self.cluster_uid: str | None = None
+        self.seen = Marks()
         self.engine = create_engine(settings.database_url, settings, role=role)
         self.app = make_app(settings, role=role)
 
@@ -88,17 +100,32 @@ class Database(DatabaseReader):
         DatabaseUnavailable
             Postgres went away. Whether the commit arrived is then unknown, so everything done in
             a transaction must be safe to do again.
+        DatabaseWentBack
+            The transaction has seen that. All terms are over by then.
         """
         with translated_errors():
-            async with self.engine.begin() as connection:
-                yield Transaction(connection)
+            try:
+                async with self._begin() as tx:
+                    yield tx
+            except DatabaseWentBack:
+                async with self._begin() as tx:
+                    await begin_anew(tx)
+                raise
+
+    @asynccontextmanager
+    async def _begin(self) -> AsyncIterator[Transaction]:
+        async with self.engine.begin() as connection:
+            tx = Transaction(connection, self.seen)
+            yield tx
+        # After the commit: what is rolled back was never there.
+        self.seen.note(tx.found)
 
     async def execute(self, sql: str, **values: Any) -> int:
         """Run one statement as its own transaction, and return the number of rows it touched."""
         with translated_errors():
             async with self.engine.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await Transaction(connection).execute(sql, **values)
+                return await Transaction(connection, self.seen).execute(sql, **values)
 
     async def defer_review(self, namespace: str, name: str, uid: str) -> None:
         """Have the holder of the matcher answer a PlacementReview.

@@ -8,13 +8,11 @@ use this module.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from fluxqueue.db import cluster_identity
+from fluxqueue.db import cluster_identity, epoch
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.errors import LostLeadership
+from fluxqueue.errors import DatabaseWentBack, LostLeadership
 
 
 async def try_acquire(
@@ -31,9 +29,12 @@ async def try_acquire(
     ------
     WrongCluster
         The database belongs to another cluster by now.
+    DatabaseWentBack
+        It knows less than this process has seen before (``epoch``).
     """
     async with database.begin() as tx:
         await cluster_identity.check(tx, database.cluster_uid)
+        await epoch.look(tx)
         row = await tx.fetch_one(
             """
             INSERT INTO leadership AS l (role, term, holder, expires_at)
@@ -60,6 +61,7 @@ async def renew(
     A term that has run out may be renewed as long as no other one has begun.
     """
     async with database.begin() as tx:
+        await epoch.look(tx)
         renewed = await tx.execute(
             "UPDATE leadership SET expires_at = now() + make_interval(secs => :duration_s)"
             " WHERE role = :role AND holder = :holder AND term = :term",
@@ -82,14 +84,18 @@ async def seize(database: Database, role: str, holder: str) -> int:
     ------
     WrongCluster
         The database belongs to another cluster by now.
+    DatabaseWentBack
+        It knows less than this process has seen before (``epoch``).
     """
     async with database.begin() as tx:
         await cluster_identity.check(tx, database.cluster_uid)
+        await epoch.look(tx)
         row = await tx.fetch_one(
             """
-            INSERT INTO leadership AS l (role, term, holder, expires_at)
-            VALUES (:role, 1, :holder, now())
+            INSERT INTO leadership AS l (role, term, holder, expires_at, timeline)
+            VALUES (:role, 1, :holder, now(), fluxqueue_timeline())
             ON CONFLICT (role) DO UPDATE SET term = l.term + 1, holder = excluded.holder,
+                timeline = excluded.timeline,
                 expires_at = CASE WHEN l.expires_at < 'infinity' THEN l.expires_at ELSE now() END
             RETURNING term
             """,
@@ -111,7 +117,8 @@ async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -
     """
     row = await tx.fetch_one(
         """
-        UPDATE leadership l SET expires_at = now() + make_interval(secs => :duration_s)
+        UPDATE leadership l SET expires_at = now() + make_interval(secs => :duration_s),
+            since = CASE WHEN old.expires_at <= now() THEN now() ELSE l.since END
         FROM (SELECT expires_at FROM leadership WHERE role = :role AND term = :term FOR UPDATE) old
         WHERE l.role = :role RETURNING old.expires_at <= now() AS had_lapsed
         """,
@@ -123,9 +130,14 @@ async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -
 
 
 OBSERVED = """
-NOT EXISTS (SELECT FROM leadership WHERE role = 'controller' AND expires_at <= now())
+NOT EXISTS (SELECT FROM leadership WHERE role = 'controller'
+            AND (expires_at <= now() OR timeline <> fluxqueue_timeline()))
 """
 """The same as a condition of statements that look for pending effects on the cluster."""
+
+
+DUE = "greatest(o.since, (SELECT since FROM leadership WHERE role = 'controller'))"
+"""Since when an action ``o`` of ``pending_actions`` could be done: not while rows were in doubt."""
 
 
 async def doubt(tx: Transaction, role: str, *, term: int) -> None:
@@ -146,7 +158,9 @@ async def is_observed(tx: Transaction) -> bool:
     (a simulation) need none.
     """
     row = await tx.fetch_one(
-        "SELECT expires_at > now() AS is_held FROM leadership WHERE role = :role", role=CONTROLLER
+        "SELECT expires_at > now() AND coalesce(timeline = fluxqueue_timeline(), true) AS is_held"
+        " FROM leadership WHERE role = :role",
+        role=CONTROLLER,
     )
     return row is None or bool(row["is_held"])
 
@@ -163,6 +177,21 @@ async def resign(database: Database, role: str, holder: str, *, term: int) -> No
         )
 
 
+_COUNT = """
+UPDATE leadership l SET commits = l.commits + 1 WHERE l.role = :role
+RETURNING l.term, (SELECT last_value FROM fluxjobs_jobid_seq) AS jobid,
+    -- Its own count without this transaction: a single lost commit would hide behind that.
+    jsonb_build_object(l.role, jsonb_build_array(l.term, l.commits - 1)) || coalesce(
+        (SELECT jsonb_object_agg(o.role, jsonb_build_array(o.term, o.commits)) FROM leadership o
+         WHERE o.role <> :role), '{}') AS roles,
+    coalesce((SELECT w.timeline = fluxqueue_timeline() FROM leadership w
+              WHERE w.role = 'controller'), true) AS is_same_timeline,
+    coalesce((SELECT w.expires_at > now() FROM leadership w
+              WHERE w.role = 'controller'), true) AS is_observed
+"""
+"""Locks the row of a role, counts the transaction in it, and returns the marks of all roles."""
+
+
 async def check_term(tx: Transaction, role: str, term: int) -> None:
     """Lock the role's row for this transaction and make sure that the term is still current.
 
@@ -170,15 +199,10 @@ async def check_term(tx: Transaction, role: str, term: int) -> None:
     ------
     LostLeadership
         Another term has begun. The caller must roll back and stop deciding.
+    DatabaseWentBack
+        The rows know less than this process has seen before. So all terms are over.
     """
-    row = await tx.fetch_one("SELECT term FROM leadership WHERE role = :role FOR UPDATE", role=role)
-    _check(role, term, row)
-
-
-def _check(role: str, term: int, row: Mapping[str, Any] | None) -> None:
-    if row is None or row["term"] != term:
-        current = "none" if row is None else row["term"]
-        raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")
+    await may_decide(tx, role, term)
 
 
 async def may_decide(tx: Transaction, role: str, term: int) -> bool:
@@ -186,17 +210,20 @@ async def may_decide(tx: Transaction, role: str, term: int) -> bool:
 
     Raises
     ------
-    LostLeadership
+    LostLeadership, DatabaseWentBack
         As of ``check_term``.
     """
-    row = await tx.fetch_one(
-        "SELECT term, coalesce((SELECT expires_at > now() FROM leadership WHERE role = :watch),"
-        " true) AS is_observed FROM leadership WHERE role = :role FOR UPDATE",
-        role=role,
-        watch=CONTROLLER,
-    )
-    _check(role, term, row)
-    return row is not None and bool(row["is_observed"])
+    seen = tx.seen.copy()
+    row = await tx.fetch_one(_COUNT, role=role)
+    if row is None and role in seen.roles:
+        raise DatabaseWentBack(f"role {role} was held, and the database does not know it")
+    if row is not None:
+        tx.found = epoch.compare(seen, row)
+        tx.found.count(role)
+    if row is None or row["term"] != term:
+        current = "none" if row is None else row["term"]
+        raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")
+    return bool(row["is_observed"])
 
 
 async def hold_decisions(tx: Transaction) -> None:

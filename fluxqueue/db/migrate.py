@@ -30,13 +30,20 @@ from fluxqueue.db import session
 from fluxqueue.db.engine import APPLICATION, libpq_url, sqlalchemy_url
 from fluxqueue.db.revisions import head, startable
 from fluxqueue.db.tables import metadata
-from fluxqueue.errors import DatabaseUnavailable, InvalidSettings, OlderCodeRuns
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings, OlderCodeRuns, SchemaMismatch
 
 log = logging.getLogger(__name__)
 
 HEAD, BASE = "head", "base"
 PRE = "pre"
 """As far as this code needs to start. *Post* revisions at the end are left for later."""
+
+_OTHER_TEXT = "other functions, triggers or views: another text of revision"
+_LACKS = (
+    *("the database is at", "add_table:", "add_column", "add_index", "add_constraint", "add_fk"),
+    *("modify_type", "modify_nullable", "modify_default", _OTHER_TEXT),
+)
+"""How differences begin that keep this code from working."""
 
 _VERSION_TABLE = "alembic_version"
 _PARTS = ("controller", "worker")
@@ -65,10 +72,16 @@ def upgrade(url: str, revision: str = HEAD) -> None:
 
     Raises: ``DatabaseUnavailable``. ``OlderCodeRuns`` before a *post* revision that a process which
     uses the database does not know. ``InvalidSettings`` for an unknown revision, a database too new
-    for this code, or an unsuitable procrastinate.
+    for this code, or an unsuitable procrastinate. ``SchemaMismatch`` as of ``refuse_mismatch``.
     """
     check_procrastinate()
     session.check_server(libpq_url(url))
+    _upgrade(url, revision)
+    if revision in (HEAD, PRE):
+        refuse_mismatch(url)
+
+
+def _upgrade(url: str, revision: str) -> None:
     with _migrating(url) as connection:
         found = MigrationContext.configure(connection).get_current_revision()
         is_named = revision not in (HEAD, PRE)
@@ -125,7 +138,57 @@ def check(url: str) -> list[str]:
         if found != head() and not is_behind:
             return [f"the database is at revision {found or 'none'}, this code needs {startable()}"]
         differences = compare_metadata(context, metadata)
-        return [_describe(item) for item in differences if not (is_behind and _is_for_post(item))]
+        told = [_describe(item) for item in differences if not (is_behind and _is_for_post(item))]
+        is_same = _stored_digest(connection) == files.digest(str(found))
+        return told if is_same else [*told, f"{_OTHER_TEXT} {found}"]
+
+
+def lacking(url: str) -> list[str]:
+    """Return the differences that ``check`` finds and that keep this code from working.
+
+    What an administrator has added is none. A newer revision is left to the code that made it.
+    """
+    is_newer = current(url) not in revisions() and is_usable(url)
+    return [] if is_newer else [one for one in check(url) if one.startswith(_LACKS)]
+
+
+def refuse_mismatch(url: str) -> None:
+    """Make sure that the schema is what its revision says.
+
+    Raises: ``SchemaMismatch`` with the revision, the difference and the way out.
+    """
+    found = lacking(url)
+    if found:
+        more = f" and {len(found) - 3} more (fluxqueue db check)" if len(found) > 3 else ""
+        raise SchemaMismatch(
+            f"the schema at revision {current(url)} does not fit this code:"
+            f" {', '.join(found[:3])}{more}",
+            where="database",
+            hint="another version of this revision has made it, or it was changed by hand. Create"
+            " an empty database and start again: the controller fills it from the cluster, and"
+            " only history and accounting are lost (docs/admin/upgrade.md)",
+        )
+
+
+def note_digest(ctx: MigrationContext, heads: set[str], **_: Any) -> None:
+    """Store which text made the schema, in the transaction of each revision (``env.py``)."""
+    if ctx.connection is not None and _has_floor(ctx.connection):
+        ctx.connection.execute(
+            text("UPDATE schema_floor SET digest = :digest"),
+            {"digest": files.digest(max(heads, default=""))},
+        )
+
+
+def _has_floor(connection: Connection) -> bool:
+    found = connection.execute(text("SELECT to_regclass('public.schema_floor')")).scalar()
+    return found is not None
+
+
+def _stored_digest(connection: Connection) -> str | None:
+    if not _has_floor(connection):
+        return None
+    # Through JSON: an older text of the revision has no such column.
+    return connection.execute(text("SELECT to_jsonb(f) ->> 'digest' FROM schema_floor f")).scalar()
 
 
 def create_revision(url: str, slug: str, kind: str) -> Path:
@@ -198,8 +261,7 @@ def _is_usable(connection: Connection, found: str | None) -> bool:
     if found is None or found in revisions():
         return found is not None and not files.after(found, until=startable())
     # Newer code made it. The schema records the oldest code that still works on it.
-    has_floor = connection.execute(text("SELECT to_regclass('public.schema_floor')")).scalar()
-    if has_floor is None:
+    if not _has_floor(connection):
         return False
     oldest = connection.execute(text("SELECT oldest_head FROM schema_floor")).scalar()
     return oldest is not None and str(oldest) <= head()
@@ -212,7 +274,8 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
     revisions may be left out.
 
     Raises: ``DatabaseUnavailable`` when the time is over, ``InvalidSettings`` for a server that
-    fluxqueue cannot work on (``session.check_server``).
+    fluxqueue cannot work on (``session.check_server``), ``SchemaMismatch`` as of
+    ``refuse_mismatch``.
     """
     deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
     wait_for_database(url, timeout_s=timeout_s)
@@ -229,6 +292,7 @@ def wait_for_head(url: str, *, timeout_s: float | None = None) -> None:
             extra={"action": "wait_for_head", "revision": found, "needs": startable()},
         )
         time.sleep(1.0)
+    refuse_mismatch(url)
     if later := left_out(current(url)):
         log.info("post revisions are left out", extra={"action": "wait_for_head", "later": later})
 

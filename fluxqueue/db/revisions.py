@@ -6,6 +6,7 @@ Reads no database and runs no migration. What *pre* and *post* mean is in ``migr
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +32,16 @@ def known() -> list[Revision]:
 def head() -> str:
     """Return the newest revision."""
     return known()[-1].number
+
+
+def digest(number: str) -> str:
+    """Return the SHA-256 of the text of all revisions up to ``number``."""
+    found = hashlib.sha256()
+    for folder in ("versions", "sql"):
+        for path in sorted((MIGRATIONS / folder).glob("[0-9]*_*")):
+            if path.is_file() and path.name.split("_")[0] <= number:
+                found.update(path.name.encode() + b"\n" + path.read_bytes())
+    return found.hexdigest()
 
 
 def startable() -> str:

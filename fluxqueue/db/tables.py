@@ -636,6 +636,9 @@ leadership = Table(
     Column("term", BigInteger, nullable=False),
     Column("holder", Text, nullable=False),
     Column("expires_at", DateTime(timezone=True), nullable=False),
+    Column("commits", BigInteger, nullable=False, server_default=text("0")),
+    Column("timeline", Text),
+    Column("since", DateTime(timezone=True), nullable=False, server_default=text("now()")),
 )
 
 history = Table(
@@ -892,6 +895,7 @@ schema_floor = Table(
     metadata,
     Column("is_only", Boolean, primary_key=True, server_default=text("true")),
     Column("oldest_head", Text, nullable=False, comment="newest revision that such code knows"),
+    Column("digest", Text, comment="SHA-256 of the text of the revisions that made the schema"),
     CheckConstraint("is_only", name="one_row"),
 )
 

@@ -141,6 +141,9 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "term": "rises with each holder; an older one commits nothing",
         "holder": "name of the process",
         "expires_at": "until when, unless it is renewed",
+        "commits": "transactions that decided, of all terms; never falls in one database",
+        "timeline": "timeline of Postgres that the term began on; null: not known",
+        "since": "of the controller: since when rows are compared without a gap",
     },
     "history": {
         "id": "in the order of writing",

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +73,8 @@ class LeaseElector:
     duration_s, renew_s, retry_s : Seconds. ``renew_s`` defaults to a third of ``duration_s``.
     term_floor : The highest term known from elsewhere (the database). A Lease that was deleted must
         not start again below it. It may be raised later.
+    annotations : What each renewal writes on the Lease.
+    on_seen : Called with the annotations of the Lease before it is taken.
     """
 
     def __init__(
@@ -88,7 +90,10 @@ class LeaseElector:
         renew_s: float | None = None,
         retry_s: float = 2.0,
         term_floor: int = 0,
+        annotations: Callable[[], Mapping[str, str]] = dict,
+        on_seen: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
+        self._annotations, self._on_seen = annotations, on_seen
         self.term_floor = term_floor
         self._client = client
         self._namespace, self._name, self._identity = namespace, name, identity
@@ -142,6 +147,7 @@ class LeaseElector:
             lease = await self._client.get(LEASES, self._namespace, self._name)
         except NotFound:
             return await self._client.create(LEASES, self._namespace, self._next_lease(None))
+        self._on_seen(lease["metadata"].get("annotations") or {})
         version = lease["metadata"]["resourceVersion"]
         if self._seen is None or self._seen.resource_version != version:
             self._seen = Observation(version, time.monotonic())
@@ -175,7 +181,10 @@ class LeaseElector:
         """Return True if renewed or certainly lost, False to try again."""
         assert self._held is not None
         started_s = time.monotonic()
-        lease = {**self._held, "spec": {**self._held["spec"], "renewTime": self._now()}}
+        meta = self._held["metadata"]
+        said = {**(meta.get("annotations") or {}), **self._annotations()}
+        spec = {**self._held["spec"], "renewTime": self._now()}
+        lease = {**self._held, "metadata": {**meta, "annotations": said}, "spec": spec}
         try:
             renewed = await self._put(lease)
         except Conflict:

@@ -35,6 +35,7 @@ DROP FUNCTION fluxqueue_wake_matcher CASCADE;
 DROP FUNCTION fluxqueue_defer_crowded CASCADE;
 DROP FUNCTION fluxqueue_defer_batches CASCADE;
 DROP FUNCTION fluxqueue_defer CASCADE;
+DROP FUNCTION fluxqueue_timeline CASCADE;
 DROP TABLE cluster;
 DROP TABLE schema_floor;
 DROP TABLE loops;

@@ -606,6 +606,9 @@ CREATE TABLE leadership (
     term BIGINT NOT NULL,
     holder TEXT NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    commits BIGINT DEFAULT 0 NOT NULL,
+    timeline TEXT,
+    since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_leadership PRIMARY KEY (role)
 );
 
@@ -618,6 +621,12 @@ COMMENT ON COLUMN leadership.term IS 'rises with each holder; an older one commi
 COMMENT ON COLUMN leadership.holder IS 'name of the process';
 
 COMMENT ON COLUMN leadership.expires_at IS 'until when, unless it is renewed';
+
+COMMENT ON COLUMN leadership.commits IS 'transactions that decided, of all terms; never falls in one database';
+
+COMMENT ON COLUMN leadership.timeline IS 'timeline of Postgres that the term began on; null: not known';
+
+COMMENT ON COLUMN leadership.since IS 'of the controller: since when rows are compared without a gap';
 
 CREATE TABLE history (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -1042,6 +1051,7 @@ COMMENT ON COLUMN loops.patience_s IS 'so long without success, and it is late';
 CREATE TABLE schema_floor (
     is_only BOOLEAN DEFAULT true NOT NULL,
     oldest_head TEXT NOT NULL,
+    digest TEXT,
     CONSTRAINT pk_schema_floor PRIMARY KEY (is_only),
     CONSTRAINT ck_schema_floor_one_row CHECK (is_only)
 );
@@ -1051,6 +1061,8 @@ COMMENT ON TABLE schema_floor IS 'The oldest code that still works on this schem
 COMMENT ON COLUMN schema_floor.is_only IS 'there is one row';
 
 COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
+
+COMMENT ON COLUMN schema_floor.digest IS 'SHA-256 of the text of the revisions that made the schema';
 
 CREATE TABLE cluster (
     is_only BOOLEAN DEFAULT true NOT NULL,
@@ -1078,6 +1090,12 @@ COMMENT ON COLUMN cluster.autoscaler IS 'what adds nodes to it; empty: nothing i
 -- Code with this newest revision works on the schema. So does all newer code. A revision of
 -- kind "post" raises it in its own transaction (migrations/README.md).
 INSERT INTO schema_floor (oldest_head) VALUES ('0002');
+
+-- The timeline of the server. Each promotion of a replica and each recovery to a point in time begins
+-- another one, which may lack the last commits of the former.
+CREATE FUNCTION fluxqueue_timeline() RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+$$;
 
 -- 20_tasks.sql
 -- Pending actions are columns of rows. These functions make tasks of procrastinate from them, in the

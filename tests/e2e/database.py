@@ -66,6 +66,36 @@ async def restore(stack: Stack, file: Path) -> None:
     )
 
 
+async def set_back(stack: Stack, file: Path) -> None:
+    """Make the database what it was at a backup, while its users stay connected to the server.
+
+    It is a failover to a replica that lags: all sessions break, and the next ones find old rows.
+    """
+    restoring = asyncio.create_task(
+        asyncio.to_thread(
+            _run,
+            stack.postgres,
+            "pg_restore",
+            *("--clean", "--if-exists", "--no-owner", "--single-transaction", "--exit-on-error"),
+            f"--dbname={stack.database_url}",
+            str(file),
+        )
+    )
+    while not restoring.done():
+        await asyncio.to_thread(_cut_others, stack.database_url)
+        await asyncio.wait([restoring], timeout=0.2)
+    await restoring
+    await asyncio.to_thread(_cut_others, stack.database_url)
+
+
+def _cut_others(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname ="
+            " current_database() AND pid <> pg_backend_pid() AND application_name <> 'pg_restore'"
+        )
+
+
 def _make_anew(url: str) -> None:
     name = urlsplit(url).path.lstrip("/")
     with psycopg.connect(urlunsplit(urlsplit(url)._replace(path="/postgres"))) as connection:

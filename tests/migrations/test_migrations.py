@@ -14,7 +14,7 @@ import pytest
 from procrastinate.schema import SchemaManager
 
 from fluxqueue.db import migrate
-from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
+from fluxqueue.errors import DatabaseUnavailable, InvalidSettings, SchemaMismatch
 from tests.migrations.catalog import contents
 from tests.support.postgres import PostgresServer
 
@@ -86,6 +86,42 @@ def test_check_of_an_old_database_names_both_revisions(url: str) -> None:
     assert migrate.check(url) == [
         f"the database is at revision 0001, this code needs {migrate.head()}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("DROP TABLE pool_nodes", "add_table: pool_nodes"),
+        ("ALTER TABLE loops DROP COLUMN error", "add_column: loops.error"),
+        ("ALTER TABLE loops ALTER patience_s TYPE text", "modify_type: loops.patience_s"),
+        ("UPDATE schema_floor SET digest = 'of an older commit'", "another text of revision"),
+        ("ALTER TABLE schema_floor DROP COLUMN digest", "add_column: schema_floor.digest"),
+    ],
+)
+def test_a_schema_that_is_not_what_its_revision_says_is_refused(
+    url: str, change: str, told: str
+) -> None:
+    """By each start; the message names revision, difference and way out."""
+    migrate.upgrade(url)
+    with psycopg.connect(url) as connection:
+        connection.execute(change.encode())
+    assert any(told in one for one in migrate.check(url))
+    for start in (migrate.upgrade, migrate.wait_for_head):
+        with pytest.raises(SchemaMismatch, match=told) as refused:
+            start(url)
+        assert migrate.head() in str(refused.value)
+        assert "an empty database" in str(refused.value)
+
+
+def test_what_an_administrator_adds_is_no_obstacle(url: str) -> None:
+    """A table, an index, a comment of their own."""
+    migrate.upgrade(url)
+    with psycopg.connect(url) as connection:
+        connection.execute("CREATE TABLE ours (mine int)")
+        connection.execute("CREATE INDEX ours_by_user ON fluxjobs (user_name)")
+        connection.execute("COMMENT ON TABLE fluxjobs IS 'the queue'")
+    migrate.upgrade(url)
+    migrate.wait_for_head(url)
 
 
 def test_upgrade_twice_changes_nothing(url: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import DUE
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_statements import COUNT_TASKS
 
@@ -17,11 +18,11 @@ SELECT queue, state, count(*) AS number,
     CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
 FROM fluxjobs WHERE {LIVING} GROUP BY queue, state
 """  # noqa: S608 constants
-_PENDING_ACTIONS = """
+_PENDING_ACTIONS = f"""
 SELECT task, count(*) AS number,
-    CAST(greatest(extract(epoch FROM now() - min(since)), 0) AS float8) AS overdue_s
-FROM pending_actions GROUP BY task
-"""
+    CAST(greatest(extract(epoch FROM now() - min({DUE})), 0) AS float8) AS overdue_s
+FROM pending_actions o GROUP BY task
+"""  # noqa: S608 constant
 _LOST = """
 SELECT count(*) AS number FROM allocation_slots s
 JOIN allocations a ON a.id = s.allocation_id AND a.is_live LEFT JOIN nodes n ON n.name = s.node

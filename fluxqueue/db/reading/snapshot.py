@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.leadership import DUE
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_statements import TASK_ATTEMPTS
 
@@ -243,10 +244,10 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         LateEffect,
         f"""
         SELECT o.task, o.uid, coalesce(t.attempts, 0) AS attempts, o.last_error,
-               extract(epoch FROM greatest(now() - o.since, interval '0'))::bigint AS overdue_s
+               extract(epoch FROM greatest(now() - {DUE}, interval '0'))::bigint AS overdue_s
         FROM pending_actions o LEFT JOIN ({TASK_ATTEMPTS}) t
             ON t.task_name = o.task AND t.uid = o.uid
-        WHERE o.since < now() - make_interval(secs => :overdue_s) OR t.attempts >= :attempts
+        WHERE {DUE} < now() - make_interval(secs => :overdue_s) OR t.attempts >= :attempts
         """,  # noqa: S608 constant
     ),
     "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),

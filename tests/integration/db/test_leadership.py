@@ -120,7 +120,7 @@ async def test_no_cycle_sees_half_of_what_is_made_beside_what_runs(rows: Rows) -
         cycle = asyncio.create_task(rows.match())
         blocked = (
             "SELECT FROM pg_stat_activity"
-            " WHERE wait_event_type = 'Lock' AND query LIKE '%is_observed FROM leadership%'"
+            " WHERE wait_event_type = 'Lock' AND query LIKE '%UPDATE leadership l SET commits%'"
         )
         await eventually(lambda: rows.fetch(blocked), "a cycle waits")
     await cycle
