@@ -7,10 +7,10 @@ emits an Event on the FluxJob (``worker/status.py``). ``handles`` reads it here.
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
-from fluxqueue.errors import ApiError, ApiUnavailable, Gone
+from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
@@ -18,6 +18,9 @@ from fluxqueue.objects import Object
 
 WITHIN_S = 15.0
 """Longest time until the Event is there: pods that still end keep a job from its end."""
+
+
+EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +37,14 @@ async def read_last_word(client: KubeClient, namespace: str, uid: str) -> LastWo
     None: no Event came in time, or this user may not read Events.
     """
     selector = f"involvedObject.uid={uid}"
-    with suppress(ApiError, ApiUnavailable, Gone, TimeoutError):
+    with suppress(ApiError, ApiUnavailable, TimeoutError):
         async with asyncio.timeout(WITHIN_S):
-            there = await client.list(EVENTS, namespace, field_selector=selector)
-            for event in there.items:
-                if (found := _final(event)) is not None:
+            while True:
+                there = await client.list(EVENTS, namespace, field_selector=selector)
+                found = next(filter(None, map(_final, there.items)), None)
+                if found is not None:
                     return found
-            events = client.watch(
-                EVENTS,
-                namespace,
-                resource_version=there.resource_version,
-                field_selector=selector,
-            )
-            async with aclosing(events):
-                async for change in events:
-                    if (found := _final(change.object)) is not None:
-                        return found
+                await asyncio.sleep(EVERY_S)
     return None
 
 
