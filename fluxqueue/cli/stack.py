@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from fluxqueue.cli.shell import write_programs, write_psql
 from fluxqueue.cli.stack_options import StackOptions
@@ -32,6 +32,7 @@ from fluxqueue.errors import (
     InvalidSettings,
     SchemaMismatch,
 )
+from fluxqueue.folder_lock import lock_folder
 from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
@@ -77,6 +78,7 @@ class Stack:
         self._logs = options.data_dir / "logs"
         self._keepers: list[asyncio.Task[None]] = []
         self._ports: list[HeldPort] = []
+        self._folder_lock: IO[str] | None = None
 
     @property
     def kubeconfig(self) -> Path:
@@ -100,6 +102,8 @@ class Stack:
         return folder
 
     async def __aenter__(self) -> Self:
+        # Before any file is touched: they may be those of a running system.
+        self._folder_lock = lock_folder(self.options.data_dir)
         self._logs.mkdir(parents=True, exist_ok=True)
         try:
             await self._start()
@@ -416,6 +420,8 @@ class Stack:
         await asyncio.gather(*self._keepers, return_exceptions=True)
         if self.postgres is not None:
             await asyncio.to_thread(self.postgres.stop)
+        if self._folder_lock is not None:
+            self._folder_lock.close()
 
     async def _leave_cluster(self) -> None:
         """Remove the webhook and the view's address: an existing cluster must not call them."""

@@ -13,7 +13,6 @@ Sockets are elsewhere, in a short private folder, because their path may have on
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import secrets
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.folder_lock import lock_folder
 from fluxqueue.localpg.binaries import PostgresBinaries
 from fluxqueue.localpg.privileges import RunMode, clean_environment, hand_over, launch_command
 from fluxqueue.whole_file import write_whole
@@ -92,29 +92,7 @@ class DataDir:
         InvalidSettings
             Another process has it, or it cannot be written.
         """
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            file = (self.root / "lock").open("a+")
-        except OSError as error:
-            raise InvalidSettings(
-                f"cannot be written: {error}", where="data directory", value=str(self.root)
-            ) from error
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            owner = file.read().strip() or "unknown"
-            file.close()
-            raise InvalidSettings(
-                f"{str(self.root)!r} is in use by process {owner}",
-                where="data directory",
-                value=str(self.root),
-                hint="stop that process, or choose another data directory",
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        return file
+        return lock_folder(self.root)
 
     def initialise(self, binaries: PostgresBinaries, mode: RunMode, *, durable: bool) -> None:
         """Make the data directory with our database in it, unless it exists.
