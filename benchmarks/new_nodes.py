@@ -22,7 +22,7 @@ from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
 from fluxqueue.scheduler.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes
 
 SIZE, RUNNING, WAITING = 4000, 1000, 200
@@ -101,7 +101,7 @@ def _turn(
             with rest.work():
                 last = plan_nodes(
                     *(matcher, queue, decisions, pools, scene.requests, NOW),
-                    rules=rules,
+                    queues=Queues(rules),
                     held=held,
                     holds=holds,
                 )

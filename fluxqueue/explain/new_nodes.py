@@ -56,7 +56,7 @@ def _offer(scene: QueueSnapshot, job: PendingJob, outcome: PlacementOutcome) -> 
         scene.pools,
         scene.requests,
         scene.now,
-        rules=scene.queues.rules,
+        queues=scene.queues,
         spent=scene.spent,
     )
     asks = [one for one in plan.asks if one.uid == job.uid]

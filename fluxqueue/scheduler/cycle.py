@@ -235,8 +235,8 @@ def run_cycle(
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
     lacks : Running workloads that need more slots. Sweeps among them grow at their places in the
         order of the walk. The others have grown before (``top_up``).
-    awaited : What is held for jobs that wait for new nodes, by UID: nodes that have come, and slots
-        on present nodes (``provisioning.hold_nodes``).
+    awaited : What is held for jobs with nodes on order, by UID: nodes that have come, and slots on
+        present nodes (``provisioning.hold_nodes``). Limits count these jobs as if they ran.
 
     Returns
     -------
@@ -423,6 +423,7 @@ class _Walk:
         self.decisions = Decisions()
         self._queues = queues
         self._use = LimitUse.of(queues.use)
+        self._counted: set[str] = set()
         self._lines: dict[str, _QueueLine] = {}
         self._hopeless = HopelessRequests()
         # Volume claims for one pod -> the job ahead that has a reservation with them.
@@ -456,6 +457,9 @@ class _Walk:
         # What was brought for a gang is held before any job, of whatever priority, is examined.
         for one in self._awaited.values():
             self._hold_awaited(one)
+        for job in queue:
+            if job.uid in self._awaited:
+                self._count_order(job, 1)
         uids = [job.uid for job in queue]
         # Claims first: victims are ending for them, so a promise must not take their nodes.
         self._held |= hold_claims(self.matcher, self._preemptions, uids, self.now)
@@ -546,11 +550,22 @@ class _Walk:
             # The nodes that it gives up may fit other requests, so both caches are stale.
             self._hopeless.clear()
             self._unplannable.clear()
+        if job.uid in self._awaited:
+            self._count_order(job, -1)  # as with its reservations: it must not be over by itself
         self._decide(self._line(job.queue), job, held)
         allocated = self.decisions.allocated
         has_started = bool(allocated) and allocated[-1][0] is job
         if awaited and not has_started:
             self._hold_awaited(awaited)
+        if job.uid in self._awaited and job.uid not in self._counted:
+            self._count_order(job, 1)
+
+    def _count_order(self, job: PendingJob, times: int) -> None:
+        """Let limits count a job with nodes on order (1), or no longer (-1)."""
+        line, one = self._line(job.queue), amounts_of(job)
+        if line.has_limits:
+            more = Amounts(times * one.jobs, times * one.nodes, times * one.cpu_m)
+            self._use.add(job.queue, job.user, more)
 
     def _hold_awaited(self, placements: Sequence[Placement]) -> None:
         """Reserve what is held for a job that waits for new nodes."""
@@ -742,6 +757,7 @@ class _Walk:
     def _count(self, line: _QueueLine, job: PendingJob, placement: Placement) -> None:
         """Add ``placement`` to the use of the queue, which limits the jobs behind it."""
         if line.has_limits:
+            self._counted.add(job.uid)
             self._use.add(job.queue, job.user, amounts_of(job, len(set(placement.nodes))))
 
     def _reserve(

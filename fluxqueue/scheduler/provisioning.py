@@ -18,8 +18,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import slot_kinds
+from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, describe_price
-from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.coming_nodes import (
     ComingNodes,
@@ -28,13 +28,16 @@ from fluxqueue.scheduler.coming_nodes import (
     PoolState,
     coming_nodes,
 )
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, amounts_of
 from fluxqueue.scheduler.node_packing import Packing, PackingTask
 from fluxqueue.scheduler.packing_task import MovableJob, packed_placement, packing_task
 from fluxqueue.scheduler.plan_search import PlanTried, PlanVariant, PoolNames, search_cheaper
+from fluxqueue.turns import Turns
 
 JOBS_MAX = 50
-"""The most jobs for which one cycle plans new nodes: the first in turn. The next cycle goes on."""
+"""The most jobs for which one cycle searches new nodes. Users take turns.
+
+A job that only waits for a full pool needs no search, and does not count."""
 
 BACKOFF_S, BACKOFF_MAX_S = 60, 3600
 """How long a pool is left alone after its first failure in a row, and at most."""
@@ -91,22 +94,23 @@ def hold_nodes(
 
     Returns
     -------
-    The reservations by the UID of the job.
+    The reservations by the UID of the job, empty for a job with none yet.
     """
     held: dict[str, list[Placement]] = {}
     ledger = matcher.ledger
     usable = ledger.masks.usable()
     for one in requests:
+        placements = held.setdefault(one.uid, [])
         arrived = [name for name in one.arrived if name in ledger.rows]
         if arrived:
             slots = tuple(PlacedSlot(name, ()) for name in arrived)
-            held.setdefault(one.uid, []).append(Placement(slots, now, FOREVER, is_exclusive=True))
+            placements.append(Placement(slots, now, FOREVER, is_exclusive=True))
         kept = tuple(
             slot for slot in one.kept if slot.node in ledger.rows and usable[ledger.rows[slot.node]]
         )
         if kept:
             starts_at = max(now, one.ready_at)
-            held.setdefault(one.uid, []).append(Placement(kept, starts_at, FOREVER))
+            placements.append(Placement(kept, starts_at, FOREVER))
     for placements in held.values():
         for placement in placements:
             matcher.reserve(placement, now)
@@ -121,7 +125,7 @@ def plan_nodes(
     requests: Sequence[NodeRequest],
     now: int,
     *,
-    rules: Mapping[str, QueueRules] | None = None,
+    queues: Queues | None = None,
     spent: Mapping[str, Decimal] | None = None,
     held: Mapping[str, Sequence[Placement]] | None = None,
     holds: dict[Jobspec, bool] | None = None,
@@ -135,7 +139,7 @@ def plan_nodes(
     pools : All pools, as they are now.
     requests : Everything that is under way, or has come and is not used yet.
     now : Epoch seconds.
-    rules : The rules of the queues by name.
+    queues : The rules of the queues, and what each uses already, both as ``run_cycle`` got them.
     spent : What the nodes of each queue cost now for an hour, beside those of ``requests``.
     held : What ``hold_nodes`` has reserved.
     holds : Whether present nodes can hold a request, as far as an earlier call with the same nodes
@@ -149,7 +153,8 @@ def plan_nodes(
 
     def walk(variant: PlanVariant) -> PlanTried[NodePlan]:
         planner = _NodePlanner(
-            matcher, decisions, pools, open_, now, rules or {}, spent or {}, variant.choices, known
+            *(matcher, decisions, pools, open_, now, queues or Queues()),
+            *(spent or {}, variant.choices, known),
         )
         planner.plan.used = [one.number for one in used]
         with matcher.trying():
@@ -226,7 +231,7 @@ class _NodePlanner:
     pools: Sequence[PoolState]
     requests: Sequence[NodeRequest]
     now: int
-    rules: Mapping[str, QueueRules]
+    queues: Queues
     spent: Mapping[str, Decimal]
     choices: Mapping[str, PoolNames] = field(default_factory=dict)
     """Jobs with pools that they try before all others."""
@@ -247,29 +252,35 @@ class _NodePlanner:
     _cost: dict[str, Decimal] = field(default_factory=dict)
     _hopeless: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
     _allowances: Allowances = field(default_factory=Allowances)
+    _limit_use: LimitUse = field(init=False)
+    """What runs, is promised or is on order. It grows with this plan."""
+    _counted: set[str] = field(default_factory=set)
+    _searches: int = 0
 
     def walk(self, waiting: Sequence[PendingJob], packing: Packing | None = None) -> None:
         """Plan first what is under way, then a packing, then every other job in its turn."""
-        self._count()
         owners = {one.uid for one in self.requests}
         present = [job for job in waiting if job.uid in owners]
+        self._count(present)
         for job in present:
             self._plan_again(job)
         packed = set[str]() if packing is None else packing.nodes.keys()
         if packing is not None and not self._follow(waiting, packing):
             return
         starts = {job.uid: where.starts_at for job, where in self.decisions.reserved}
-        planned = 0
-        for job in waiting:
-            if job.uid in owners or job.provision is Provision.NEVER:
-                continue
-            if planned >= JOBS_MAX:
-                break
-            if self._wants(job, starts):
-                planned += 1  # also if it waits: its start was searched for
-                start = starts.get(job.uid)
-                if job.uid not in packed and self._can_be_earlier(job, start):
-                    self._plan_one(job, start)
+        turns, jobs = Turns[int](), {job.uid: job for job in waiting}
+        for place, job in enumerate(waiting):
+            if job.uid not in owners and self._may_want(job):
+                turns.put(job.uid, job.user, place)
+        left = JOBS_MAX
+        while left > 0 and (batch := turns.take(left)):
+            for job in map(jobs.__getitem__, batch):
+                before = self._searches
+                if self._wants(job, starts) and job.uid not in packed:
+                    start = starts.get(job.uid)
+                    if self._can_be_earlier(job, start):
+                        self._plan_one(job, start)
+                left -= self._searches > before
         self._give_up({job.uid for job in present})
 
     def tried(self, task: PackingTask | None) -> PlanTried[NodePlan]:
@@ -282,8 +293,16 @@ class _NodePlanner:
         effort = nodes * (1 + len(ready_at))
         return PlanTried(self.plan, costs, ready_at, self._chosen, self._rivals, effort, task)
 
-    def _count(self) -> None:
-        """Count what may still be asked for, and what is spent."""
+    def _count(self, present: Sequence[PendingJob]) -> None:
+        """Count what may still be asked for, what is spent, and what limits count.
+
+        ``present``: the waiting jobs that have nodes under way.
+        """
+        self._limit_use = LimitUse.of(self.queues.use)
+        for job, where in (*self.decisions.allocated, *self.decisions.reserved):
+            self._count_job(job, len(set(where.nodes)))
+        for job in present:
+            self._count_job(job)
         self._states = {one.pool.name: one for one in self.pools}
         self._cost = dict(self.spent)
         coming = dict.fromkeys(self._states, 0)
@@ -294,18 +313,27 @@ class _NodePlanner:
         for name, state in self._states.items():
             self._rooms[name] = max(0, state.pool.most - state.present - coming[name])
 
+    def _count_job(self, job: PendingJob, nodes: int = 0) -> None:
+        if job.uid not in self._counted:
+            self._counted.add(job.uid)
+            self._limit_use.add(job.queue, job.user, amounts_of(job, nodes))
+
     # --- which jobs ------------------------------------------------------------------------------
 
     def _rule(self, job: PendingJob) -> ProvisionRules:
-        rules = self.rules.get(job.queue)
+        rules = self.queues.rules.get(job.queue)
         return NO_RULES if rules is None else rules.provision
+
+    def _may_want(self, job: PendingJob) -> bool:
+        """Return whether ``job`` may get new nodes, without a search for its start."""
+        if job.provision is not Provision.WHEN_NEEDED:
+            return job.provision is Provision.NOW
+        return self._rule(job).earlier_s is not None or not self._can_be_held(job.request)
 
     def _wants(self, job: PendingJob, starts: dict[str, int]) -> bool:
         """Return whether new nodes could help ``job``. Its start on present nodes is noted."""
         if not self._can_be_held(job.request):
             return True
-        if self._rule(job).earlier_s is None and job.provision is not Provision.NOW:
-            return False
         if job.uid not in starts:
             # Reserve it, so that the jobs behind are planned behind it. ``trying`` forgets this.
             placement = self._later(job)
@@ -330,6 +358,7 @@ class _NodePlanner:
         return known
 
     def _later(self, job: PendingJob) -> Placement | None:
+        self._searches += 1
         try:
             with self._allowances.deciding(self.matcher, job.user, job.request):
                 return self.matcher.match_later(job.request, self.now)
@@ -427,6 +456,7 @@ class _NodePlanner:
             refused += [self._why_full(one) for one in states if self._is_bounded(one)]
             return None
         table = self._table(names)
+        self._searches += 1
         try:
             with self._allowances.deciding(table.matcher, job.user, job.request):
                 found = table.find(job.uid, job.request, self.now)
@@ -456,9 +486,13 @@ class _NodePlanner:
     def _is_worth(
         self, job: PendingJob, found: NodesFound, start: int | None, refused: list[str]
     ) -> bool:
-        """Return whether the new nodes are within the budget, and start the job early enough."""
+        """Return whether the new nodes are within limits and budget, and come early enough."""
         if not found.new:
             return True
+        over = self._why_over(job, found)
+        if over is not None:
+            refused.append(over)
+            return False
         rule, price = self._rule(job), self._price(found)
         spent = self._cost.get(job.queue, Decimal(0))
         if rule.budget is not None and spent + price > rule.budget:
@@ -472,6 +506,14 @@ class _NodePlanner:
             return True
         earlier_s = 1 if job.provision is Provision.NOW else rule.earlier_s
         return earlier_s is not None and found.ready_at + earlier_s <= start
+
+    def _why_over(self, job: PendingJob, found: NodesFound) -> str | None:
+        """Return the limit that ``job`` would exceed with its new nodes, or None."""
+        rules = self.queues.rules.get(job.queue)
+        if rules is None or job.uid in self._counted:
+            return None
+        amounts = amounts_of(job, len(set(found.placement.nodes)))
+        return self._limit_use.why_over(rules, job.user, amounts)
 
     def _price(self, found: NodesFound) -> Decimal:
         """Return what its new nodes cost for an hour."""
@@ -504,6 +546,8 @@ class _NodePlanner:
         """Put what was found into the plan, and into all tables."""
         self._booked.append((job.uid, found.placement))
         self._used |= {name: (pool, self._ready_at(pool)) for name, pool in found.new.items()}
+        if found.new:
+            self._count_job(job, len(set(found.placement.nodes)))
         for number in found.requests:
             self._users.setdefault(number, job.uid)
         if found.is_coming:

@@ -377,8 +377,8 @@ class Engine:
 
     def _grow(self, queue: Sequence[PendingJob]) -> None:
         """Ask for nodes, and look again when some come or may go."""
-        decisions, rules = self.decisions, self.queues.rules
-        times = self.growing.finish(queue, decisions, rules, self.running.keys(), self.now)
+        decisions, queues = self.decisions, Queues(self.queues.rules, self.queues.use())
+        times = self.growing.finish(queue, decisions, queues, self.running.keys(), self.now)
         for at in times:
             if at not in self._looks:
                 self._looks.add(at)

@@ -17,9 +17,8 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import NO_RULES, NODES_MAX, NodePool, ProvisionRules, parse_price
-from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.node_requests import idle_nodes, review_requests
 from fluxqueue.scheduler.provisioning import hold_nodes, plan_nodes
 from fluxqueue.workload.annotations import parse_duration
@@ -89,7 +88,7 @@ class GrowingCluster:
         self,
         queue: Sequence[PendingJob],
         decisions: Decisions,
-        rules: Mapping[str, QueueRules],
+        queues: Queues,
         running: Set[str],
         now: int,
     ) -> list[int]:
@@ -98,13 +97,13 @@ class GrowingCluster:
         states = [PoolState(one, counts[one.name], one.provisioning_s) for one in self.pools]
         own = {
             name: one if one.provision != NO_RULES else replace(one, provision=self.rule)
-            for name, one in rules.items()
+            for name, one in queues.rules.items()
         }
         held = {uid: placed for uid, placed in self._held.items() if uid not in running}
         requests = self._requests
         plan = plan_nodes(
             *(self.matcher, queue, decisions, states, requests, now),
-            rules=own,
+            queues=Queues(own, queues.use),
             spent=self._spent(running),
             held=held,
         )

@@ -27,9 +27,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.policy.node_pool import COMMAND, SCALE, NodePool
-from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.node_requests import (
     NodeReview,
@@ -208,7 +207,7 @@ class NodePlanning:
         matcher: Matcher,
         jobs: Sequence[PendingJob],
         decisions: Decisions,
-        rules: Mapping[str, QueueRules],
+        queues: Queues,
         now: int,
     ) -> None:
         """Ask for nodes, and report to the jobs that wait for some. Call it after ``run_cycle``."""
@@ -219,7 +218,7 @@ class NodePlanning:
         if rest_s:
             plan = carry_over(self._last, jobs, decisions, requests)
         else:
-            plan = self._plan(matcher, jobs, decisions, rules, now)
+            plan = self._plan(matcher, jobs, decisions, queues, now)
         made = await node_pools.store_node_plan(tx, plan, self._free_names(), now)
         self._note_plan(plan, requests)
         ended = {*plan.used, *plan.withdrawn}
@@ -236,7 +235,7 @@ class NodePlanning:
         matcher: Matcher,
         jobs: Sequence[PendingJob],
         decisions: Decisions,
-        rules: Mapping[str, QueueRules],
+        queues: Queues,
         now: int,
     ) -> NodePlan:
         with self._rest.work():
@@ -247,7 +246,7 @@ class NodePlanning:
                 self.states,
                 self._open.requests,
                 now,
-                rules=rules,
+                queues=queues,
                 spent=self._open.spent,
                 held=self._held,
                 holds=self._holds,

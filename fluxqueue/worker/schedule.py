@@ -363,7 +363,7 @@ class CycleRunner:
                 *(matcher, queue, self._policy, now, queues, promised),
                 *(preemptions, allowances, lacks, awaited),
             )
-            await self.nodes.plan(tx, matcher, [*queue, *deferred], decisions, self._rules, now)
+            await self.nodes.plan(tx, matcher, [*queue, *deferred], decisions, queues, now)
             self._choices = give_choices(matcher, decisions, given, now)
             self._has_choices |= bool(self._choices)
         queue = _without(queue, decisions.quarantined)

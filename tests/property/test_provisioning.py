@@ -193,7 +193,7 @@ class Cluster:
             self._states(),
             self.requests,
             now,
-            rules=rules,
+            queues=Queues(rules),
             held=held,
         )
         self._check(plan, decisions)

@@ -8,15 +8,17 @@ from decimal import Decimal
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.provision import Provision
-from fluxqueue.fluxjob.request import CPU, Taint
+from fluxqueue.fluxjob.request import CPU, NodeRequirement, Operator, Taint
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec import Constraint, Jobspec, NodeDemand
+from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
+from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.node_pool import NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import Limits, QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle, split_unsatisfiable
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     backoff_s,
@@ -52,7 +54,9 @@ def _plan(
     held = hold_nodes(matcher, requests, now)
     decisions = run_cycle(matcher, jobs, POLICIES["easy"], now, awaited=held)
     states = [PoolState(one, 0, one.provisioning_s, retry_at, "it was late") for one in pools]
-    return plan_nodes(matcher, jobs, decisions, states, requests, now, rules=rules, held=held)
+    return plan_nodes(
+        matcher, jobs, decisions, states, requests, now, queues=Queues(rules), held=held
+    )
 
 
 def _job(uid: int, slots: int, cpu: int, **more: object) -> PendingJob:
@@ -227,3 +231,45 @@ def test_what_is_known_of_present_nodes_is_not_asked_again() -> None:
     holds[job.request] = True
     plan = plan_nodes(matcher, [job], decisions, states, (), 1000, holds=holds)
     assert not plan.asks
+
+
+def _of(user: str, uid: int, *, cpu: int, pool: str) -> PendingJob:
+    where = Constraint(
+        MATCH_EXPRESSIONS, requirements=(NodeRequirement("pool", Operator.IN, (pool,)),)
+    )
+    asked = request(1, cpu=cpu, constraint=NodeDemand(where))
+    return PendingJob(str(uid), uid, 0, asked, user=user)
+
+
+def test_jobs_for_a_full_pool_hide_no_job_for_another() -> None:
+    """Neither equal nor different requests use up the searches of others."""
+    full = replace(LARGE, capacity={CPU: 900}, most=1)
+    for step in (0, 1):
+        greedy = [_of("mallory", n, cpu=500 + n * step, pool="large") for n in range(1, 200)]
+        late = [_of("mallory", 500, cpu=3, pool="small"), _of("alice", 501, cpu=3, pool="small")]
+        plan = _plan(_matcher(), *greedy, *late, pools=(full, SMALL))
+        assert _asked(plan)["large"] == 1
+        asked = {one.uid for one in plan.asks}
+        assert "501" in asked, f"alice's job, behind requests with a step of {step}"
+        assert "500" in asked or step
+
+
+def test_limits_count_what_is_on_order() -> None:
+    """A user gets no more new nodes than may run, with what runs and what is under way."""
+    rules = QueueRules("default", per_user=Limits(jobs=3))
+    runs = {("default", "mallory"): Amounts(jobs=1, nodes=1, cpu_m=4)}
+    jobs = [_of("mallory", n, cpu=4, pool="small") for n in range(1, 9)]
+    jobs.append(_of("alice", 20, cpu=4, pool="small"))
+    ordered = NodeRequest(1, "small", "1", "default", 1, 990, 1050)
+    queues, matcher = Queues({"default": rules}, runs), _matcher(node("n1", cpu=1))
+    held = hold_nodes(matcher, [ordered], 1000)
+    decisions = run_cycle(matcher, jobs, POLICIES["easy"], 1000, queues, awaited=held)
+    small = PoolState(replace(SMALL, most=20), 0, 60)
+    plan = plan_nodes(matcher, jobs, decisions, [small], [ordered], 1000, queues=queues, held=held)
+    assert [one.uid for one in plan.asks] == ["2", "20"], "one runs, one is under way"
+    assert "limits.perUser.jobs is 3" in plan.why["3"]
+    # A job that could start now must not use up the limit that an ordered node counts on.
+    now = PendingJob("30", 30, 0, request(1, cpu=1), user="mallory")
+    runs["default", "mallory"] = Amounts(jobs=2, nodes=2, cpu_m=8)
+    decisions = run_cycle(matcher, [now, jobs[0]], POLICIES["easy"], 1000, queues, awaited=held)
+    assert decisions.barred == {"30"}
