@@ -64,7 +64,12 @@ def _histogram(name: str, text: str, buckets: Sequence[float], *label_names: str
 
 # --- the queue: set by the leading controller from the rows --------------------------------------
 
-FLUXJOBS = _gauge("fluxqueue_fluxjobs", "FluxJobs that have not ended.", "queue", "state")
+FLUXJOBS = _gauge(
+    "fluxqueue_fluxjobs",
+    "FluxJobs that have not ended, with an empty queue if there is no such FluxQueue.",
+    "queue",
+    "state",
+)
 OLDEST_WAITING_S = _gauge(
     "fluxqueue_oldest_waiting_seconds",
     "Age of the FluxJob that has waited longest in a state.",

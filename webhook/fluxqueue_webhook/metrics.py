@@ -8,22 +8,33 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Iterable
 from itertools import accumulate
+
+from fluxqueue.workload.object_shape import SHAPES
+from fluxqueue.workload.submitter import STAMPED
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
 class AdmissionMetrics:
-    """Count reviews by kind and verdict, and how long they took."""
+    """Count reviews by kind and verdict, and how long they took.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    further : kinds that have series, beside the built-in ones. A review may name any kind, and all
+        others are one, without a name.
+    """
+
+    def __init__(self, further: Iterable[str] = ()) -> None:
+        self._kinds = {*(kind for _, kind in (*SHAPES, *STAMPED)), *further}
         self._reviews: Counter[tuple[str, str]] = Counter()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
         self._total_s = 0.0
 
     def count(self, kind: str, verdict: str, duration_s: float) -> None:
         """Count one answered review that took ``duration_s`` seconds."""
-        self._reviews[kind, verdict] += 1
+        self._reviews[kind if kind in self._kinds else "", verdict] += 1
         self._buckets[bisect_left(BUCKETS_S, duration_s)] += 1
         self._total_s += duration_s
 

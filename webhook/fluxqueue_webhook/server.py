@@ -101,7 +101,7 @@ class WebhookServer:
         self._config = config
         self._certificate = ServingCertificate(config.cert_dir)
         self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
-        self._metrics = AdmissionMetrics()
+        self._metrics = AdmissionMetrics(one.kind for one in config.admit.owner_kinds)
         self._threads = BoundedThreads()
         self._large = LargeBodies()
         self._is_open = self._is_stopping = False

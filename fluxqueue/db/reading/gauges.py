@@ -14,9 +14,10 @@ from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_statements import COUNT_TASKS
 
 _FLUXJOBS = f"""
-SELECT queue, state, count(*) AS number,
+SELECT coalesce(q.name, '') AS queue, state, count(*) AS number,
     CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
-FROM fluxjobs WHERE {LIVING} GROUP BY queue, state
+FROM (SELECT * FROM fluxjobs WHERE {LIVING}) f LEFT JOIN fluxqueues q ON q.name = f.queue
+GROUP BY q.name, state
 """  # noqa: S608 constants
 _PENDING_ACTIONS = f"""
 SELECT task, count(*) AS number,
@@ -35,8 +36,8 @@ _DRIFT = "SELECT count(*) AS number FROM drift"
 class QueueGauges:
     """Numbers by their labels, ages in seconds.
 
-    ``fluxjobs``: by queue and state, those that have not ended. ``oldest_s``: by queue and state,
-    since submission. ``pending_actions``: by task. ``overdue_s``: for how long the oldest has been
+    ``fluxjobs``: by queue and state, those that have not ended. Queues that do not exist are one,
+    without a name: users make up such names. ``oldest_s``: by queue and state, since submission. ``pending_actions``: by task. ``overdue_s``: for how long the oldest has been
     due. ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes
     that are down or gone.
     """

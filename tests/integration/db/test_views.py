@@ -114,6 +114,18 @@ async def test_slots_on_lost_nodes_are_counted(rows: Rows) -> None:
     assert (await read_gauges(rows.database)).lost == 0
 
 
+async def test_queues_that_do_not_exist_are_one_series(rows: Rows) -> None:
+    """Users make up such names. Those that exist have their own series."""
+    await rows.see(*(workload(f"w{number}", queue=f"made-up-{number}") for number in range(30)))
+    await rows.see(workload("usual"), workload("usual-2"))
+    found = await read_gauges(rows.database)
+    assert {queue: number for (queue, _), number in found.fluxjobs.items()} == {
+        "": 30,
+        "default": 2,
+    }
+    assert {queue for queue, _ in found.oldest_s} == {"", "default"}
+
+
 async def test_pages_of_the_list_are_the_whole(rows: Rows) -> None:
     """In every size, narrowed or not, each position counted among all that wait."""
     await rows.add_nodes(cpu_node("n0", cpu=2))
