@@ -24,6 +24,8 @@ from fluxqueue.workload.placement_review import Asker
 KEEP_S = 15.0
 """Seconds for which a granted or withdrawn right may have no effect yet."""
 TOKENS_MAX = 5_000
+KNOWN_S = 3600.0
+"""Seconds for which it is remembered that a token was valid. It is still checked again."""
 RIGHTS_MAX = 50_000
 
 V = TypeVar("V")
@@ -58,6 +60,8 @@ class Doorkeeper:
         self._client = client
         self._people: Remembered[Asker | None] = Remembered(TOKENS_MAX, clock)
         self._rights: Remembered[bool] = Remembered(RIGHTS_MAX, clock)
+        # Apart from the answers, so that made-up tokens cannot push a valid one out.
+        self._known: TTLCache[bytes, None] = TTLCache(TOKENS_MAX, KNOWN_S, timer=clock.monotonic_s)
 
     async def admit(self, token: str) -> Caller | None:
         """Return the caller with this token, or None if the API server does not know it.
@@ -67,9 +71,17 @@ class Doorkeeper:
         ApiUnavailable, ApiError
             The API server cannot be asked.
         """
-        digest = hashlib.sha256(token.encode()).digest()
+        digest = _digest(token)
         asker = await self._people.get(digest, lambda: access_reviews.who_is(self._client, token))
-        return Caller(self, asker) if asker is not None else None
+        if asker is None:
+            self._known.pop(digest, None)
+            return None
+        self._known[digest] = None
+        return Caller(self, asker)
+
+    def knows(self, token: str) -> bool:
+        """Return whether the API server has known this token before."""
+        return _digest(token) in self._known
 
     async def may(self, asker: Asker, resource: ApiResource, namespace: str) -> bool:
         """Return whether ``asker`` may list objects. An empty ``namespace`` means all."""
@@ -78,6 +90,10 @@ class Doorkeeper:
             (who, resource, namespace),
             lambda: access_reviews.may(self._client, asker, "list", resource, namespace),
         )
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
 
 
 class Caller:

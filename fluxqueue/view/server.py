@@ -12,6 +12,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +42,7 @@ from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.openapi import document
 from fluxqueue.view.parameters import ViewQuery, parse, write_token
+from fluxqueue.view.places import Places, TooManyRequests
 from fluxqueue.view.replies import (
     PRIVATE,
     cached,
@@ -53,6 +55,7 @@ from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 from fluxqueue.view.sessions import token_of, why_not_ours
 from fluxqueue.view.time_machine import (
     LOG_MAX,
+    UPLOAD_S,
     AskedLog,
     ReplayTooLong,
     TimeMachine,
@@ -60,11 +63,15 @@ from fluxqueue.view.time_machine import (
     read_asked,
     read_log,
 )
-from fluxqueue.view.window import WindowRoutes, read_body
+from fluxqueue.view.window import BodyLate, WindowRoutes, read_body
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE_MAX = 64
+AT_ONCE_MAX, OF_USER_MAX = 64, 24
+"""Requests that are answered at once: those of all users, and those of one."""
+STRANGERS_MAX, OF_ADDRESS_MAX = 16, 4
+"""Tokens that are checked at once for callers that have shown no valid one before: all, and from
+one address."""
 NODES_MAX = 20_000
 """Nodes of a map."""
 NAMESPACES_MAX = 500
@@ -73,6 +80,8 @@ STALE_S = 10.0
 """Seconds after which a follower's rights are checked again, at the latest."""
 
 _CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
+_LEAVE: web.RequestKey[Callable[[], None]] = web.RequestKey("leave")
+"""Gives the place of a request back before its end."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -113,7 +122,8 @@ class ViewServer:
         self._keeper = Doorkeeper(client, clock)
         self._feed = Feed(reader, clock)
         self._document = to_json(document())
-        self._at_once = 0
+        self._places = Places(AT_ONCE_MAX, OF_USER_MAX)
+        self._strangers = Places(STRANGERS_MAX, OF_ADDRESS_MAX)
         self.port = config.port
 
     async def __aenter__(self) -> Self:
@@ -171,9 +181,6 @@ class ViewServer:
         return response
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._at_once >= AT_ONCE_MAX:
-            return problem(503, "too many requests at once: try again", {"Retry-After": "1"})
-        self._at_once += 1
         try:
             return await self._admitted(request, handler)
         except InvalidInput as error:
@@ -188,8 +195,12 @@ class ViewServer:
         except ApiError as error:
             logger.error("token reviews are refused", extra={"action": "view", "error": str(error)})
             return later("the API server does not let the view server check your token", None)
+        except TooManyRequests as error:
+            return later(str(error), 1)
         except (TooManyFollowers, TooManyReplays) as error:
             return later(str(error), None)
+        except BodyLate as error:
+            return problem(408, str(error))
         except ReplayTooLong as error:
             return problem(504, str(error))
         except web.HTTPException as error:
@@ -200,8 +211,6 @@ class ViewServer:
         except Exception:
             logger.exception("a request failed", extra={"action": "view", "path": request.path})
             return problem(500, "this server has a defect: see its log")
-        finally:
-            self._at_once -= 1
 
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         is_known = request.match_info.http_exception is None
@@ -212,11 +221,15 @@ class ViewServer:
             return unauthorized("no token")
         if why := why_not_ours(request):
             return problem(403, f"this request does not come from the page: {why}")
-        caller = await self._keeper.admit(token)
+        # Before the identity is known, the address counts: a message can claim anything.
+        is_known = self._keeper.knows(token)
+        with nullcontext() if is_known else self._strangers.hold(request.remote or ""):
+            caller = await self._keeper.admit(token)
         if caller is None:
             return unauthorized("the token is unknown or has expired")
         request[_CALLER] = caller
-        return await handler(request)
+        with self._places.hold(caller.asker.username) as request[_LEAVE]:
+            return await handler(request)
 
     # --- answers ----------------------------------------------------------------------------------
 
@@ -330,7 +343,7 @@ class ViewServer:
         user = await _require_all(request[_CALLER])
 
         async def read() -> AskedLog:
-            return read_log(await read_body(request, LOG_MAX))
+            return read_log(await read_body(request, LOG_MAX, UPLOAD_S))
 
         return cached(request, await self._time_machine.replay_log(user, read))
 
@@ -348,7 +361,7 @@ class ViewServer:
         async with self._feed.follow(caller.asker.username) as queue:
             behind, is_whole = await self._feed.since(last) if last is not None else ([], True)
             async with sse_response(request, headers=PRIVATE) as response:
-                self._at_once -= 1  # from now on it counts as a follower
+                request[_LEAVE]()  # from now on it counts as a follower
                 metrics.VIEW_FOLLOWERS.inc()
                 try:
                     if not is_whole:
@@ -356,7 +369,6 @@ class ViewServer:
                     await self._stream(request, response, asked, queue, behind)
                 finally:
                     metrics.VIEW_FOLLOWERS.dec()
-                    self._at_once += 1
         return response
 
     async def _stream(

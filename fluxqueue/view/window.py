@@ -7,6 +7,7 @@ rights of its user (``as_user``).
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import mimetypes
 from collections.abc import Awaitable, Callable
@@ -17,7 +18,7 @@ from typing import Any
 import orjson
 from aiohttp import ETag, web
 
-from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput
+from fluxqueue.errors import ApiError, ApiUnavailable, FluxQueueError, InvalidInput
 from fluxqueue.same_site import SAFE, why_foreign
 from fluxqueue.view import sessions
 from fluxqueue.view.as_user import VERBS, UserCluster, UserRights
@@ -26,7 +27,8 @@ from fluxqueue.view.replies import COMPRESSED_MIN, cached, later, problem, to_js
 Row = dict[str, Any]
 FILES = "/window/"
 PAGE = "index.html"
-BODY_MAX = 16 * 1024
+BODY_MAX, BODY_S = 16 * 1024, 5.0
+"""Bytes of a body, and the time within which it comes (seconds)."""
 _TYPES = {
     ".js": "text/javascript",
     ".css": "text/css",
@@ -34,6 +36,10 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 """Not from the machine: some know other types for scripts, and browsers refuse these."""
+
+
+class BodyLate(FluxQueueError):
+    """The body of a request did not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,19 +199,30 @@ class WindowRoutes:
         return await self._ask(request, act)
 
 
-async def read_body(request: web.Request, most: int = BODY_MAX) -> dict[str, Any]:
+async def read_body(
+    request: web.Request, most: int = BODY_MAX, within_s: float = BODY_S
+) -> dict[str, Any]:
     """Return the JSON object in the body of a request, which has at most ``most`` bytes.
 
     Raises
     ------
     InvalidInput
         It is too large, or no JSON object.
+    BodyLate
+        It has not come within ``within_s`` seconds.
     """
     raw = bytearray()
-    async for part in request.content.iter_any():
-        raw += part
-        if len(raw) > most:
-            raise InvalidInput(f"has more than {most} bytes", where="body", hint="send less")
+    try:
+        async with asyncio.timeout(within_s):
+            async for part in request.content.iter_any():
+                raw += part
+                if len(raw) > most:
+                    hint = "send less"
+                    raise InvalidInput(f"has more than {most} bytes", where="body", hint=hint)
+    except TimeoutError:
+        raise BodyLate(
+            f"the body did not come within {within_s:g} s: send less, or send it again"
+        ) from None
     try:
         found = orjson.loads(raw) if raw else {}
     except orjson.JSONDecodeError as error:

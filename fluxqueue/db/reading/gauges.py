@@ -37,9 +37,10 @@ class QueueGauges:
     """Numbers by their labels, ages in seconds.
 
     ``fluxjobs``: by queue and state, those that have not ended. Queues that do not exist are one,
-    without a name: users make up such names. ``oldest_s``: by queue and state, since submission. ``pending_actions``: by task. ``overdue_s``: for how long the oldest has been
-    due. ``tasks``: those of procrastinate that have not ended, by state. ``lost``: slots on nodes
-    that are down or gone.
+    without a name: users make up such names. ``oldest_s``: by queue and state, since submission.
+    ``pending_actions``: by task. ``overdue_s``: for how long the oldest has been due. ``tasks``:
+    those of procrastinate that have not ended, by state. ``lost``: slots on nodes that are down or
+    gone.
     """
 
     fluxjobs: Mapping[tuple[str, str], int]
