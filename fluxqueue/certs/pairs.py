@@ -23,6 +23,8 @@ CLOCK_SKEW = timedelta(minutes=5)
 """Certificates are valid from a little before they are made, because clocks differ."""
 
 ISSUER = "fluxqueue CA"
+USAGES = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+"""Servers show it to clients. API servers can show one to the webhook (``ServingCertificate``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def make_serving(
         _builder(_name(names[0][:64]), issuer.subject, key.public_key(), now, validity)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(USAGES), critical=False)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(authority, critical=False)
     )

@@ -42,9 +42,13 @@ class Validity:
 
 
 class ServingCertificate:
-    """One SSL context with a certificate that follows two files, ``tls.crt`` and ``tls.key``."""
+    """One SSL context with a certificate that follows two files, ``tls.crt`` and ``tls.key``.
 
-    def __init__(self, folder: Path) -> None:
+    ``client_ca``: clients may show a certificate of this CA. TLS refuses any other certificate.
+    """
+
+    def __init__(self, folder: Path, client_ca: Path | None = None) -> None:
+        self._client_ca = client_ca
         self._certificate, self._key = folder / CERTIFICATE, folder / KEY
         self._digest = b""
         self._refused: bytes | None = None
@@ -69,6 +73,18 @@ class ServingCertificate:
                 where=str(self._certificate),
                 hint="make one with: fluxqueue certs",
             ) from error
+        if self._client_ca is None:
+            return
+        try:
+            self.context.load_verify_locations(self._client_ca)
+        except OSError as error:  # also ssl.SSLError
+            raise InvalidSettings(
+                f"no usable CA: {error}",
+                where=str(self._client_ca),
+                hint="name a file with the certificate of the CA, in PEM",
+            ) from error
+        # Not required: probes and Prometheus have none.
+        self.context.verify_mode = ssl.CERT_OPTIONAL
 
     def has_changed(self) -> bool:
         """Return whether ``reload`` would find anything new. It may be called in another thread."""

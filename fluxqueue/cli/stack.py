@@ -52,6 +52,7 @@ from fluxqueue.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 if TYPE_CHECKING:
+    from fluxqueue.certs import CertificateFiles
     from fluxqueue.workload.owner_kinds import OwnerKinds
     from fluxqueue.workload.submitter import Submitters
 
@@ -201,6 +202,7 @@ class Stack:
         if self.options.kubeconfig is not None:
             return
         _require_localcluster()
+        _ensure_certificates(self._api_server_certs, ["kube-apiserver"])
         shape, folder = self.options.shape, self.options.data_dir / "cluster"
         part = self._part(
             "cluster",
@@ -217,6 +219,8 @@ class Stack:
             shape.memory,
             "--gpus",
             str(shape.gpus),
+            "--webhook-certificate",
+            str(self._api_server_certs),
             *self.options.cluster_arguments,
         )
         self.kubeconfig.unlink(missing_ok=True)
@@ -237,7 +241,6 @@ class Stack:
         return KubeClient(load_kubeconfig(str(self.kubeconfig)))
 
     async def _start_webhook(self) -> None:
-        from fluxqueue.certs import ensure
         from fluxqueue.shared_key import ensure_key
         from fluxqueue.workload.aliases import parse_aliases
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
@@ -251,7 +254,7 @@ class Stack:
         ensure_key(self._placement_key)
         folder = self.options.data_dir / "certs"
         names = dict.fromkeys((host, "localhost", LOOPBACK))
-        files = ensure(folder, list(names), now=datetime.now(tz=UTC))
+        files = _ensure_certificates(folder, list(names))
         port = self._hold_port("webhook-port")
         part = self._part(
             "webhook",
@@ -271,6 +274,12 @@ class Stack:
             f"--kueue-suspension={settings.kueue_suspension}",
             f"--placement-key-file={self._placement_key}",
             *(f"--own-user={user}" for user in sorted(own)),
+            # An existing cluster may have no certificate for webhooks.
+            *(
+                [f"--client-ca={self._api_server_certs / 'ca.crt'}"]
+                if self.options.kubeconfig is None
+                else []
+            ),
             environ=self.options.environ,
         )
         await part.start()
@@ -287,6 +296,11 @@ class Stack:
         )
         async with self._client() as client:
             await install_webhook(client, configuration)
+
+    @property
+    def _api_server_certs(self) -> Path:
+        """Return the folder of the certificate that the embedded API server shows to webhooks."""
+        return self.options.data_dir / "api-server-certs"
 
     @property
     def _placement_key(self) -> Path:
@@ -434,6 +448,12 @@ class Stack:
                     await forget_view(client)
         except (ApiError, ApiUnavailable) as error:
             print(f"the webhook configuration {NAME} could not be removed: {error}")
+
+
+def _ensure_certificates(folder: Path, names: list[str]) -> CertificateFiles:
+    from fluxqueue.certs import ensure
+
+    return ensure(folder, names, now=datetime.now(tz=UTC))
 
 
 def _require_localcluster() -> None:

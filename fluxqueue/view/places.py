@@ -1,7 +1,7 @@
 """Places for requests that are answered at once, with a bounded share for each caller.
 
 ``server`` takes one for each request that needs the database or the API server. Reading a body of
-the page or a public file needs none. Users and strangers have places of their own, so requests
+the page or a public file needs none. Users and unknown callers have places of their own, so requests
 without a valid token never keep a user out.
 """
 

@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE_MAX, OF_USER_MAX = 64, 24
 """Requests that are answered at once: those of all users, and those of one."""
-STRANGERS_MAX, OF_ADDRESS_MAX = 16, 4
+UNKNOWN_MAX, OF_ADDRESS_MAX = 16, 4
 """Tokens that are checked at once for callers that have shown no valid one before: all, and from
 one address."""
 NODES_MAX = 20_000
@@ -123,7 +123,7 @@ class ViewServer:
         self._feed = Feed(reader, clock)
         self._document = to_json(document())
         self._places = Places(AT_ONCE_MAX, OF_USER_MAX)
-        self._strangers = Places(STRANGERS_MAX, OF_ADDRESS_MAX)
+        self._unknown = Places(UNKNOWN_MAX, OF_ADDRESS_MAX)
         self.port = config.port
 
     async def __aenter__(self) -> Self:
@@ -223,7 +223,7 @@ class ViewServer:
             return problem(403, f"this request does not come from the page: {why}")
         # Before the identity is known, the address counts: a message can claim anything.
         is_known = self._keeper.knows(token)
-        with nullcontext() if is_known else self._strangers.hold(request.remote or ""):
+        with nullcontext() if is_known else self._unknown.hold(request.remote or ""):
             caller = await self._keeper.admit(token)
         if caller is None:
             return unauthorized("the token is unknown or has expired")

@@ -137,6 +137,13 @@ def test_metrics_can_be_kept_for_some() -> None:
     assert network.allows("API server", "webhook", 8443), "admission is not a scrape"
 
 
+def test_the_webhook_can_be_kept_for_the_control_plane() -> None:
+    """Without the value, anybody may connect."""
+    assert Network(ON).allows("anybody", "webhook", 8443)
+    network = Network(merged(ON, {"networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "::/0"}}]}}))
+    assert not network.allows("anybody", "webhook", 8443)
+
+
 def test_an_external_database_is_reached_at_its_port() -> None:
     port = {"externalDatabase": {"port": 6432}}
     assert Network(merged(ON, EXTERNAL, port)).allows("worker", "database", 6432)

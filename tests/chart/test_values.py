@@ -168,6 +168,8 @@ _CHANGED: dict[str, Any] = {
     "gatePolicy.controllers": ["system:job-maker"],
     "submitter.accounts": ["system:serviceaccount:flux-system:kustomize-controller"],
     "submitter.annotation": "example.org/for-user",
+    "webhook.clientCaConfigMap": "webhook-clients",
+    "networkPolicy.webhookFrom": [{"ipBlock": {"cidr": "10.0.0.0/28"}}],
     "networkPolicy.metricsFrom": [{"namespaceSelector": {}}],
     "networkPolicy.egressPorts": [443],
     "monitoring.serviceMonitor.labels": {"a": "b"},

@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error)
     config = ServerConfig(
         cert_dir=options.cert_dir,
+        client_ca=options.client_ca,
         host=options.host,
         port=options.port,
         drain_s=options.drain,
@@ -86,6 +87,12 @@ def _refuse(error: InvalidSettings) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="webhook", description="fluxqueue's admission webhook")
     parser.add_argument("--cert-dir", type=Path, required=True, help="holds tls.crt and tls.key")
+    parser.add_argument(
+        "--client-ca",
+        type=Path,
+        help="file with the CA of the API servers' client certificates; all other requests for"
+        " admission are refused (default: none, and anyone may ask)",
+    )
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104
     parser.add_argument("--port", type=int, default=8443, help="0 takes a free one")
     parser.add_argument(

@@ -3,7 +3,7 @@
 Called by ``fluxqueue_webhook.server``. The event loop continues to answer health checks meanwhile.
 Every computation on a request has its own bound, so no known request reaches this one. It protects
 the other requests from unknown cases. A thread that overruns is interrupted between two steps of
-Python, and its request is refused at once. Namespaces and users take turns (``fair_queue``).
+Python, and its request is refused at once. Peers, namespaces and users take turns (``fair_queue``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from fluxqueue_webhook.fair_queue import NO_LANE, FairQueue, Lane
 CPU_MAX_S = 0.5
 """Processor time of one admission (seconds)."""
 THREADS = 4
-WAITING_MAX = 200
-"""The most requests of one namespace that wait for a thread. Further requests are refused."""
+PEER_WAITING_MAX, WAITING_MAX = 1000, 200
+"""The most requests of one peer, and of one namespace, that wait for a thread. Further requests are
+refused."""
 WAIT_MAX_S = 3.0
 """The longest wait for a thread. An API server gives up after five seconds, without a reason."""
 _LOOK_EVERY_S = 0.05
@@ -59,8 +60,11 @@ class BoundedThreads:
 
     def __init__(self, cpu_max_s: float = CPU_MAX_S, threads: int = THREADS) -> None:
         self._cpu_max_s = cpu_max_s
-        # Half of the threads: the others are there at once for the other namespaces.
-        self._waiting = FairQueue[_Task](at_once=max(1, threads // 2), waiting_max=WAITING_MAX)
+        # One thread is there at once for other peers, and half of them for other namespaces.
+        self._waiting = FairQueue[_Task](
+            at_once=(max(1, threads - 1), max(1, threads // 2)),
+            waiting_max=(PEER_WAITING_MAX, WAITING_MAX),
+        )
         for number in range(threads):
             threading.Thread(target=self._work, name=f"admit-{number}", daemon=True).start()
 
@@ -100,9 +104,9 @@ class BoundedThreads:
             _interrupt(task)
 
     def _work(self) -> None:
-        namespace: str | None = None
-        while (taken := self._waiting.take(done=namespace)) is not None:
-            namespace, task = taken
+        lane: Lane | None = None
+        while (taken := self._waiting.take(done=lane)) is not None:
+            lane, task = taken
             _run(task)
 
 

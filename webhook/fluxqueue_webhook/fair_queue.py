@@ -1,18 +1,22 @@
-"""Admissions that wait for a thread, with turns for each namespace and each user in it.
+"""Admissions that wait for a thread, with turns for peers, namespaces and users.
 
 ``bounded`` uses it. Without turns, a hundred costly requests of one tenant delay the next request
 of every other tenant by all of their processor time.
 
-The namespace comes first because a tenant can create many service accounts in its namespace, and
-each of them is a user.
+The address of the connection comes first: a request from elsewhere can name any namespace
+and any user. The namespace is before the user because a tenant can create many service accounts in
+its namespace, and each of them is a user.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections import OrderedDict, deque
+from collections import Counter
+from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
+
+from fluxqueue.turns import Turns
 
 Item = TypeVar("Item")
 
@@ -25,18 +29,20 @@ _NAMESPACE = re.compile(rb'"namespace":"(?P<namespace>[a-z0-9.-]{0,253})","opera
 
 
 class Lane(NamedTuple):
-    """The tenant that a request counts for."""
+    """The tenant that a request counts for, from the outermost level."""
 
+    peer: str
     namespace: str
     user: str
 
 
-NO_LANE = Lane("", "")
-"""All requests without a readable requester share one lane."""
+NO_LANE = Lane("", "", "")
 
 
-def lane_of(body: bytes) -> Lane:
+def lane_of(body: bytes, peer: str = "") -> Lane:
     """Return the lane of a review without parsing it.
+
+    All requests of one peer without a readable requester share one lane.
 
     An API server writes the namespace and the user before the object. Inside a JSON text the
     quotes of these patterns are escaped, so an object cannot contain them earlier.
@@ -44,90 +50,83 @@ def lane_of(body: bytes) -> Lane:
     head = body[:HEAD_BYTES]
     requester = _REQUESTER.search(head)
     if requester is None:
-        return NO_LANE
+        return Lane(peer, "", "")
     namespace = _NAMESPACE.search(head, 0, requester.start() + len(b'"operation":"'))
     found = b"" if namespace is None else namespace["namespace"]
-    return Lane(found.decode(), requester["user"].decode(errors="replace"))
+    return Lane(peer, found.decode(), requester["user"].decode(errors="replace"))
 
 
 class FairQueue(Generic[Item]):
-    """Items by lane, safe between threads. Namespaces take turns, and so do their users.
+    """Items by lane, safe between threads. Peers take turns, their namespaces, and their users.
 
     Parameters
     ----------
-    at_once : The most items of one namespace that are taken and not done.
-    waiting_max : The most items of one namespace that wait.
+    at_once : The most items of one peer, and of one namespace, that are taken and not done.
+    waiting_max : The most items of each that wait.
     """
 
-    def __init__(self, *, at_once: int, waiting_max: int) -> None:
+    def __init__(self, *, at_once: Sequence[int], waiting_max: Sequence[int]) -> None:
         self._at_once, self._waiting_max = at_once, waiting_max
-        self._lanes: OrderedDict[str, OrderedDict[str, deque[Item]]] = OrderedDict()
-        self._waiting: dict[str, int] = {}
-        self._taken: dict[str, int] = {}
+        self._turns: Turns[int] = Turns()
+        self._items: dict[str, tuple[Lane, Item]] = {}
+        self._waiting: Counter[tuple[str, ...]] = Counter()
+        self._taken: Counter[tuple[str, ...]] = Counter()
+        self._number = 0
         self._changed = threading.Condition()
         self._is_closed = False
 
     def put(self, lane: Lane, item: Item) -> bool:
-        """Add an item. Return False if too many of its namespace wait."""
+        """Add an item. Return False if too many of its peer or namespace wait."""
         with self._changed:
-            waiting = self._waiting.get(lane.namespace, 0)
-            if waiting >= self._waiting_max:
+            bounds = enumerate(self._waiting_max, 1)
+            if any(self._waiting[lane[:level]] >= most for level, most in bounds):
                 return False
-            self._waiting[lane.namespace] = waiting + 1
-            users = self._lanes.setdefault(lane.namespace, OrderedDict())
-            users.setdefault(lane.user, deque()).append(item)
+            _count(self._waiting, lane, 1)
+            self._number += 1
+            key = str(self._number)
+            self._items[key] = lane, item
+            self._turns.put(key, lane, self._number)
             self._changed.notify()
             return True
 
-    def take(self, done: str | None = None) -> tuple[str, Item] | None:
-        """Wait for the next item, and return it with its namespace. None: the queue is closed.
+    def take(self, done: Lane | None = None) -> tuple[Lane, Item] | None:
+        """Wait for the next item, and return it with its lane. None: the queue is closed.
 
         Parameters
         ----------
-        done : The namespace of the item that the calling thread took before, and needs no longer.
+        done : The lane of the item that the calling thread took before, and needs no longer.
             It is reported here because a report by itself would wake another thread for the next
             item. That costs more than an admission.
         """
         with self._changed:
             if done is not None:
-                self._give_back(done)
-            while True:
-                for namespace in self._lanes:
-                    if self._taken.get(namespace, 0) < self._at_once:
-                        return namespace, self._take_of(namespace)
-                if self._is_closed and not self._lanes:
+                _count(self._taken, done, -1)
+            while (key := self._turns.take_next(self._may_take)) is None:
+                if self._is_closed and not self._items:
                     return None
                 self._changed.wait()
+            lane, item = self._items.pop(key)
+            _count(self._waiting, lane, -1)
+            _count(self._taken, lane, 1)
+            # After the last item, the threads that wait for a turn have to end, too.
+            if self._is_closed and not self._items:
+                self._changed.notify_all()
+            return lane, item
 
-    def _give_back(self, namespace: str) -> None:
-        self._taken[namespace] -= 1
-        if not self._taken[namespace]:
-            del self._taken[namespace]
-
-    def _take_of(self, namespace: str) -> Item:
-        users = self._lanes[namespace]
-        user, items = next(iter(users.items()))
-        item = items.popleft()
-        # To the end: the other users and namespaces come first the next time.
-        if items:
-            users.move_to_end(user)
-        else:
-            del users[user]
-        if users:
-            self._lanes.move_to_end(namespace)
-        else:
-            del self._lanes[namespace]
-        self._taken[namespace] = self._taken.get(namespace, 0) + 1
-        self._waiting[namespace] -= 1
-        if not self._waiting[namespace]:
-            del self._waiting[namespace]
-        # After the last item, the threads that wait for a turn have to end, too.
-        if self._is_closed and not self._lanes:
-            self._changed.notify_all()
-        return item
+    def _may_take(self, path: tuple[str, ...]) -> bool:
+        level = len(path)
+        return level > len(self._at_once) or self._taken[path] < self._at_once[level - 1]
 
     def close(self) -> None:
         """Let ``take`` return None after the waiting items."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+
+
+def _count(counter: Counter[tuple[str, ...]], lane: Lane, more: int) -> None:
+    """Add ``more`` to the counts of a lane's peer and namespace. Counts of zero are dropped."""
+    for path in (lane[:1], lane[:2]):
+        counter[path] += more
+        if not counter[path]:
+            del counter[path]

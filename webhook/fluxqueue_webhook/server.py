@@ -31,7 +31,7 @@ from fluxqueue_webhook.admit import (
 )
 from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
-from fluxqueue_webhook.fair_queue import lane_of
+from fluxqueue_webhook.fair_queue import Lane, lane_of
 from fluxqueue_webhook.large_bodies import LargeBodies
 from fluxqueue_webhook.metrics import AdmissionMetrics
 
@@ -80,12 +80,14 @@ class ServerConfig:
     """Hold where the server listens and how it behaves.
 
     ``cert_dir``: contains ``tls.crt`` and ``tls.key``.
+    ``client_ca``: the CA of the API servers' client certificates. Nothing else is admitted then.
     ``port``: 0 takes a free one.
     ``reload_interval_s``: the interval at which these files are checked.
     ``drain_s``: how long the server still answers after it is no longer ready, before it closes.
     """
 
     cert_dir: Path
+    client_ca: Path | None = None
     host: str = "127.0.0.1"
     port: int = 8443
     reload_interval_s: float = 5.0
@@ -99,7 +101,7 @@ class WebhookServer:
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
-        self._certificate = ServingCertificate(config.cert_dir)
+        self._certificate = ServingCertificate(config.cert_dir, config.client_ca)
         self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
         self._metrics = AdmissionMetrics(one.kind for one in config.admit.owner_kinds)
         self._threads = BoundedThreads()
@@ -161,6 +163,13 @@ class WebhookServer:
 
     async def _mutate(self, request: web.Request) -> web.Response:
         body, started_s = _Body(request), time.perf_counter()
+        if self._config.client_ca is not None and not _has_client_certificate(request):
+            self._metrics.count("", "no_certificate", 0.0)
+            response = web.Response(
+                status=403, text="only API servers with a certificate may ask\n"
+            )
+            await _end_early(request, response)
+            return response
         try:
             review, answer = await self._read_and_answer(request, body)
         except (orjson.JSONDecodeError, InvalidInput) as error:
@@ -208,7 +217,7 @@ class WebhookServer:
         if size > most:
             return too_large(head, is_placed=is_placed)
         # Pods with a placement are small, and never refused.
-        room = nullcontext() if is_placed else self._large.hold(lane_of(head).namespace, size)
+        room = nullcontext() if is_placed else self._large.hold(_lane(request, head), size)
         try:
             async with room:
                 if await body.read(most):
@@ -227,7 +236,7 @@ class WebhookServer:
         all_ask = request.path == PATH_ALL_ASK
         try:
             found: ReviewAndAnswer = await self._threads.run(
-                lambda: self._admit(body, all_ask=all_ask), lane_of(body), waited_s=waited_s
+                lambda: self._admit(body, all_ask=all_ask), _lane(request, body), waited_s=waited_s
             )
         except TooLong:
             return too_long(body)
@@ -340,6 +349,16 @@ class _Body:
         except TimeoutError as error:
             raise web.HTTPRequestTimeout(text="the body does not come\n") from error
         return self.is_whole and len(self.text) <= most
+
+
+def _lane(request: web.Request, head: bytes) -> Lane:
+    """Return the lane of a request. The address of its connection cannot be made up."""
+    return lane_of(head, request.remote or "")
+
+
+def _has_client_certificate(request: web.Request) -> bool:
+    """Return whether the connection has shown a certificate, which TLS has verified."""
+    return bool(request.transport and request.transport.get_extra_info("peercert"))
 
 
 def _answer_within_s(request: web.Request) -> float:

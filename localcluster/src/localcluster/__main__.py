@@ -62,6 +62,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--audit-log", type=Path, help="write a line about each request to this file"
     )
     parser.add_argument(
+        "--webhook-certificate",
+        type=Path,
+        metavar="FOLDER",
+        help="show tls.crt and tls.key of this folder to webhooks",
+    )
+    parser.add_argument(
         "--quick", action="store_true", help="shorten Kubernetes' waiting times (back-off ...)"
     )
     parser.add_argument(
@@ -199,6 +205,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         run_scheduler=is_whole,
         run_nodes=is_whole,
         audit_log=arguments.audit_log,
+        webhook_certificate=arguments.webhook_certificate,
         has_rbac=arguments.authorization == "rbac",
         has_jobsets=arguments.jobsets,
         node_pools=arguments.node_pool,

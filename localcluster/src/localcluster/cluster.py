@@ -47,7 +47,8 @@ class LocalClusterConfig:
     False turns access control off: every known user has all rights. ``audit_log`` is a file that
     gets a line for each request. ``host`` is the address to listen on, or a name for it that
     clients use. ``has_jobsets`` adds the definition of JobSets and a simple controller for them.
-    ``node_pools`` are nodes that an autoscaler adds when pods need them.
+    ``node_pools`` are nodes that an autoscaler adds when pods need them. The API server shows
+    ``tls.crt`` and ``tls.key`` of the folder ``webhook_certificate`` to webhooks.
     """
 
     data_dir: Path | None = None
@@ -61,6 +62,7 @@ class LocalClusterConfig:
     has_jobsets: bool = False
     node_pools: list[SimulatedPool] = field(default_factory=list)
     audit_log: Path | None = None
+    webhook_certificate: Path | None = None
     options: ControllerOptions = field(default_factory=ControllerOptions)
 
 
@@ -76,6 +78,7 @@ class LocalCluster:
                 port=self.config.port,
                 has_rbac=self.config.has_rbac,
                 audit_log=self.config.audit_log,
+                webhook_certificate=self.config.webhook_certificate,
             )
         )
         self.nodes: NodeFleet | None = None

@@ -98,13 +98,13 @@ async def test_one_that_waits_too_long_is_refused_before_the_caller_gives_up(
 async def test_a_tenant_with_many_dear_requests_delays_no_other() -> None:
     """The other one waits for those that run, and for none of those that wait."""
     threads = BoundedThreads(cpu_max_s=0.05, threads=2)
-    dear = [asyncio.create_task(threads.run(_spin, Lane("a", f"u{n}"))) for n in range(40)]
+    dear = [asyncio.create_task(threads.run(_spin, Lane("p", "a", f"u{n}"))) for n in range(40)]
     await asyncio.sleep(0)
-    assert await threads.run(lambda: "cheap", Lane("b", "y")) == "cheap"
+    assert await threads.run(lambda: "cheap", Lane("p", "b", "y")) == "cheap"
     assert sum(one.done() for one in dear) <= 2
     for one in dear:
         one.cancel()
     await asyncio.gather(*dear, return_exceptions=True)
     # The threads are free: what runs ends with its caller, and what waits does not begin.
-    assert await threads.run(lambda: "next", Lane("a", "x")) == "next"
+    assert await threads.run(lambda: "next", Lane("p", "a", "x")) == "next"
     threads.close()

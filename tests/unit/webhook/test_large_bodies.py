@@ -8,7 +8,13 @@ from contextlib import AsyncExitStack
 import pytest
 
 from fluxqueue_webhook.bounded import TooLong
+from fluxqueue_webhook.fair_queue import Lane
 from fluxqueue_webhook.large_bodies import LargeBodies
+
+
+def of(namespace: str, peer: str = "p") -> Lane:
+    """The lane of a namespace."""
+    return Lane(peer, namespace, "x")
 
 
 class Holder:
@@ -27,7 +33,7 @@ class Holder:
         await settle()
 
     async def _hold(self, name: str, size: int) -> None:
-        async with self.bodies.hold(name[0], size):
+        async with self.bodies.hold(of(name[0]), size):
             self.order.append(name)
             await self.ends[name].wait()
 
@@ -75,7 +81,7 @@ async def test_what_waits_too_long_or_leaves_keeps_no_room() -> None:
     holder = Holder(bodies)
     await holder.begin("a0", 10)
     with pytest.raises(TooLong):
-        async with bodies.hold("b", 10):
+        async with bodies.hold(of("b"), 10):
             raise AssertionError("there is no room")
     await holder.begin("b0", 10)
     await holder.begin("c0", 4)
@@ -87,16 +93,35 @@ async def test_what_waits_too_long_or_leaves_keeps_no_room() -> None:
     await holder.end("c0")
     async with AsyncExitStack() as stack:
         for _ in range(2):
-            await stack.enter_async_context(bodies.hold("d", 5))
+            await stack.enter_async_context(bodies.hold(of("d"), 5))
 
 
 async def test_only_so_many_wait() -> None:
-    bodies = LargeBodies(1, waiting_max=2)
+    bodies = LargeBodies(1, waiting_max=(2, 2, 2))
     holder = Holder(bodies)
     for name in ("a0", "a1", "a2"):
         await holder.begin(name, 1)
     with pytest.raises(TooLong):
-        async with bodies.hold("b", 1):
+        async with bodies.hold(of("b"), 1):
             raise AssertionError("too many wait")
     for name in ("a0", "a1", "a2"):
         await holder.end(name)
+
+
+async def test_one_tenant_cannot_take_all_waiting_places() -> None:
+    """Neither a namespace, nor a peer that names many."""
+    bodies = LargeBodies(1, waiting_max=(9, 6, 3))
+
+    async def wait(lane: Lane) -> None:
+        async with bodies.hold(lane, 1):
+            pass
+
+    async with bodies.hold(of("first"), 1):
+        waits = [asyncio.create_task(wait(of("a"))) for _ in range(9)]
+        waits += [asyncio.create_task(wait(of(f"n{number}"))) for number in range(9)]
+        other = asyncio.create_task(wait(of("a", "another")))
+        await settle()
+        refused = [one for one in waits if one.done()]
+        assert [one.exception().__class__ for one in refused] == [TooLong] * 12
+        assert not other.done()
+    await asyncio.gather(other, *(one for one in waits if one not in refused))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import random
+from pathlib import Path
 
 from localcluster.kinds.admission_request import Attributes
 from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
@@ -36,9 +37,14 @@ _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 class Admission:
     """The chain of admission plugins of one API server. :meth:`close` ends its connections."""
 
-    def __init__(self, registry: Registry, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        authorizer: Authorizer | None = None,
+        webhook_certificate: Path | None = None,
+    ) -> None:
         self._authorizer = authorizer or AlwaysAllow()
-        self._client = WebhookClient()
+        self._client = WebhookClient(webhook_certificate)
         self._dispatcher = Dispatcher(registry, self._client, self._authorizer)
         self._policies = Policies(registry, self._authorizer)
 

@@ -12,6 +12,7 @@ import ssl
 import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -42,9 +43,13 @@ class Verdict:
 
 
 class WebhookClient:
-    """One HTTP session for all webhooks, one TLS context per CA bundle."""
+    """One HTTP session for all webhooks, one TLS context per CA bundle.
 
-    def __init__(self) -> None:
+    ``certificate``: a folder with ``tls.crt`` and ``tls.key``, which are shown to webhooks.
+    """
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        self._certificate = certificate
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -60,6 +65,8 @@ class WebhookClient:
             try:
                 pem = base64.b64decode(bundle).decode() if bundle else None
                 context = ssl.create_default_context(cadata=pem)
+                if (own := self._certificate) is not None:
+                    context.load_cert_chain(own / "tls.crt", own / "tls.key")
             except (binascii.Error, UnicodeDecodeError, ssl.SSLError) as error:
                 raise CallFailed(f"unable to load root certificates: {error}") from error
             self._contexts[bundle] = context

@@ -48,6 +48,7 @@ class ApiServerConfig:
 
     ``data_dir`` None keeps everything in memory. ``port`` 0 takes a free one. ``has_rbac`` False
     gives every known user all rights. ``audit_log`` is a file that gets a line for each request.
+    ``webhook_certificate`` is a folder with a certificate and its key, for calls of webhooks.
     """
 
     data_dir: Path | None = None
@@ -56,6 +57,7 @@ class ApiServerConfig:
     admin_token: str = ""
     has_rbac: bool = True
     audit_log: Path | None = None
+    webhook_certificate: Path | None = None
 
 
 @dataclass(slots=True)
@@ -84,7 +86,8 @@ class ApiServer:
         store = Store()
         authorizer = _authorizer(store) if self.config.has_rbac else AlwaysAllow()
         registry = build_registry(AccountTokens(self.authenticator), authorizer)
-        self.machinery = Machinery(store, registry, Admission(registry, authorizer), authorizer)
+        admission = Admission(registry, authorizer, self.config.webhook_certificate)
+        self.machinery = Machinery(store, registry, admission, authorizer)
         self.definitions = DefinitionController(self.machinery.store, registry, self.machinery.now)
         directory = self.config.data_dir
         self.authority = CA() if directory is None else kept_authority(directory)
