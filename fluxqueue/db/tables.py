@@ -570,7 +570,11 @@ pods = Table(
     Column("uses", JSONB, comment="what it asks for by its own words"),
     Column("used_first", JSONB, comment="the same when it was seen first"),
     Column("unmanaged", JSONB, comment="what of it no slot covers, once bound"),
-    Column("unschedulable", Text, comment="why kube-scheduler cannot bind it, in its own words"),
+    Column(
+        "unschedulable",
+        Text,
+        comment="why kube-scheduler cannot bind it, in its own words, or what scheduler is missing",
+    ),
     Column("unschedulable_at", DateTime(timezone=True), comment="since when"),
 )
 Index("ix_pods_workload_uid", pods.c.workload_uid)

@@ -17,6 +17,9 @@ The rules:
 - A pod that is not created is reported in the words of the Job controller, or after
   ``NOT_CREATED_S`` seconds without words. After the start timeout the whole workload returns to the
   queue.
+- A pod that no scheduler has looked at is reported with the name of its scheduler. After the start
+  timeout the whole workload returns to the queue. It concerns other schedulers than the cluster's
+  own, which may be down or busy for a while.
 - A pod that is bound and does not run, or that waits for gates of others, counts only if its author
   or its queue has set a start timeout. Images may be large, and gates may be meant.
 - A workload that has returned ``tries_max`` times is held, with the reason.
@@ -46,6 +49,12 @@ NOT_RUNNING_S = 30.0
 NOT_CREATED_S = 120.0
 """Seconds after which a pod is reported that is not created, if its controller does not say why."""
 
+NOT_SEEN = "no scheduler has looked at it: "
+"""What stands before the name of a scheduler in place of words of kube-scheduler."""
+
+NOT_SEEN_S = 10.0
+"""Seconds after which a pod is reported that no scheduler has looked at."""
+
 ASK_AGAIN_S = 15.0
 """Seconds between two questions to the API server why pods are missing."""
 
@@ -58,6 +67,7 @@ class StartFault(StrEnum):
 
     UNSCHEDULABLE = "Unschedulable"
     NO_OTHER_NODE = "NoOtherNode"
+    NO_SCHEDULER = "NoScheduler"
     FAILED_CREATE = "FailedCreate"
     NOT_RUNNING = "NotRunning"
 
@@ -132,6 +142,15 @@ class StartingPod:
     @property
     def is_unbound(self) -> bool:
         """Return whether kube-scheduler says that it cannot bind this pod."""
+        return self._is_waiting and not self.is_unseen
+
+    @property
+    def is_unseen(self) -> bool:
+        """Return whether no scheduler has looked at this pod."""
+        return self._is_waiting and self.fact.unschedulable.startswith(NOT_SEEN)
+
+    @property
+    def _is_waiting(self) -> bool:
         return bool(self.fact.unschedulable) and self.fact.node is None and not self.fact.is_gated
 
 
@@ -184,6 +203,7 @@ class _PodsFound:
     """The pods of one look by what they wait for."""
 
     unbound: list[StartingPod] = field(default_factory=list)
+    unseen: list[StartingPod] = field(default_factory=list)
     idle: list[StartingPod] = field(default_factory=list)
     running: int = 0
     missing: int = 0
@@ -205,6 +225,8 @@ def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
         return StartDecision(has_started=True)
     if facts.has_started:
         return StartDecision(has_started=True)
+    if found.unseen:
+        return _unseen(facts, found, rules, now_s)
     if found.missing and facts.waited_s >= rules.unschedulable_s:
         return _missing(facts, found, rules, now_s)
     return _slow(facts, found, rules, now_s)
@@ -230,6 +252,8 @@ def _sort(facts: StartFacts) -> _PodsFound:
             found.running += 1
         elif pod.is_unbound:
             found.unbound.append(pod)
+        elif pod.is_unseen:
+            found.unseen.append(pod)
         elif not pod.fact.is_gated:
             found.idle.append(pod)
     there = sum(not pod.fact.is_terminating for pod in facts.pods)
@@ -270,6 +294,20 @@ def _unbound(
         return StartDecision(starting, said, refuse=refuse, must_requeue=True)
     hint = "; its pods cannot be sent elsewhere: delete the pod, and create it again"
     return StartDecision(starting, said + hint, look_in_s=_LOOK_MAX_S)
+
+
+def _unseen(facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float) -> StartDecision:
+    """Decide about pods that no scheduler has looked at."""
+    stuck_s = max(pod.stuck_s for pod in found.unseen)
+    if stuck_s < NOT_SEEN_S:
+        return StartDecision(look_in_s=NOT_SEEN_S - stuck_s + 0.1)
+    starting = _remember(facts.past, StartFault.NO_SCHEDULER, now_s)
+    name = cut(found.unseen[0].fact.unschedulable.removeprefix(NOT_SEEN))
+    waiting = _count(len(found.unseen), facts)
+    said = f"no scheduler {name!r} has looked at {waiting}; install it, or remove schedulerName"
+    if _is_over(facts, rules, is_bound=False):
+        return StartDecision(starting, said, must_requeue=True)
+    return StartDecision(starting, said, look_in_s=_pause(facts, rules))
 
 
 def _without_node(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:

@@ -1,7 +1,7 @@
 """Places for requests that are answered at once, with a bounded share for each caller.
 
-``server`` takes one for each request that needs the database or the API server. Reading a body of
-the page or a public file needs none. Users and unknown callers have places of their own, so requests
+``server`` takes one for each request that needs the database or the API server. A public file, a
+login and a logout need none. Users and unknown callers have places of their own. So requests
 without a valid token never keep a user out.
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
-from fluxqueue.fluxjob.start_watch import cut
+from fluxqueue.fluxjob.start_watch import NOT_SEEN, cut
 from fluxqueue.workload import labels
 
 _REFUSALS = frozenset(
@@ -55,16 +55,22 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
 def why_unbound(pod: Mapping[str, Any]) -> str:
     """Return why kube-scheduler cannot bind a pod, in its own words, or empty.
 
-    A pod with a nominated node is no such pod: kube-scheduler makes room for it there.
+    A pod with a nominated node is no such pod: kube-scheduler makes room for it there. For a pod of
+    another scheduler that has not looked at it, return ``NOT_SEEN`` and the name of the scheduler.
     """
-    status = pod.get("status") or {}
-    if (pod.get("spec") or {}).get("nodeName") or status.get("nominatedNodeName"):
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    if spec.get("nodeName") or status.get("nominatedNodeName"):
         return ""
     for one in status.get("conditions") or ():
-        is_it = one.get("type") == "PodScheduled" and one.get("reason") == "Unschedulable"
-        if is_it and one.get("status") == "False":
+        # The API server itself writes of gates, and the condition outlives them.
+        if one.get("type") != "PodScheduled" or one.get("reason") == "SchedulingGated":
+            continue
+        if one.get("status") == "False" and one.get("reason") == "Unschedulable":
             return cut(str(one.get("message") or "")) or "kube-scheduler gives no reason"
-    return ""
+        return ""
+    scheduler = spec.get("schedulerName") or labels.DEFAULT_SCHEDULER
+    is_own = scheduler == labels.DEFAULT_SCHEDULER
+    return "" if is_own or spec.get("schedulingGates") else cut(f"{NOT_SEEN}{scheduler}")
 
 
 def has_ended(pod: Mapping[str, Any]) -> bool:

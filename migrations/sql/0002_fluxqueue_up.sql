@@ -535,7 +535,7 @@ COMMENT ON COLUMN pods.used_first IS 'the same when it was seen first';
 
 COMMENT ON COLUMN pods.unmanaged IS 'what of it no slot covers, once bound';
 
-COMMENT ON COLUMN pods.unschedulable IS 'why kube-scheduler cannot bind it, in its own words';
+COMMENT ON COLUMN pods.unschedulable IS 'why kube-scheduler cannot bind it, in its own words, or what scheduler is missing';
 
 COMMENT ON COLUMN pods.unschedulable_at IS 'since when';
 

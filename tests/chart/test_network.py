@@ -140,7 +140,8 @@ def test_metrics_can_be_kept_for_some() -> None:
 def test_the_webhook_can_be_kept_for_the_control_plane() -> None:
     """Without the value, anybody may connect."""
     assert Network(ON).allows("anybody", "webhook", 8443)
-    network = Network(merged(ON, {"networkPolicy": {"webhookFrom": [{"ipBlock": {"cidr": "::/0"}}]}}))
+    peers = [{"ipBlock": {"cidr": "10.0.0.0/28"}}]
+    network = Network(merged(ON, {"networkPolicy": {"webhookFrom": peers}}))
     assert not network.allows("anybody", "webhook", 8443)
 
 

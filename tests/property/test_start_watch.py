@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.start_watch import (
+    NOT_SEEN,
     StartFacts,
     StartFault,
     Starting,
@@ -25,7 +26,11 @@ def a_pod(draw: st.DrawFn, number: int) -> StartingPod:
     phase = draw(st.sampled_from(["Pending", "Running"]))
     node = draw(NODES) if phase == "Running" or draw(st.booleans()) else None
     is_gated = node is None and draw(st.booleans())
-    words = draw(st.sampled_from(["", "0/3 nodes are available"])) if node is None else ""
+    words = (
+        draw(st.sampled_from(["", "0/3 nodes are available", f"{NOT_SEEN}volcano"]))
+        if node is None
+        else ""
+    )
     fact = PodFact(
         f"p{number}",
         f"p{number}",

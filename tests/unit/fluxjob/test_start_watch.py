@@ -9,6 +9,8 @@ import pytest
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.start_watch import (
     DELAY_MAX_S,
+    NOT_SEEN,
+    NOT_SEEN_S,
     WORDS_MAX,
     StartDecision,
     StartFacts,
@@ -242,3 +244,25 @@ def test_what_is_remembered_survives_its_row() -> None:
     assert Starting.from_json(kept.to_json()) == kept
     assert Starting.from_json(None) is None
     assert Starting.from_json({}) is None
+
+
+def unseen(uid: str, stuck_s: float) -> StartingPod:
+    """A pod of a scheduler that is not there."""
+    fact = PodFact(uid, uid, "Pending", is_gated=False, unschedulable=f"{NOT_SEEN}volcano")
+    return StartingPod(fact, "n0", stuck_s)
+
+
+def test_a_pod_that_no_scheduler_looks_at_is_reported_and_its_slots_go_back() -> None:
+    """It is sent to no other node: that scheduler would not look at it there either."""
+    soon = judge(gang(unseen("a", 1.0), unseen("b", 2.0)))
+    assert (soon.reason, soon.starting) == ("", None)
+    assert soon.look_in_s == pytest.approx(NOT_SEEN_S - 2.0 + 0.1)
+    late = judge(gang(unseen("a", 11.0), running("b")))
+    assert late.starting == Starting(StartFault.NO_SCHEDULER, NOW_S)
+    assert late.reason.startswith("no scheduler 'volcano' has looked at 1 of its 2 pods")
+    assert not late.move
+    assert not late.must_requeue
+    assert judge(gang(unseen("a", 299.0), waited_s=300.0)).must_requeue
+    assert not judge(gang(unseen("a", 299.0), waited_s=300.0, can_requeue=False)).must_requeue
+    started = judge(gang(unseen("a", 299.0), waited_s=300.0, has_started=True))
+    assert not started.must_requeue, "running work is not given up"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.start_watch import NOT_SEEN
 from fluxqueue.workload import pods
 from tests.support.workloads import bare_pod, owner
 
@@ -63,3 +64,29 @@ def test_a_grace_period_beyond_the_calendar_is_read(grace_s: int, finished_at: s
     ended = {"state": {"terminated": {"finishedAt": finished_at}}}
     status = {"phase": "Succeeded", "containerStatuses": [ended]}
     assert pods.was_killed({**bare_pod(meta=meta), "status": status})
+
+
+_GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+_UNBOUND = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "full"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "why"),
+    [
+        ({"schedulerName": "volcano"}, {}, f"{NOT_SEEN}volcano"),
+        ({"schedulerName": "volcano"}, {"conditions": [_GATED]}, f"{NOT_SEEN}volcano"),
+        ({"schedulerName": "volcano"}, {"conditions": [_UNBOUND]}, "full"),
+        ({"schedulerName": "volcano", "nodeName": "n1"}, {}, ""),
+        ({"schedulerName": "volcano", "schedulingGates": [{"name": "x"}]}, {}, ""),
+        ({"schedulerName": "volcano"}, {"nominatedNodeName": "n1"}, ""),
+        ({"schedulerName": "default-scheduler"}, {"conditions": [_GATED]}, ""),
+        ({}, {}, ""),
+    ],
+)
+def test_a_pod_of_a_scheduler_that_is_not_there_is_known(
+    spec: dict[str, Any], status: dict[str, Any], why: str
+) -> None:
+    """The cluster's own scheduler may be behind, and its pods are not reported."""
+    pod = bare_pod()
+    pod["spec"].pop("schedulingGates", None)
+    assert pods.why_unbound({**pod, "spec": pod["spec"] | spec, "status": status}) == why
