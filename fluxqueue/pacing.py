@@ -64,7 +64,7 @@ UNMANAGED_S = 0.5
 # --- cycles and releases (worker) ---
 
 EXAMINED_MAX = 2000
-"""The most new FluxJobs that one cycle examines for satisfiability."""
+"""The most new FluxJobs that one cycle examines for satisfiability. Users take turns."""
 RUSH = 10
 """More starts than this within the time between two status updates are a burst.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -22,6 +22,7 @@ class Sortable(Protocol):
 
 
 Order = TypeVar("Order", bound=Sortable)
+Item = TypeVar("Item")
 
 
 Lane = tuple[str, ...]
@@ -78,6 +79,16 @@ class Turns(Generic[Order]):
             return None
         self._keys.discard(found[1])
         return str(found[1])
+
+
+def first_in_turn(items: Sequence[Item], lane_of: Callable[[Item], str], most: int) -> list[Item]:
+    """Return up to ``most`` items, one of each lane in turn, in the order of ``items``."""
+    if len(items) <= most:
+        return list(items)
+    turns = Turns[int]()
+    for place, one in enumerate(items):
+        turns.put(str(place), lane_of(one), place)
+    return [items[int(key)] for key in turns.take(most)]
 
 
 def _next(lanes: _Lanes, may: Callable[[Lane], bool] | None = None, at: Lane = ()) -> Any:

@@ -21,14 +21,16 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask, Leaf, Part
 from fluxqueue.graph.model.arrays import Mask, Vector
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.scheduler.cycle import Decisions
-from fluxqueue.scheduler.lack import Given
+from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.turns import first_in_turn
 
 NODES_MAX = 256
 """Most further nodes of one pod. Each is a name in the pod."""
 
 JOBS_MAX = 50
-"""Most jobs of one cycle that get further nodes. Pods of the others name one node each."""
+"""Most jobs of one cycle that get further nodes. Users take turns, and pods of all other jobs name
+one node each."""
 
 Choices = dict[str, list[tuple[str, ...]]]
 """UID of a job -> further nodes of each of its slots, in slot order."""
@@ -40,12 +42,17 @@ def give_choices(matcher: Matcher, decisions: Decisions, given: Given, now: int)
     Slots of jobs with a constraint that is not judged have a choice, and those of jobs with nodes
     that refused a pod before.
     """
+    grown = (*given.slots, *decisions.grown.slots)
+    given_to: list[PendingJob | Lack] = [*(job for job, _ in decisions.allocated)]
+    given_to += [lack for lack, _ in grown]
+    asking = [one for one in given_to if one.is_unsure or one.refused]
+    chosen = {one.uid for one in first_in_turn(asking, lambda one: one.user, JOBS_MAX)}
     found: Choices = {}
     for job, placement in decisions.allocated:
-        if len(found) < JOBS_MAX and (job.is_unsure or job.refused):
+        if job.uid in chosen:
             found[job.uid] = _of_slots(matcher, job.request, placement, job.refused, now)
-    for lack, placements in (*given.slots, *decisions.grown.slots):
-        if len(found) < JOBS_MAX and (lack.is_unsure or lack.refused):
+    for lack, placements in grown:
+        if lack.uid in chosen:
             # Together: slots with nodes of their own divide the further nodes.
             slots = tuple(slot for one in placements for slot in one.slots)
             both = replace(placements[0], slots=slots)

@@ -9,6 +9,7 @@ the caller must throw the matcher away.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -47,12 +48,14 @@ from fluxqueue.scheduler.preemption import (
 )
 from fluxqueue.scheduler.sweeps import (
     GROWTH_MAX,
+    PLANNED_EACH,
     PLANNED_MAX,
     SWEEPS_MAX,
     grow,
     is_plain,
     request_of,
 )
+from fluxqueue.turns import first_in_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +251,8 @@ def run_cycle(
     allowances = allowances or Allowances()
     again = allowances.copy()
     walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, awaited=awaited)
-    turns = _in_turn(waiting, [one for one in lacks if one.is_sweep][:SWEEPS_MAX])
+    sweeps = [one for one in lacks if one.is_sweep]
+    turns = _in_turn(waiting, first_in_turn(sweeps, lambda one: one.user, SWEEPS_MAX))
     decisions = _walk(matcher, waiting, turns, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
     if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
@@ -386,7 +390,7 @@ class _QueueLine:
         self.rules = rules
         self.blocker: PendingJob | Lack | None = None
         self.promised = 0
-        self.sweeps_planned = 0
+        self.sweeps_planned: Counter[str] = Counter()
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
         # A queue without backfill reserves nothing for its head. Jobs of other queues could then
@@ -642,9 +646,10 @@ class _Walk:
 
     def _plan_growth(self, line: _QueueLine, lack: Lack) -> None:
         """Keep the next slot of a sweep free. This is no promise, and is not counted as one."""
-        if not line.depth or line.sweeps_planned >= PLANNED_MAX:
+        planned = line.sweeps_planned
+        if not line.depth or planned.total() >= PLANNED_MAX or planned[lack.user] >= PLANNED_EACH:
             return
-        line.sweeps_planned += 1
+        planned[lack.user] += 1
         with suppress(InsufficientResources, TooComplex):
             placement = self.matcher.match_later(request_of(lack), self.now)
             if placement.starts_at > self.now:

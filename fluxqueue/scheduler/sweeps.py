@@ -21,10 +21,10 @@ from fluxqueue.scheduler.lack import Lack
 
 GROWTH_MAX = 200
 """The most slots that one sweep gets in one cycle. A cycle follows at once for the others."""
-PLANNED_MAX = 10
-"""The most sweeps of a queue that one cycle plans a further slot for."""
+PLANNED_MAX, PLANNED_EACH = 10, 5
+"""The most sweeps that one cycle plans a further slot for, of a queue and of one user in it."""
 SWEEPS_MAX = 1_000
-"""The most sweeps that one cycle looks at, first in order. Each of the others keeps its slots."""
+"""The most sweeps that one cycle looks at. Users take turns, and the others keep their slots."""
 
 
 def is_plain(request: Jobspec) -> bool:

@@ -24,8 +24,9 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.pods import USES, template_spec
 from fluxqueue.workload.resources import raw_request
 
-TEMPLATES_MAX = 10_000
-"""Templates that are remembered. The one that was used least recently goes first."""
+TEMPLATES_MAX, OF_NAMESPACE_MAX = 10_000, 1_000
+"""Templates that are remembered, in all and of one namespace. The one that was used least recently
+goes first."""
 
 _MADE_BY_THE_CONTROLLER = frozenset({"controller-uid", "job-name"})
 _CONTAINER = ("name", "image", "resources", "restartPolicy")
@@ -85,6 +86,13 @@ class LearnedSizes:
         if known is not None and extra == known.extra:
             return
         self._known[where] = self._news[where] = LearnedSize(*where, extra, _created(pod))
+        self._forget(where[0])
+
+    def _forget(self, namespace: str) -> None:
+        """Forget what is too much, after something was learned in ``namespace``."""
+        own = [where for where in self._known if where[0] == namespace]
+        if len(own) > OF_NAMESPACE_MAX:
+            del self._known[own[0]]
         while len(self._known) > TEMPLATES_MAX:
             self._known.popitem(last=False)
 

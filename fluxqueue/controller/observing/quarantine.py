@@ -24,6 +24,7 @@ from fluxqueue.fluxjob.faults import UNREADABLE, Fault, as_text
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import ApiResource
+from fluxqueue.turns import first_in_turn
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ Sharing policies and node pools have the kinds of ``DirtyKind``.
 """
 
 SHOWN_MAX = 1000
-"""Most objects in the table. The metric counts all."""
+"""Most objects in the table. Namespaces take turns, and the metric counts all."""
 
 INSTEAD = "it is set aside as it was last seen, and all others go on"
 
@@ -160,7 +161,7 @@ class Quarantine:
     async def _write(self) -> None:
         # A copy: troubles may be noted or cleared while this awaits.
         untold = dict(self._untold)
-        present = list(self._found.values())[:SHOWN_MAX]
+        present = first_in_turn([*self._found.values()], lambda one: one.namespace, SHOWN_MAX)
         async with self._begin() as tx:
             await store_quarantined(tx, present)
         for (kind, key), involved in untold.items():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import orjson
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.workload.learned_sizes import TEMPLATES_MAX, LearnedSize
+from fluxqueue.workload.learned_sizes import OF_NAMESPACE_MAX, TEMPLATES_MAX, LearnedSize
 
 
 async def save_learned(tx: Transaction, news: Sequence[LearnedSize]) -> None:
@@ -43,8 +43,11 @@ async def save_learned(tx: Transaction, news: Sequence[LearnedSize]) -> None:
 async def read_learned(tx: Transaction) -> list[LearnedSize]:
     """Return what was learned last, the oldest first."""
     rows = await tx.fetch(
-        "SELECT * FROM (SELECT namespace, template, extra, learned_at, written_at"
-        " FROM learned_sizes ORDER BY written_at DESC LIMIT :most) newest ORDER BY written_at",
+        "SELECT * FROM (SELECT * FROM (SELECT namespace, template, extra, learned_at, written_at,"
+        " row_number() OVER (PARTITION BY namespace ORDER BY written_at DESC) AS place"
+        " FROM learned_sizes) placed WHERE place <= :of_each"
+        " ORDER BY written_at DESC LIMIT :most) newest ORDER BY written_at",
+        of_each=OF_NAMESPACE_MAX,
         most=TEMPLATES_MAX,
     )
     return [

@@ -48,6 +48,7 @@ PENDING = (
 )
 _WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
 _UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
+_IN_TURN = "row_number() OVER (PARTITION BY user_name ORDER BY jobid), jobid"
 _IN_QUEUES = (
     "queue = ANY(CAST(:queues AS text[]))"
     " AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')"
@@ -223,7 +224,7 @@ async def lock_queue(tx: Transaction, view: QueueHead) -> Locked:
         f"""
         SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
         FROM fluxjobs WHERE uid IN (
-            (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :examined_max)
+            (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY {_IN_TURN} LIMIT :examined_max)
             UNION ALL
             ({_head("h.uid", view)})
             UNION ALL
@@ -313,10 +314,10 @@ async def unexamined(
     *,
     limit: int,
 ) -> list[Applicant]:
-    """Return FluxJobs not examined since they came, changed or were moved, oldest first."""
+    """Return FluxJobs not examined since they came, changed or were moved. Users take turns."""
     rows = await tx.fetch(
         f"SELECT {PENDING}, namespace, state, reason, accepted_by, waits_gated FROM fluxjobs"  # noqa: S608
-        f" WHERE {_UNEXAMINED} ORDER BY jobid LIMIT :limit",
+        f" WHERE {_UNEXAMINED} ORDER BY {_IN_TURN} LIMIT :limit",
         limit=limit,
     )
     return _applicants(await keep_locked(tx, rows, locked), rules, unreadable)

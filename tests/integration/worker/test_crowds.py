@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
+from fluxqueue.db.store.queue_snapshot import QueueHead, Unreadable, lock_queue, unexamined
 from fluxqueue.kube.client import KubeClient
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
@@ -62,3 +63,16 @@ async def test_another_user_is_not_hidden(
             await come()
             async with worker(database_url, cluster, "w2", queue_depth=DEPTH):
                 await eventually(lambda: is_released(admin, "probe"), "the other's starts")
+
+
+async def test_new_jobs_of_one_user_hide_no_new_job_of_another(database_url: str) -> None:
+    """However many came before it, and with as little as a cycle may look at."""
+    async with rows_of(database_url) as rows:
+        await rows.see(*(workload(f"m{n}", user_name="mallory") for n in range(5 * DEPTH)))
+        await rows.see(workload("probe", user_name="vera"))
+        view = QueueHead(depth=DEPTH, examined_max=DEPTH, have_nodes_changed=False)
+        async with rows.database.begin() as tx:
+            locked = await lock_queue(tx, view)
+            found = await unexamined(tx, {}, Unreadable(), locked, limit=DEPTH)
+        assert len(found) == DEPTH
+        assert [one.job.uid for one in found if one.job.user == "vera"] == ["probe"]
