@@ -78,6 +78,10 @@ class PendingJob:
     is_unsure: bool = False
 
 
+TOO_COSTLY = (
+    "to place it beside all that runs takes more work than one request may cost; it is tried again"
+    " within two minutes"
+)
 DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"
 
 Failed: TypeAlias = tuple[PendingJob, Exception]
@@ -105,8 +109,9 @@ class Decisions:
     ``provisioning`` are the UIDs of jobs that wait for nodes that were asked for. The caller of
     ``run_cycle`` adds them.
 
-    ``quarantined`` jobs could not be decided: the request is too complex, or a defect was met.
-    Nothing is allocated to them.
+    ``costly`` jobs wait as well: to decide about them takes too much work while others run.
+
+    ``quarantined`` jobs could not be decided because of a defect. Nothing is allocated to them.
 
     ``grown``: the further slots of running sweeps.
     """
@@ -121,6 +126,7 @@ class Decisions:
     making_way: dict[str, MakingWay] = field(default_factory=dict)
     preempted: list[tuple[PendingJob, MakingWay]] = field(default_factory=list)
     provisioning: set[str] = field(default_factory=set)
+    costly: list[PendingJob] = field(default_factory=list)
     quarantined: list[Failed] = field(default_factory=list)
     grown: Given = field(default_factory=Given)
 
@@ -344,7 +350,11 @@ def _walk(
             # A job that cannot be decided must not hold up the others.
             if matcher.work is not None and matcher.work.left < 0:
                 raise  # the budget of the whole cycle is spent, so this job is not to blame
-            walk.quarantine(job, error)
+            # It could run on the empty cluster (``split_unsatisfiable``): the load is to blame.
+            if isinstance(error, TooComplex):
+                walk.put_off(job)
+            else:
+                walk.quarantine(job, error)
     return walk.decisions
 
 
@@ -518,6 +528,12 @@ class _Walk:
         line = self._line(job.queue)
         if line.blocker is job:
             line.blocker = None
+
+    def put_off(self, job: PendingJob) -> None:
+        """Let ``job`` wait, and block no other job, while it is too costly to decide."""
+        self._withdraw(job)
+        self._wait(job, TOO_COSTLY)
+        self.decisions.costly.append(job)
 
     def quarantine(self, job: PendingJob, error: Exception) -> None:
         """Set ``job`` aside: it could not be decided, gets nothing and blocks no other job."""

@@ -76,6 +76,7 @@ from fluxqueue.scheduler.node_sharing import (
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, Preemptions, hold_claims
 from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.costly_jobs import CostlyJobs
 from fluxqueue.worker.crowds import Crowds
 from fluxqueue.worker.intake import (
     Taken,
@@ -122,6 +123,7 @@ class CycleRunner:
         self._has_choices = True
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
+        self._costly = CostlyJobs()
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
         # bookings.
         self._lock = asyncio.Lock()
@@ -131,10 +133,12 @@ class CycleRunner:
         """Return whether a cycle is due although nothing has changed.
 
         It is due for a forecast, because it is time for a victim to be preempted, because a
-        sharing policy gives another part of a node from now on, or because nodes are under way.
+        sharing policy gives another part of a node from now on, because nodes are under way, or
+        because a costly job is tried again.
         """
         now_s = self._context.clock.now_s()
         is_due = self._plans.is_due() or self._preempting.is_due(now_s)
+        is_due |= self._costly.is_due(now_s)
         return is_due or self._sharing.is_due(now_s) or self.nodes.is_due(now_s)
 
     async def run(self) -> None:
@@ -353,6 +357,7 @@ class CycleRunner:
             head = await queue_head(tx, view, self._rules, unreadable, locked)
             is_more_hidden = self._is_more_hidden(head, new)
             queue, never, deferred = await self._judge(tx, matcher, head, failed, allowances)
+            queue, later = self._costly.split(queue, now)
             promised = self._plans.promised(matcher, queue)
             preemptions = await self._preempting.read(tx, self._rules, queue, promised)
             lacks = await lacking(tx) if locked.has_lacking else []
@@ -363,7 +368,8 @@ class CycleRunner:
                 *(matcher, queue, self._policy, now, queues, promised),
                 *(preemptions, allowances, lacks, awaited),
             )
-            await self.nodes.plan(tx, matcher, [*queue, *deferred], decisions, queues, now)
+            await self.nodes.plan(tx, matcher, [*queue, *deferred, *later], decisions, queues, now)
+            self._costly.note(queue, decisions.costly, now)
             self._choices = give_choices(matcher, decisions, given, now)
             self._has_choices |= bool(self._choices)
         queue = _without(queue, decisions.quarantined)
