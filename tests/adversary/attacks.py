@@ -26,6 +26,7 @@ from tests.adversary.tenants import Tenant
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.test_groups import member
 from tests.e2e.test_sets import a_set
+from tests.support.forger import flood
 from tests.support.hostile_jobspecs import HOSTILE, above, series, slot
 from tests.support.large_objects import LARGE
 
@@ -282,6 +283,23 @@ async def slow_admissions_at_once(tenant: Tenant, size: float) -> None:
             await tenant.create(JOBS, bodies[number % len(bodies)], dry_run=True)
 
     await asyncio.gather(*map(again, range(120)))
+
+
+@_attack
+async def forged_reviews(tenant: Tenant, size: float) -> None:
+    """A pod asks the webhook itself, 120 times at once, in the names of thousands of tenants."""
+    folder = tenant.space.world.stack.options.data_dir
+    async with flood(int((folder / "webhook-port").read_text())):
+        until = time.monotonic() + STORM_S * size
+        while time.monotonic() < until:
+            await tenant.create(JOBS, _noted("own", {}), dry_run=True)
+
+
+@_attack
+async def queues_that_do_not_exist(tenant: Tenant, size: float) -> None:
+    """Three hundred Jobs, each in another queue."""
+    for number in _of(300, size):
+        await tenant.create(JOBS, _noted(f"q{number}", {"queue": f"made-up-{number}"}))
 
 
 # --- what the queue decides ----------------------------------------------------------------------
