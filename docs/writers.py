@@ -31,11 +31,12 @@ REASONS = {
     "requeue adopts it.",
     "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
     "blocked_reason": "as `blocked_by`",
-    "duration_s": "as `asked`",
+    "duration_s": "An observation follows the limit of a run. The requeue adopts that of `asked`.",
+    "cancel_by": "A user orders the deletion, or the queue of a job that overruns.",
     "expected_start": "The plan sets it. Every way out of the queue clears it.",
     "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",
-    "is_deleting": "A deletion is seen, or ordered by a user.",
+    "is_deleting": "A deletion is seen, or ordered by a user or a queue.",
     "is_placed": "as `pinned_to`",
     "is_started": "An observation or a look finds that all pods have run. A requeue clears it.",
     "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
@@ -64,7 +65,7 @@ REASONS = {
     "status_due_at": "Each change that users see sets it, by a trigger. A status update clears it.",
     "told": "A release may write the status itself.",
     "told_version": "as `told`",
-    "vacate_by": "The author, an operator, a preemptor or a lost node ends the run. The requeue "
+    "vacate_by": "The author, an operator, a preemptor, an overrun or a lost node ends the run. The requeue "
     "clears it.",
     "version": "The trigger counts changes that users see. A notice counts as one.",
     "wait_reason": "as `position`",

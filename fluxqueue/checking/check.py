@@ -25,6 +25,7 @@ COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     queue.drift,
     queue.reservations,
     queue.promises,
+    queue.overruns,
     workloads.rows_of_workloads,
     workloads.stranded,
     workloads.workloads_of_rows,

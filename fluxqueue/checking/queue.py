@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from fluxqueue.checking.findings import Finding, Severity
 from fluxqueue.checking.nodes import readable_nodes
 from fluxqueue.checking.view import CheckView
+from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow, PromiseRow
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.scheduler.promises import START_TOLERANCE_S
+from fluxqueue.scheduler.promises import OVERRAN, START_TOLERANCE_S
+
+OVERRUN_S = 30
+"""Seconds past limit and grace after which a job counts as an overrun."""
 
 
 def loops(view: CheckView) -> Iterator[Finding]:
@@ -64,6 +68,8 @@ def promises(view: CheckView) -> Iterator[Finding]:
     is_excused = _has_overrun(view) or _has_lost_node(view)
     for promise in view.rows.promises:
         row = view.row_of.get(promise.uid)
+        if row is not None and promise.allocated_at_s is None:
+            yield from _moved(view, row, promise)
         if row is None or promise.excuse is not None:
             continue
         has_started = promise.allocated_at_s is not None
@@ -73,6 +79,46 @@ def promises(view: CheckView) -> Iterator[Finding]:
         what = "started" if has_started else "still waits"
         detail = f"job {row.jobid} {what} {late_s} s after its first promised start"
         yield Finding("promise not kept", row.subject, detail, may_pass=not has_started)
+
+
+def _moved(view: CheckView, row: FluxJobRow, promise: PromiseRow) -> Iterator[Finding]:
+    """Report a promise that jobs past their limit keep moving."""
+    late_s = view.rows.now_s - promise.starts_at_s
+    if (promise.excuse or "").startswith(OVERRAN) and late_s > OVERRUN_S and _overrun(view):
+        detail = (
+            f"job {row.jobid} waits {late_s} s after its first promised start: {promise.excuse}; "
+            "cancel or requeue what overruns, or set spec.overrun of its queue"
+        )
+        yield Finding("promise moved by an overrun", row.subject, detail)
+
+
+def overruns(view: CheckView) -> Iterator[Finding]:
+    """Report jobs past their limit and grace, and limits beyond those of the queue."""
+    for allocation in _overrun(view):
+        row = view.row_of.get(allocation.uid)
+        if row is not None and allocation.granted_s is not None:
+            over_s = view.rows.now_s - allocation.granted_s
+            detail = f"job {row.jobid} holds its nodes {over_s} s past its limit and grace"
+            yield Finding("overrun", row.subject, detail, Severity.WARNING)
+    for allocation in view.rows.allocations:
+        row, until_s = view.row_of.get(allocation.uid), allocation.until_s
+        if row is None or allocation.most_s is None or allocation.granted_s is None:
+            continue
+        if until_s is None or until_s > allocation.granted_s + OVERRUN_S:
+            detail = (
+                f"job {row.jobid} may run on after the {allocation.most_s} s of "
+                f"spec.limits.perJob.durationSeconds; spec.overrun of its queue says what follows"
+            )
+            yield Finding("limit beyond its queue's", row.subject, detail, Severity.WARNING)
+
+
+def _overrun(view: CheckView) -> list[AllocationRow]:
+    now_s = view.rows.now_s
+    return [
+        one
+        for one in view.rows.allocations
+        if one.granted_s is not None and one.granted_s + OVERRUN_S < now_s
+    ]
 
 
 def _has_overrun(view: CheckView) -> bool:

@@ -208,7 +208,8 @@ class _VariantSearch:
         request, scene = self.question.job.request, self.scene
         own_s = int(request.duration_s) or FOREVER
         starts = sorted({int(at) - scene.now for at in scene.matcher.ledger.plan.starts.tolist()})
-        options = [s // 60 * 60 for s in starts if DURATION_MIN_S <= s < UNKNOWN_END - scene.now]
+        ends = [at - request.grace_s for at in starts]
+        options = [s // 60 * 60 for s in ends if DURATION_MIN_S <= s < UNKNOWN_END - scene.now]
         options = [s for s in dict.fromkeys(options) if s < own_s]
         found = self._largest(options, lambda s: with_duration(request, s))
         if found is None:

@@ -53,6 +53,15 @@ BY_RETRY = "start-retry"
 NOT_STARTED = "not-started"
 """``vacate_by`` of a job with pods that do not start where they were sent."""
 
+RESTARTED = "restarted"
+"""``vacate_by`` of a job that its author suspended and resumed: its limit begins anew."""
+
+RESTARTED_REASON = "resumed, so its time limit begins anew and it waits for its turn"
+"""Reason of such a job."""
+
+OVERRAN = "overrun"
+"""``vacate_by`` of a job that ran past its limit, in a queue that requeues such jobs."""
+
 CHANGED = "changed"
 """``vacate_by`` of a job that asks for something else than its nodes were given for.
 

@@ -27,8 +27,11 @@ from fluxqueue.fluxjob.holders import (
     CHANGED_REASON,
     LOST_NODE,
     NOT_STARTED,
+    OVERRAN,
     PAUSED,
     RELEASABLE,
+    RESTARTED,
+    RESTARTED_REASON,
     SET_ASIDE,
     SUSPENDED,
     author_reason,
@@ -104,7 +107,8 @@ class _Findings:
 
     ``is_stopped``: its author suspended it after the release. ``is_paused``: its author wants no
     pods of it any more. ``is_changed``: its author edited what its pods ask for, and resumed it.
-    ``is_resumed``: its author resumed it.
+    ``is_resumed``: its author resumed it. ``is_restarted``: it would run with a limit that begins
+    anew.
     ``leaves_quarantine``: it was set aside, and asks for something else now.
     """
 
@@ -115,6 +119,7 @@ class _Findings:
     leaves_quarantine: bool
     hold: str | None
     growth: str = ""
+    is_restarted: bool = False
 
 
 def on_first_seen(seen: WorkloadSeen) -> RowChange:
@@ -303,17 +308,21 @@ def on_requeued(
     vacate_by : why its pods were made to end, None if nothing of it had started.
     failed : the start that has failed, if ``vacate_by`` says so.
     """
-    is_asked = vacate_by not in {None, LOST_NODE, CHANGED, NOT_STARTED, PAUSED}
+    is_asked = vacate_by not in {None, LOST_NODE, CHANGED, NOT_STARTED, PAUSED, RESTARTED}
     if author_hold is not None:
         return Requeued(S.HELD, AUTHOR, author_reason(author_hold), is_asked)
     if vacate_by == NOT_STARTED and failed is not None:
         return _after_try(failed)
     if vacate_by == CHANGED:
         reason = CHANGED_REASON
+    elif vacate_by == RESTARTED:
+        reason = RESTARTED_REASON
     elif vacate_by == PAUSED:
         reason = "paused by its author, and continued before its pods had ended"
     elif not is_asked:
         reason = "a node it was given is lost"
+    elif vacate_by == OVERRAN:
+        reason = "requeued because it ran past its limit"
     elif is_preemptor(vacate_by):
         reason = f"requeued to make way for {vacate_by}"
     else:
@@ -386,6 +395,9 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
     # Its slots were decided for its template, and its pods are larger. No pod is bound yet.
     is_grown = bool(seen.growth) and row.vacate_by is None and not row.is_same_request
     is_edited |= is_grown
+    # Its limit counts from its last resumption, so it would hold its slots for longer than planned.
+    is_restarted = is_resumed and seen.is_limited and row.is_same_request
+    is_edited |= is_restarted
     is_changed = seen.is_suspendable and is_live and not seen.is_suspended and is_edited
     is_changed = is_changed and not is_paused
     return _Findings(
@@ -398,6 +410,7 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
         and not row.is_same_request,
         hold=_hold(row, seen, is_stopped=is_stopped),
         growth=seen.growth if is_grown else "",
+        is_restarted=is_changed and is_restarted,
     )
 
 
@@ -464,7 +477,7 @@ def _reason(row: StoredRow, found: _Findings) -> str:
         more = f"each of its pods asks for {found.growth} more than its template"
         return f"{more}, so it is placed again"
     if found.is_changed:
-        return CHANGED_REASON
+        return RESTARTED_REASON if found.is_restarted else CHANGED_REASON
     is_new = row.state is S.UNSATISFIABLE and not row.is_same_request
     return "" if found.is_resumed or found.leaves_quarantine or is_new else row.reason
 
@@ -475,7 +488,7 @@ def _vacate_by(row: StoredRow, found: _Findings) -> str | None:
     if found.is_paused:
         return PAUSED
     if found.is_changed:
-        return CHANGED
+        return RESTARTED if found.is_restarted else CHANGED
     return None if found.is_resumed else row.vacate_by
 
 

@@ -52,6 +52,9 @@ class WorkloadSeen:
     waits_gated : it is not suspended while it waits. Its pods exist, gated.
     start_timeout_s : how long its start may take, in seconds, if its author says so.
     provision : whether nodes may be asked for, if its author says so (``fluxjob.provision``).
+    grace_s : how long its pods may take to end, in seconds.
+    is_limited : Kubernetes ends its pods after ``duration_s``.
+    ends_at_s : when Kubernetes has ended all its pods at the latest, as far as they tell.
     authored : the request as its author wrote it, if admission or the cluster adds to it.
     growth : what each of its pods asks for beyond its template, if none of them is bound.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
@@ -111,6 +114,9 @@ class WorkloadSeen:
     waits_gated: bool = False
     provision: str | None = None
     growth: str = ""
+    grace_s: int = 0
+    is_limited: bool = False
+    ends_at_s: int | None = None
     authored: Mapping[str, Any] | None = None
     flux_version: str | None = field(default=None, compare=False)
 

@@ -8,6 +8,7 @@
       match-policy: pack
       exclusive: true          # every node touched is taken whole
       prefer-within: rack      # below one rack if possible, else one level up, ...
+      grace: 30                # seconds that its pods may take to end after the duration
       slots:                   # what the slots of a label need beyond that
         launcher: {constraints: {...}, tolerations: [...], numa: [...]}
 
@@ -28,11 +29,12 @@ from fluxqueue.jobspec.demand import Bundle, NodeDemand
 
 KEY = "fluxqueue"
 _WHERE_KEYS = ("tolerations", "numa")
-_KEYS = (*_WHERE_KEYS, "match-policy", "exclusive", "prefer-within", "slots")
+_KEYS = (*_WHERE_KEYS, "match-policy", "exclusive", "prefer-within", "grace", "slots")
 _SLOT_KEYS = ("constraints", *_WHERE_KEYS)
 _TOLERATION_KEYS = ("key", "operator", "value", "effect", "tolerationSeconds")
 _EFFECTS = ("", "NoSchedule", "PreferNoSchedule", "NoExecute")
 _AMOUNT_MAX = (1 << 63) - 1
+_GRACE_MAX = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class Extension:
     match_policy: MatchPolicy | None = None
     is_node_exclusive: bool = False
     prefer_within: str = ""
+    grace_s: int = 0
 
 
 def parse_extension(value: Any, where: str, constraint: Constraint | None, left: Left) -> Extension:
@@ -68,6 +71,11 @@ def parse_extension(value: Any, where: str, constraint: Constraint | None, left:
     level = ours.get("prefer-within", "")
     if not isinstance(level, str):
         _refuse("must name a level", f"{where}.prefer-within", level)
+    grace_s = ours.get("grace", 0)
+    is_whole = isinstance(grace_s, int) and not isinstance(grace_s, bool)
+    if not is_whole or not 0 <= grace_s <= _GRACE_MAX:
+        hint = f"from 0 to {_GRACE_MAX}"
+        _refuse("must be a whole number of seconds", f"{where}.grace", grace_s, hint)
     return Extension(
         where=common,
         slot_where=tuple(
@@ -77,6 +85,7 @@ def parse_extension(value: Any, where: str, constraint: Constraint | None, left:
         match_policy=None if policy is None else MatchPolicy(policy),
         is_node_exclusive=exclusive,
         prefer_within=str(level),
+        grace_s=grace_s,
     )
 
 

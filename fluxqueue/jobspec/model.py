@@ -7,6 +7,7 @@ threads. Its hash is computed once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,18 +105,20 @@ class Task:
 class Jobspec:
     """A whole request.
 
-    ``duration_s`` 0 means as long as the graph lives. Fractions are rounded up. ``match_policy``
-    None leaves the choice to the matcher. With ``is_node_exclusive`` every touched node is taken
-    whole, as by the policies ``...nodex``. ``prefer_within`` names a level: all slots below one
-    vertex of it if possible, else below one of the next level up, and so on. ``where`` is the
-    demand on every node. ``slot_where`` has the demands of single slots, by label. ``system`` is
-    the rest of ``attributes.system``, kept but never matched.
+    ``duration_s`` 0 means as long as the graph lives. Fractions are rounded up. ``grace_s`` is how
+    long its pods may take to end after that. ``match_policy`` None leaves the choice to the
+    matcher. With ``is_node_exclusive`` every touched node is taken whole, as by the policies
+    ``...nodex``. ``prefer_within`` names a level: all slots below one vertex of it if possible,
+    else below one of the next level up, and so on. ``where`` is the demand on every node.
+    ``slot_where`` has the demands of single slots, by label. ``system`` is the rest of
+    ``attributes.system``, kept but never matched.
     """
 
     version: int
     resources: tuple[Resource, ...]
     tasks: tuple[Task, ...] = ()
     duration_s: float = 0.0
+    grace_s: int = 0
     queue: str = ""
     where: NodeDemand = ANYWHERE
     slot_where: tuple[tuple[str, NodeDemand], ...] = ()
@@ -132,10 +135,15 @@ class Jobspec:
         object.__setattr__(self, "size", _slots(self.resources))
         parts = (self.version, self.resources, self.duration_s, self.queue, self.where)
         more = (self.slot_where, self.match_policy, self.is_node_exclusive, self.prefer_within)
-        object.__setattr__(self, "_hash", hash((*parts, *more)))
+        object.__setattr__(self, "_hash", hash((*parts, *more, self.grace_s)))
 
     def __hash__(self) -> int:
         return self._hash
+
+    @property
+    def held_s(self) -> int:
+        """Return how long it holds its resources, in whole seconds. 0: its end is unknown."""
+        return math.ceil(self.duration_s) + self.grace_s if self.duration_s else 0
 
     @property
     def constraint(self) -> Constraint | None:

@@ -107,6 +107,7 @@ def _with_attributes(
         match_policy=ours.match_policy,
         is_node_exclusive=ours.is_node_exclusive,
         prefer_within=ours.prefer_within,
+        grace_s=ours.grace_s,
         system={key: value for key, value in system.items() if key not in _OWN_SYSTEM_KEYS},
         user=attributes.get("user"),
     )

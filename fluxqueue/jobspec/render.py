@@ -85,6 +85,8 @@ def _extension(jobspec: Jobspec) -> dict[str, Any]:
         found["exclusive"] = True
     if jobspec.prefer_within:
         found["prefer-within"] = jobspec.prefer_within
+    if jobspec.grace_s:
+        found["grace"] = jobspec.grace_s
     if jobspec.slot_where:
         found["slots"] = {
             label: _slot_demand(demand, jobspec.where) for label, demand in jobspec.slot_where

@@ -92,6 +92,11 @@ def _over_per_job(queue: str, limits: Limits, request: Jobspec) -> str | None:
                 f"{path}.durationSeconds is {limits.duration_s}, the job asks for "
                 f"{request.duration_s:g}; {way_out}"
             )
+    if limits.grace_s is not None and request.grace_s > limits.grace_s:
+        return (
+            f"{path}.graceSeconds is {limits.grace_s}, terminationGracePeriodSeconds of the job is "
+            f"{request.grace_s}; {way_out}"
+        )
     cpu_m, nodes = total(request, CPU), fewest_nodes(request)
     if limits.cpu_m is not None and cpu_m > limits.cpu_m:
         return (

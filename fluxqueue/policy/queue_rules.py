@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.limit import OverrunAction, OverrunRules
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, read_provision_rules
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy, queue_policy
@@ -29,12 +30,13 @@ FAIR_SHARE_WEIGHT = 1000
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Upper bounds. None means no limit. ``cpu_m`` is in millicores, ``duration_s`` in seconds."""
+    """Upper bounds. None means no limit. ``cpu_m`` is in millicores, times are in seconds."""
 
     jobs: int | None = None
     nodes: int | None = None
     cpu_m: int | None = None
     duration_s: int | None = None
+    grace_s: int | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +84,8 @@ class QueueRules:
     worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
     the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
     seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
-    ``provision`` says when nodes of pools are asked for.
+    ``provision`` says when nodes of pools are asked for. ``overrun`` says what follows if a job
+    runs past its limit.
     """
 
     name: str
@@ -105,6 +108,7 @@ class QueueRules:
     fair_share: FairShare | None = None
     preemption: PreemptionRules | None = None
     provision: ProvisionRules = NO_RULES
+    overrun: OverrunRules = field(default_factory=OverrunRules)
 
     @property
     def has_use_limits(self) -> bool:
@@ -173,6 +177,7 @@ def read_rules(
         fair_share=reader.fair_share(),
         preemption=reader.preemption(name),
         provision=read_provision_rules(spec.get("provision")),
+        overrun=reader.overrun(),
     )
     _check_default_duration(rules)
     return rules
@@ -204,6 +209,7 @@ class _Reader:
             nodes=_whole(found.get("nodes"), f"{path}.nodes", 0),
             cpu_m=None if cpu is None else to_base_units(CPU, cpu, where=f"{path}.cpu"),
             duration_s=_whole(found.get("durationSeconds"), f"{path}.durationSeconds", 1),
+            grace_s=_whole(found.get("graceSeconds"), f"{path}.graceSeconds", 0),
         )
 
     def duration(self, found: Mapping[str, Any], key: str, path: str) -> int | None:
@@ -220,6 +226,20 @@ class _Reader:
             half_life_s=HALF_LIFE_S if half_life_s is None else half_life_s,
             points=FAIR_SHARE_WEIGHT if points is None else points,
         )
+
+    def overrun(self) -> OverrunRules:
+        path, default = "spec.overrun", OverrunRules()
+        found = _mapping(self.spec.get("overrun"), path)
+        action = found.get("action", default.action)
+        if not isinstance(action, str) or action not in set(OverrunAction):
+            raise InvalidInput(
+                f"{action!r} is no action",
+                where=f"{path}.action",
+                value=action,
+                hint=f"one of {', '.join(OverrunAction)}",
+            )
+        after_s = self.duration(found, "after", path)
+        return OverrunRules(OverrunAction(action), default.after_s if after_s is None else after_s)
 
     def preemption(self, name: str) -> PreemptionRules | None:
         if self.spec.get("preemption") is None:

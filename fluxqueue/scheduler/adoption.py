@@ -8,7 +8,6 @@ It is pure, and never moves, stops or restarts a pod.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -121,7 +120,7 @@ def with_start(record: DecisionRecord, start: PinnedStart) -> DecisionRecord:
     given = GivenSlots(
         slots=tuple((node, dict(need)) for node, need in zip(nodes, needs, strict=True)),
         starts_at=starts_at,
-        until=starts_at + math.ceil(request.duration_s) if request.duration_s else None,
+        until=starts_at + request.held_s if request.held_s else None,
         held=tuple(dict.fromkeys(nodes)) if takes_whole_nodes(request) else (),
     )
     return replace(

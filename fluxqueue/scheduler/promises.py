@@ -26,6 +26,7 @@ NAMED_MAX = 3
 NODES_MAX = 200
 """Characters of a hostlist in one excuse."""
 
+OVERRAN = "overrun of "
 BARRED = "a limit, or its queue was stopped"
 AWAY = "held, or too far back in its queue to be examined"
 ANOTHER = "its request has changed"
@@ -49,17 +50,21 @@ class Mishaps:
 
     ``overran`` are jobids that hold resources past their planned end. ``lost`` are nodes with less
     capacity than before: down, cordoned, gone, or used by unmanaged pods. ``topped_up`` are jobids
-    that got further slots after losing some or being scaled up.
+    that got further slots after losing some or being scaled up. ``prolonged`` are jobids with a
+    later planned end than before: their limit was raised, or their pods take longer to end.
     """
 
     overran: Sequence[int] = ()
     lost: Sequence[str] = ()
     topped_up: Sequence[int] = ()
+    prolonged: Sequence[int] = ()
 
     def excuse(self) -> str | None:
         """Return the cause of a plan that has just fallen behind, in words."""
         if self.overran:
-            return f"overrun of {_name_jobs(self.overran)}"
+            return f"{OVERRAN}{_name_jobs(self.overran)}"
+        if self.prolonged:
+            return f"later end of {_name_jobs(self.prolonged)}"
         if self.lost:
             return f"less capacity on {compress(sorted(self.lost))[:NODES_MAX]}"
         if self.topped_up:

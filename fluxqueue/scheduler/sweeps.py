@@ -55,7 +55,8 @@ def grow(
     -------
     The slots, and the limit that stopped it, empty if none did.
     """
-    until = now + lack.duration_s if lack.duration_s else FOREVER
+    held_s = request_of(lack).held_s
+    until = now + held_s if held_s else FOREVER
     # Only one pod at a time can use such a claim, so each further one waits for its end.
     most = 1 if matcher.ask(lack.request).claims else GROWTH_MAX
     nodes = list(lack.nodes)

@@ -94,6 +94,8 @@ class Plans:
     _told: dict[str, PlanReport] = field(default_factory=dict)
     _room: Room | None = None
     _overran: list[str] = field(default_factory=list)
+    prolonged: Sequence[str] = ()
+    """The UIDs of jobs that the last changes gave a later planned end."""
     _last: Cycle | None = None
     reconciled: Counter[str] = field(default_factory=Counter)
     """The outcomes of the promises to jobs that the last cycle started."""
@@ -174,18 +176,19 @@ class Plans:
             if self._room is None
             else lost_room(matcher.ledger, self._room)
         )
-        blamed = [*self._overran, *topped_up]
+        blamed = [*self._overran, *topped_up, *self.prolonged]
         if not blamed:
             return Mishaps(lost=lost)
         rows = await tx.fetch(
             "SELECT uid, jobid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY jobid",
             uids=blamed,
         )
-        overran, more = set(self._overran), set(topped_up)
+        overran, more, later = set(self._overran), set(topped_up), set(self.prolonged)
         return Mishaps(
             overran=[row["jobid"] for row in rows if row["uid"] in overran],
             lost=lost,
             topped_up=[row["jobid"] for row in rows if row["uid"] in more],
+            prolonged=[row["jobid"] for row in rows if row["uid"] in later],
         )
 
     def words(self, decisions: Decisions) -> Mapping[str, Outlook]:

@@ -1,7 +1,7 @@
 """The upkeep of the named queues, by the holder of the matcher's role.
 
-At intervals it computes fair shares, and writes the counts that FluxQueues show. Neither is done
-for each FluxJob. Both have a bounded rate and write only what has changed.
+At intervals it computes fair shares, ends jobs that run past their limit, and writes the counts
+that FluxQueues show. Each has a bounded rate and writes only what has changed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.db.leadership import check_term
+from fluxqueue.db.leadership import check_term, may_decide
 from fluxqueue.db.reading.job_places import read_paths
+from fluxqueue.db.store.ends import end_overruns
 from fluxqueue.db.store.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
 from fluxqueue.db.store.queues import QueueFigures, last_transition, read_figures, read_rules
 from fluxqueue.errors import (
@@ -40,6 +41,9 @@ LOOP = "queues"
 STATUS_S = 2.0
 """The shortest interval in seconds between two writes of a queue's counts."""
 
+OVERRUNS_S = 5.0
+"""The interval in seconds at which jobs past their limit are looked for."""
+
 LEVELS_S = 60.0
 """The interval in seconds at which the places of each level are counted."""
 
@@ -49,7 +53,7 @@ class QueueKeeper:
 
     def __init__(self, context: WorkerContext, role: str, term: int) -> None:
         self._context, self._role, self._term = context, role, term
-        self._shares_at_s = float("-inf")
+        self._shares_at_s = self._overruns_at_s = float("-inf")
         self._seen: tuple[int, list[QueueFigures]] | None = None
         self._written: dict[str, dict[str, Any]] = {}
         self._levels = parse_levels(context.settings.levels)
@@ -73,8 +77,11 @@ class QueueKeeper:
             await clock.sleep(STATUS_S)
 
     async def turn(self) -> None:
-        """Compute shares and write counts if they are due."""
+        """Compute shares, end overruns and write counts if they are due."""
         now_s = self._context.clock.monotonic_s()
+        if now_s - self._overruns_at_s >= OVERRUNS_S:
+            self._overruns_at_s = now_s
+            await self.end_overruns()
         if now_s - self._shares_at_s >= self._context.settings.fair_share_interval_s:
             self._shares_at_s = now_s
             try:
@@ -111,6 +118,14 @@ class QueueKeeper:
         if touched:
             logger.info("shares", extra={"action": "share", "fluxjobs": touched})
         return touched
+
+    async def end_overruns(self) -> int:
+        """Do what each queue says about jobs past their limit. Return how many are new."""
+        async with self._context.database.begin() as tx:
+            if not await may_decide(tx, self._role, self._term):
+                return 0  # the rows are not compared with the cluster yet
+            rules = await read_rules(tx)
+            return await end_overruns(tx, rules, self._context.clock.now_s())
 
     # --- what FluxQueues show ------------------------------------------------------------------
 

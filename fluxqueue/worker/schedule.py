@@ -495,7 +495,7 @@ class CycleRunner:
             changes = await take_changes(tx, matcher.ledger, self._sharing, now)
             if changes.queues:
                 self._rules = await read_rules(tx)
-        self._matcher = matcher
+        self._matcher, self._plans.prolonged = matcher, changes.prolonged
         self._damaged = {u: why for u, why in self._damaged.items() if u not in changes.booked}
         self._damaged |= changes.damaged
         return matcher, changes

@@ -5,7 +5,7 @@ Called by the kinds of workloads and by the code that follows pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +13,11 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
 from fluxqueue.fluxjob.start_watch import NOT_SEEN, cut
 from fluxqueue.workload import labels
+
+DEFAULT_GRACE_S = 30
+"""Kubernetes' default of ``terminationGracePeriodSeconds``."""
+
+INT32_MAX = 2**31 - 1
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
@@ -121,6 +126,43 @@ def _is_refused(status: Mapping[str, Any]) -> bool:
     reason = status.get("reason") or ""
     is_refusal = reason.startswith("OutOf") or reason in _REFUSALS
     return status.get("phase") == "Failed" and is_refusal
+
+
+def grace_s(spec: Mapping[str, Any]) -> int:
+    """Return how long a pod of this spec may take to end, in seconds. Rows accept an int32."""
+    said = spec.get("terminationGracePeriodSeconds")
+    # The kubelet takes a negative value as 1.
+    return DEFAULT_GRACE_S if said is None else min(INT32_MAX, int(said) if said >= 0 else 1)
+
+
+def enforced_end(pod: Mapping[str, Any], own_end: int | None) -> int | None:
+    """Return when Kubernetes has ended a pod at the latest (epoch seconds), None if it is unknown.
+
+    Parameters
+    ----------
+    own_end : when its controller deletes it. None: only the pod's own deadline may end it.
+    """
+    meta, spec = pod["metadata"], pod.get("spec") or {}
+    if meta.get("deletionTimestamp"):
+        return epoch_s(meta["deletionTimestamp"])
+    started_s = epoch_s((pod.get("status") or {}).get("startTime"))
+    if own_end is None and started_s is not None and spec.get("activeDeadlineSeconds"):
+        own_end = started_s + int(spec["activeDeadlineSeconds"])
+    return None if own_end is None else own_end + grace_s(spec)
+
+
+def longest_deadline(specs: Sequence[Mapping[str, Any]]) -> int | None:
+    """Return the longest deadline of pods that run together, None if one of them has none."""
+    found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
+    return max(found) if found and len(found) == len(specs) else None
+
+
+def epoch_s(text: Any) -> int | None:
+    """Return the epoch second of a time in an object. None without one, or beyond year 9999."""
+    try:
+        return int(datetime.fromisoformat(text).timestamp()) if text else None
+    except ValueError:
+        return None
 
 
 def gate_index(spec: Mapping[str, Any]) -> int | None:

@@ -26,6 +26,7 @@ from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.own_jobspec import apply_jobspec
 from fluxqueue.workload.own_pods import PodShare, share_out
 from fluxqueue.workload.pod_bounds import PodBounds, Rule, bounds_of
+from fluxqueue.workload.pods import grace_s
 from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site
 
@@ -69,6 +70,7 @@ def build_request(
         resources=resources,
         tasks=_tasks(resources),
         duration_s=float(duration_s or 0),
+        grace_s=grace_s(spec),
         queue=wishes.queue or "",
         where=demand,
         match_policy=wishes.match_policy
@@ -128,6 +130,7 @@ def build_parts(
         resources=resources,
         tasks=_tasks(resources),
         duration_s=float(duration_s or 0),
+        grace_s=max((grace_s(part.spec) for part in parts), default=0),
         queue=wishes.queue or "",
         where=demands[0] if is_one else NodeDemand(),
         slot_where=() if is_one else tuple(labelled),

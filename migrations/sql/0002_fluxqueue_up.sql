@@ -39,6 +39,8 @@ CREATE TABLE fluxjobs (
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
+    grace_s INTEGER DEFAULT '0' NOT NULL,
+    is_limited BOOLEAN DEFAULT false NOT NULL,
     accepted_by TEXT,
     begin_at TIMESTAMP WITH TIME ZONE,
     set_begin_at TIMESTAMP WITH TIME ZONE,
@@ -211,6 +213,10 @@ COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
 COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
 
 COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
+
+COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
+
+COMMENT ON COLUMN fluxjobs.is_limited IS 'Kubernetes ends its pods after duration_s';
 
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that took it in; asked again after a move';
 

@@ -259,7 +259,7 @@ def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
     ]
     simulation = Simulation(POLICIES["easy"], 1, jobs)
     simulation.run()
-    assert simulation.promised["1"] == [10, 20 + OVERRUN_GRACE_S]
+    assert simulation.promised["1"] == [10, 10 + OVERRUN_GRACE_S]
     assert simulation.started == {"0": 0, "1": 150, "2": 160}
 
 

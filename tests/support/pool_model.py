@@ -90,7 +90,9 @@ class Model:
     def spans(self) -> Iterable[tuple[int, int, Placement]]:
         """All placements with the time each is planned for."""
         for one in self.booked.values():
-            end = one.until if one.until > self.now else self.now + OVERRUN_GRACE_S
+            end, step = one.until, OVERRUN_GRACE_S
+            while end <= self.now:
+                end, step = one.until + step, 2 * step
             end = UNKNOWN_END if end >= FOREVER else end
             yield self.now, end, one
         for one in self.reserved:

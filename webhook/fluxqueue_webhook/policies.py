@@ -20,6 +20,13 @@ from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.configuration import NAME, selected_namespaces, tenants
 
 FILE, RELEASED_PODS = "policies.yaml", "released-pods.yaml"
+_JOBS = {
+    "apiGroups": ["batch"],
+    "apiVersions": ["v1"],
+    "operations": ["UPDATE"],
+    "resources": ["jobs"],
+    "scope": "Namespaced",
+}
 _MARKS = {"app.kubernetes.io/name": "fluxqueue", "app.kubernetes.io/part-of": "fluxqueue"}
 
 
@@ -50,6 +57,7 @@ def build_policies(
         The installation lacks the file.
     """
     known = submitters or Submitters(controllers=frozenset(CLUSTER_CONTROLLERS))
+    owners = [_owner_rule(one) for one in owner_kinds or OwnerKinds() if one.suspend]
     words: dict[str, Any] = {
         "LABELS": marks or _MARKS,
         "OWN_USERS": list(own_users),
@@ -57,7 +65,8 @@ def build_policies(
         "CONTROLLERS": sorted(known.controllers),
         "ACCOUNTS": sorted(known.accounts),
         "SUBMITTER": known.annotation,
-        "OWNERS": [_owner_rule(one) for one in owner_kinds or OwnerKinds() if one.suspend],
+        "OWNERS": owners,
+        "LIMITED": [_JOBS, *({**one, "operations": ["UPDATE"]} for one in owners)],
         "NAMESPACES": selected_namespaces(own_namespace, is_opt_in=is_opt_in),
         "TENANTS": tenants(own_namespace),
     }

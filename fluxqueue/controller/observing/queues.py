@@ -29,6 +29,9 @@ from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
 
 logger = logging.getLogger(__name__)
 
+DEFAULT_GRACE_MAX_S = 600
+"""The longest grace of pods that the queue `default` takes, unless its administrator changes that."""
+
 
 def trim_namespace(namespace: Object) -> Object:
     """Keep name, labels and the time of its deletion."""
@@ -122,7 +125,10 @@ class QueueWatch(SpecWatch[QueueSeen]):
             "apiVersion": FLUXQUEUES.api_version,
             "kind": FLUXQUEUES.kind,
             "metadata": {"name": DEFAULT_QUEUE},
-            "spec": {"policy": self._policy},
+            "spec": {
+                "policy": self._policy,
+                "limits": {"perJob": {"graceSeconds": DEFAULT_GRACE_MAX_S}},
+            },
         }
         try:
             made = await self._client.create(FLUXQUEUES, None, body)

@@ -46,7 +46,10 @@ _META = (
     "ownerReferences",
 )
 _WISHES = ("annotations", "labels")
-_SPEC = ("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead")
+_SPEC = (
+    *("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead"),
+    *("activeDeadlineSeconds", "terminationGracePeriodSeconds"),
+)
 _CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
 _ENDED = frozenset({"Succeeded", "Failed"})
 _CONTAINERS = ("initContainers", "containers")
@@ -84,6 +87,8 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         kept |= {key: meta[key] for key in _WISHES if key in meta}
         asked = dict(_without_programs(spec))
     told = {key: status[key] for key in ("phase", "reason") if key in status}
+    if "activeDeadlineSeconds" in spec and "startTime" in status:
+        told["startTime"] = status["startTime"]
     if "deletionTimestamp" in meta and (is_killed := pods.was_killed(pod)) is not False:
         told[pods.KILLED] = is_killed
     for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
@@ -207,6 +212,7 @@ class Progress:
     wanted_of: Mapping[str, int] | None = None
     running: int = 0
     succeeded: int = 0
+    ends_at_s: int | None = None
 
 
 _PROGRESS = tuple(one.name for one in fields(Progress))
@@ -245,7 +251,18 @@ def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: in
         wanted_of=dict(fact.wanted_of) or None,
         running=sum(one.phase == "Running" and not one.is_terminating for one in facts),
         succeeded=sum(one.phase == "Succeeded" for one in facts),
+        ends_at_s=_ends_at(workload, its_pods),
     )
+
+
+def _ends_at(workload: Object, its_pods: Sequence[Object]) -> int | None:
+    """Return when Kubernetes has ended all pods that use a node, as far as they tell."""
+    kind = kind_of(workload)
+    own_end = kind.deletes_at(workload)
+    there = [one for one in its_pods if (one.get("spec") or {}).get("nodeName")]
+    live = [one for one in there if (one.get("status") or {}).get("phase") not in _ENDED]
+    ends = [pods.enforced_end(one, own_end) for one in live]
+    return max((end for end in ends if end is not None), default=None)
 
 
 def see_gone(
@@ -368,6 +385,8 @@ def _describe(
         request=asked.request,
         size=asked.size + progress.missing,
         duration_s=asked.duration_s,
+        grace_s=max(map(pods.grace_s, specs), default=0),
+        is_limited=kind.deadline_s(workload) is not None,
         begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=[

@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import DUE
+from fluxqueue.db.store.ends import GRANTED_UNTIL, QUEUE_MOST_S
 from fluxqueue.db.tables import LIVING
 from fluxqueue.db.task_statements import TASK_ATTEMPTS
 
@@ -50,11 +51,17 @@ class FluxJobRow:
 
 @dataclass(frozen=True, slots=True)
 class AllocationRow:
-    """A live allocation. ``until_s`` is None for unlimited."""
+    """A live allocation. ``until_s`` is None for unlimited.
+
+    ``granted_s``: until when its queue accepted it, None for unlimited. ``most_s``: the longest run
+    that its queue accepts.
+    """
 
     id: int
     uid: str
     until_s: int | None
+    granted_s: int | None = None
+    most_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +211,12 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
     ),
     "allocations": (
         AllocationRow,
-        "SELECT id, uid, until AS until_s FROM allocations WHERE is_live",
+        f"""
+        SELECT a.id, a.uid, a.until AS until_s, ({GRANTED_UNTIL}) AS granted_s,
+               {QUEUE_MOST_S} AS most_s
+        FROM allocations a LEFT JOIN fluxjobs f USING (uid)
+        LEFT JOIN fluxqueues q ON q.name = f.queue WHERE a.is_live
+        """,  # noqa: S608 constants
     ),
     "slots": (
         SlotRow,

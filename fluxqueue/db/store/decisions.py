@@ -83,12 +83,16 @@ GROUP BY s.node
 FOREIGN_OF_ALL = _foreign_use("true")
 FOREIGN_OF_SOME = _foreign_use("node = ANY(CAST(:names AS text[]))")
 
-# A victim's planned end is the time at which it has to leave.
-_UNTIL = "CASE WHEN p.victim IS NULL THEN a.until ELSE least(a.until, p.vacate_at) END AS until"
+# A victim's planned end is the time at which it has to leave, and its pods have ended.
+_UNTIL = (
+    "CASE WHEN p.victim IS NULL THEN a.until"
+    " ELSE least(a.until, p.vacate_at + f.grace_s) END AS until"
+)
 # Each pod of a sweep has its own time, or none.
 _OWN_UNTIL = (
     "CASE WHEN f.is_sweep AND p.victim IS NULL THEN"
-    f" coalesce(extract(epoch FROM s.given_at)::bigint + f.duration_s, {FOREVER}) END AS own_until"
+    " coalesce(extract(epoch FROM s.given_at)::bigint + f.duration_s + f.grace_s,"
+    f" {FOREVER}) END AS own_until"
 )
 _LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
 
@@ -125,7 +129,7 @@ class NodeChanges:
     """What has changed since the last cycle, apart from the ledger, which already contains it.
 
     ``booked`` are the UIDs of all allocations that were read, and ``damaged`` says of some of them
-    why they cannot be read.
+    why they cannot be read. ``prolonged`` are UIDs of those with a later planned end than before.
     """
 
     have_nodes_changed: bool  # not by what unmanaged pods use of them for a while
@@ -133,6 +137,7 @@ class NodeChanges:
     booked: frozenset[str] = frozenset()
     have_pools_changed: bool = False
     damaged: Mapping[str, str] = field(default_factory=dict)
+    prolonged: tuple[str, ...] = ()
 
 
 async def load_graph(
@@ -180,6 +185,7 @@ async def take_changes(
     ids = sorted(int(key) for key in keys if key.isdecimal() and len(key) <= 18)
     booked: frozenset[str] = frozenset()
     damaged: Mapping[str, str] = {}
+    prolonged: tuple[str, ...] = ()
     if names:
         rows = await tx.fetch(
             "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
@@ -193,9 +199,17 @@ async def take_changes(
     if ids:
         rows = await tx.fetch(_SLOTS_OF, ids=ids)
         booked = frozenset(row["uid"] for row in rows)
+        ends = {uid: ledger.live[uid].until for uid in booked if uid in ledger.live}
         for uid in booked:
             ledger.cancel(uid)
         damaged = _book(ledger, [row for row in rows if row["node"] is not None])
+        # Of a sweep, each slot has its own end. The next slot has another end than the last one.
+        sweeps = {row["uid"] for row in rows if row["own_until"] is not None}
+        prolonged = tuple(
+            uid
+            for uid, until in ends.items()
+            if uid in ledger.live and ledger.live[uid].until > until and uid not in sweeps
+        )
     is_cluster_changed = any(row["kind"] == "cluster" for row in changes)
     if is_cluster_changed:
         ledger.autoscaler = await _autoscaler(tx)
@@ -210,6 +224,7 @@ async def take_changes(
         booked,
         have_pools_changed,
         damaged,
+        prolonged,
     )
 
 
@@ -472,7 +487,7 @@ FROM given g LEFT JOIN again ON again.id = g.id AND again.n = g.n WHERE again.id
 """
 
 _PUT_END_OFF = """
-UPDATE allocations a SET until = extract(epoch FROM now())::bigint + f.duration_s
+UPDATE allocations a SET until = extract(epoch FROM now())::bigint + f.duration_s + f.grace_s
 FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
   AND a.uid = ANY(CAST(:uids AS text[]))
 """

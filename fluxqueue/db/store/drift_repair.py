@@ -153,7 +153,7 @@ async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
         INSERT INTO allocations (uid, term, starts_at, until, is_exclusive)
         SELECT f.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
                extract(epoch FROM now())::bigint,
-               extract(epoch FROM now())::bigint + f.duration_s,
+               extract(epoch FROM now())::bigint + f.duration_s + f.grace_s,
                r.is_exclusive
         FROM fluxjobs f
         JOIN jsonb_to_recordset(CAST(:requests AS jsonb)) AS r (uid text, is_exclusive bool)

@@ -18,6 +18,7 @@ from sqlalchemy.dialects import postgresql
 
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.ends import follow_ends, next_limit
 from fluxqueue.db.store.learned import read_learned
 from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
 from fluxqueue.db.store.starts import mark_refused
@@ -39,6 +40,7 @@ OBSERVED_COLUMNS = (
     *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
     *("is_placeable", "is_placed"),
     *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
+    *("grace_s", "is_limited"),
     *("said", "faults"),
     *(
         "is_examined",
@@ -205,6 +207,7 @@ _LOCK = """
 SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by,
        f.released_generation,
        f.result, f.pinned_to, f.is_placed, f.size, f.duration_s, f.is_examined, f.is_started,
+       f.grace_s, f.is_limited, extract(epoch FROM f.allocated_at)::bigint AS allocated_at_s,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
        coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
@@ -247,6 +250,7 @@ async def save_workloads(
     # A row that no longer exists is written whole: a difference alone would lose its other pods.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
     await _write(tx, _UPDATE, [_next(one, old, before) for one in seen if one.uid in old])
+    await follow_ends(tx, [one for one in seen if one.uid in old], old, before)
     new = [_to_row(one, on_first_seen(one)) for one in seen if one.uid not in old]
     numbered = [row | {"jobid": jobids[row["uid"]]} for row in new if row["uid"] in jobids]
     await _write(tx, _INSERT_AS, numbered)
@@ -341,7 +345,8 @@ def _next(
         # The slots were decided for the stored request. The newer request is stored beside it.
         request = values.pop("request", None)
         asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
-        values |= {"size": old["size"], "duration_s": old["duration_s"]}
+        # What limits it counts as it is now: its end is enforced by what its object says.
+        values |= {"size": old["size"], "duration_s": next_limit(one, old).duration_s}
         values["asked"] = asked if request is not None else None
     return values
 

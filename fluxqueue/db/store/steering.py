@@ -26,8 +26,10 @@ from fluxqueue.fluxjob.holders import (
     CHANGED,
     LOST_NODE,
     NOT_STARTED,
+    OVERRAN,
     PAUSED,
     RELEASABLE,
+    RESTARTED,
     author_reason,
     is_preemptor,
 )
@@ -36,7 +38,8 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.object_paths import nested
 
 RESERVED_ACTORS = RELEASABLE | {
-    *(AUTHOR, BY_QUEUE, BY_DEPENDENCY, CHANGED, LOST_NODE, NOT_STARTED, PAUSED),
+    *(AUTHOR, BY_QUEUE, BY_DEPENDENCY, CHANGED, LOST_NODE, NOT_STARTED, OVERRAN, PAUSED),
+    RESTARTED,
 }
 """Words that ``held_by`` uses for itself."""
 

@@ -120,7 +120,8 @@ class ByVertices(ChangingGraph):
         If the work overruns, ``until`` has passed. Then the slot takes what is free now.
         """
         more = one_more(jobspec, self.graph.type_name(0))
-        asked = replace(more.jobspec, duration_s=0 if until >= FOREVER else max(1, until - now))
+        left_s = 0 if until >= FOREVER else max(1, until - now)
+        asked = replace(more.jobspec, duration_s=left_s, grace_s=0)
         is_open = self._open_to(more, nodes)
         avoided = frozenset(avoid)
 

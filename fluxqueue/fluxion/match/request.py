@@ -5,7 +5,6 @@ The matcher compiles it once per jobspec and graph, and uses the result for ever
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from copy import copy
 from typing import Any
@@ -147,7 +146,7 @@ class WalkRequest:
         self.totals = total_needs(self.needs)
         self.slot_labels: frozenset[str] = frozenset().union(*(need.labels for need in self.needs))
         self.has_several_kinds = has_several_kinds(self.needs)
-        self.duration_s = math.ceil(jobspec.duration_s)
+        self.duration_s = jobspec.held_s
         # Equal keys mean equal answers. The caches of the vectorised matcher use this key.
         self.plans: dict[str, Any] = {}
         tree = tuple(_key(resource) for resource in jobspec.resources)

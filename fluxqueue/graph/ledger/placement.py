@@ -24,7 +24,7 @@ starve every large FluxJob.
 """
 
 OVERRUN_GRACE_S = 60
-"""A job past its end is planned to end this much later. Nothing is taken from it."""
+"""A job past its end is planned to end this much after it, then twice as much, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,11 @@ class Others:
 def planned_end(until: int, now: int) -> int:
     """Return when a live allocation is planned to end.
 
-    An allocation past its end is planned to end a little later than now.
+    An allocation past its end is planned to end in growing steps, so that a reservation behind it
+    moves less and less often.
     """
     if until >= FOREVER:
         return UNKNOWN_END
-    return until if until > now else now + OVERRUN_GRACE_S
+    if until > now:
+        return until
+    return until + (OVERRUN_GRACE_S << ((now - until) // OVERRUN_GRACE_S).bit_length())

@@ -126,9 +126,9 @@ class Ends:
         self._forget()
 
     def _move(self, now: int) -> None:
-        """Plan the allocations past their end to end a little later than now."""
+        """Plan the allocations past their end to end later than now."""
         self._now = now
-        late = np.flatnonzero((self._untils <= now) | (self.times <= now + OVERRUN_GRACE_S))
+        late = np.flatnonzero(self._untils <= now)
         if not len(late):
             return
         times = _planned(self._untils[late], now)
@@ -199,7 +199,9 @@ class Ends:
 
 
 def _planned(untils: Vector, now: int) -> Vector:
-    times = np.where(untils > now, untils, now + OVERRUN_GRACE_S)
+    """Return ``planned_end`` of each."""
+    steps = np.frexp(np.maximum(0, now - untils) // OVERRUN_GRACE_S)[1].astype(np.int64)
+    times = np.where(untils > now, untils, untils + (OVERRUN_GRACE_S << steps))
     return np.where(untils >= FOREVER, UNKNOWN_END, times)
 
 

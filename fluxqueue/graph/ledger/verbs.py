@@ -47,5 +47,5 @@ class Ledger(Protocol):
         ...
 
     def look(self, now: int) -> None:
-        """Move the time on. Work past its end is planned to end a little later."""
+        """Move the time on. Work past its end is planned to end later, in growing steps."""
         ...

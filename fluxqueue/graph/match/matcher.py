@@ -153,7 +153,7 @@ class MatcherVerbs:
         return self._booked.trying()
 
     def look(self, now: int) -> None:
-        """Move the time on. Work past its end is planned to end a little later."""
+        """Move the time on. Work past its end is planned to end later, in growing steps."""
         self._booked.look(now)
 
 

@@ -21,7 +21,7 @@ from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
-from fluxqueue.workload.pods import controller_owner, template_spec
+from fluxqueue.workload.pods import controller_owner, epoch_s, template_spec
 from fluxqueue.workload.sweeps import check_sweep, is_sweep
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
@@ -79,6 +79,11 @@ class BatchJobKind(WorkloadKind):
             own = self.pod_spec(workload).get("activeDeadlineSeconds")
             limits.append(None if own is None else int(own))
         return min((one for one in limits if one is not None), default=None)
+
+    def deletes_at(self, workload: Object) -> int | None:
+        limit_s = super().deadline_s(workload)
+        started_s = epoch_s((workload.get("status") or {}).get("startTime"))
+        return None if limit_s is None or started_s is None else started_s + limit_s
 
     def why_not(self, workload: Object) -> str | None:
         spec = workload["spec"]

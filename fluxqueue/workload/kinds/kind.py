@@ -176,6 +176,10 @@ class WorkloadKind(ABC):
         found = workload["spec"].get("activeDeadlineSeconds")
         return None if found is None else int(found)
 
+    def deletes_at(self, workload: Object) -> int | None:
+        """Return when its controller deletes its pods (epoch seconds), None if it sets no time."""
+        return None
+
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Describe what it needs while it runs: one slot for each of its ``size`` pods.
 

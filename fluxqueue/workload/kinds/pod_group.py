@@ -24,7 +24,7 @@ from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.pod_bounds import bounds_of
-from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
@@ -151,7 +151,12 @@ class PodGroupKind(WorkloadKind):
             label = kinds[pod["metadata"]["uid"]]
             count = sum(kinds[one["metadata"]["uid"]] == label for one in pods)
             parts.append(ShapePart(label, pod["spec"], count))
-        return build_parts(parts, self.wishes(workload), deadline_s=_deadline(workload), site=site)
+        deadline_s = self.deadline_s(workload)
+        return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
+
+    def deadline_s(self, workload: Object) -> int | None:
+        """Return the longest deadline of its pods."""
+        return longest_deadline([pod["spec"] for pod in _first_of_each_kind(workload)])
 
     def why_not(self, workload: Object) -> str | None:
         return "a group has no object of its own"
@@ -352,13 +357,6 @@ def _disputed(workload: Object) -> list[str]:
 def _age(pod: Object) -> tuple[str, str]:
     meta = pod["metadata"]
     return meta.get("creationTimestamp") or "", meta["name"]
-
-
-def _deadline(workload: Object) -> int | None:
-    """Return how long the group may run: as long as the longest deadline of its pods."""
-    specs = [pod["spec"] for pod in _first_of_each_kind(workload)]
-    found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
-    return max(found) if found and len(found) == len(specs) else None
 
 
 def _to_come(job: Object, live: Sequence[Object]) -> int:

@@ -42,7 +42,7 @@ from fluxqueue.workload.owner_kinds import (
     parts_of,
     result_of,
 )
-from fluxqueue.workload.pods import controller_owner, pod_fact
+from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
@@ -151,6 +151,15 @@ class SuspendedOwnerKind(WorkloadKind):
         told = None if made is None else without({"spec": made.spec}, made.entry.suspend)
         return meta.get("annotations"), meta.get("labels"), spec, told, kinds
 
+    def deadline_s(self, workload: Object) -> int | None:
+        """Return its own deadline, or the longest one of its pods."""
+        entry: OwnerKind = workload["entry"]
+        said = value_at(workload, entry.deadline) if entry.deadline else None
+        if isinstance(said, int) and said > 0:
+            return said
+        specs = [part.template["spec"] for _, part in _parts(workload)]
+        return longest_deadline(specs)
+
     def size(self, workload: Object) -> int:
         return sum(part.count for _, part in _parts(workload))
 
@@ -179,7 +188,7 @@ class SuspendedOwnerKind(WorkloadKind):
         parts = [ShapePart(label, spec, counts[label]) for label, spec in specs.items()] or [
             NOTHING
         ]
-        deadline_s = _deadline(workload)
+        deadline_s = self.deadline_s(workload)
         return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
 
     # --- how is it held -----------------------------------------------------------------------
@@ -390,16 +399,6 @@ def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
         marks = (part.template.get("metadata") or {}).get("labels") or {}
         if marks.get(labels.MANAGED) != "false":
             yield marks.get(labels.SLOTS) or slot_kind(part.template), part
-
-
-def _deadline(workload: Object) -> int | None:
-    """Return how long it may run: its own deadline, or the longest one of its pods."""
-    said = value_at(workload, workload["entry"].deadline) if workload["entry"].deadline else None
-    if isinstance(said, int) and said > 0:
-        return said
-    specs = [part.template["spec"] for _, part in _parts(workload)]
-    found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
-    return max(found) if found and len(found) == len(specs) else None
 
 
 def _wanted(workload: Object) -> Counter[str]:

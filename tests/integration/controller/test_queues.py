@@ -91,6 +91,7 @@ async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWat
     assert made["metadata"]["name"] == "default"
     assert made["spec"] == {
         "policy": "hybrid",
+        "limits": {"perJob": {"graceSeconds": 600}},
         "priority": 0,
         "weight": 1,
         "enabled": True,

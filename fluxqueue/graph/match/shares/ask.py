@@ -236,7 +236,7 @@ def compile_ask(jobspec: Jobspec, levels: Sequence[str] = ()) -> Ask:
         return Ask((), None, policy, is_exclusive=False, problem=str(problem))
     return Ask(
         parts=parts,
-        duration_s=math.ceil(jobspec.duration_s) or None,
+        duration_s=jobspec.held_s or None,
         policy=policy,
         is_exclusive=jobspec.is_node_exclusive,
         preferred=tuple(_answerable(narrower)),
