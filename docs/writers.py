@@ -65,8 +65,8 @@ REASONS = {
     "status_due_at": "Each change that users see sets it, by a trigger. A status update clears it.",
     "told": "A release may write the status itself.",
     "told_version": "as `told`",
-    "vacate_by": "The author, an operator, a preemptor, an overrun or a lost node ends the run. The requeue "
-    "clears it.",
+    "vacate_by": "The author, an operator, a preemptor, an overrun or a lost node ends the run. "
+    "The requeue clears it.",
     "version": "The trigger counts changes that users see. A notice counts as one.",
     "wait_reason": "as `position`",
     "written_version": "as `told`. A new FluxJob object begins again at 0.",

@@ -30,7 +30,7 @@ from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
 logger = logging.getLogger(__name__)
 
 DEFAULT_GRACE_MAX_S = 600
-"""The longest grace of pods that the queue `default` takes, unless its administrator changes that."""
+"""The longest grace of pods that the queue ``default`` takes when it is made, in seconds."""
 
 
 def trim_namespace(namespace: Object) -> Object:
