@@ -30,6 +30,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue_webhook.admit import admit
 from fluxqueue_webhook.bounded import CPU_MAX_S
 from tests.adversary.probing import ADMITTED_S, RELEASED_S
+from tests.support.greedy_lives import broken_promises
 from tests.support.hostile_reviews import typed, untyped
 from tests.support.large_objects import LARGE, long_notes
 from tests.support.workloads import admission_review
@@ -154,15 +155,23 @@ def deleted(number: int) -> Line:
     return Line(what, failed, "", 0, is_more_better=False)
 
 
+def greedy(number: int) -> Line:
+    """Promises that a greedy tenant breaks in random lives, on virtual time."""
+    broken = sum(len(broken_promises(seed)[1]) for seed in range(number))
+    what = f"promises broken in {number} lives with a greedy tenant"
+    return Line(what, broken, "", 0, is_more_better=False)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--inputs", type=int, default=50_000, help="hostile inputs of each sort")
     parser.add_argument("--deleted", type=int, default=200, help="Jobs that are deleted at once")
+    parser.add_argument("--lives", type=int, default=1_000, help="lives with a greedy tenant")
     parser.add_argument("--size", type=float, default=1.0, help="of each attack; 1 is the whole")
     asked = parser.parse_args()
     marks = "real_cluster or not real_cluster" if os.environ.get("KUBEBUILDER_ASSETS") else ""
-    lines = [*hostile(asked.inputs), large()]
+    lines = [*hostile(asked.inputs), large(), greedy(asked.lives)]
     lines += [deleted(asked.deleted), *attacks(asked.size, marks or "not real_cluster")]
     for line in lines:
         print(line.render(2))

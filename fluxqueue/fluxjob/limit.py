@@ -6,7 +6,7 @@ limit. Pure: all times are arguments in epoch seconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 SLACK_S = 5
@@ -30,14 +30,21 @@ class Limit:
         return None if self.duration_s is None else self.duration_s + self.grace_s
 
 
-def limit_now(stored: Limit, seen: Limit) -> Limit:
+def limit_now(stored: Limit, seen: Limit, elapsed_s: int) -> Limit:
     """Return the limit of an allocated job after its object was observed.
 
-    An enforced limit counts as it is now. One that nothing enforces must not shorten a plan that
-    others rely on, and a limit that was enforced and is removed leaves none.
+    An enforced limit counts as it is now. If it was lowered below ``elapsed_s``, the pods end from
+    that time on. A limit that nothing enforces must not shorten a plan that others rely on. A limit
+    that was enforced and is removed leaves none.
+
+    Parameters
+    ----------
+    elapsed_s : seconds since its nodes were allocated.
     """
-    if seen.is_limited:
-        return seen
+    if seen.is_limited and seen.duration_s is not None:
+        # The stored one may be such a time already: it must not grow with each observation.
+        passed_s = elapsed_s if stored.duration_s is None else min(stored.duration_s, elapsed_s)
+        return replace(seen, duration_s=max(seen.duration_s, passed_s))
     is_open = stored.is_limited or stored.duration_s is None or seen.duration_s is None
     duration_s = None if is_open else max(stored.duration_s or 0, seen.duration_s or 0)
     return Limit(duration_s, seen.grace_s)

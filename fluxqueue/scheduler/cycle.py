@@ -240,7 +240,7 @@ def run_cycle(
         entry has no limits.
     promised : Reservations of the previous cycle, by UID. A promised start moves earlier, or stays.
     preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
-        plans each victim that is chosen here to end at its ``vacate_at``.
+        plans each victim that is chosen here to end when its preemptor may start.
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
     lacks : Running workloads that need more slots. Sweeps among them grow at their places in the
         order of the walk. The others have grown before (``top_up``).
@@ -880,7 +880,7 @@ class _Walk:
         ledger = self.matcher.ledger
         # Plan the victims to end then, so that later jobs are planned on what they free.
         for uid in making_way.leaving:
-            until = min(ledger.live[uid].until, making_way.vacate_at)
+            until = min(ledger.live[uid].until, making_way.free_at)
             self._ends[uid] = ledger.end_at(uid, until)
         self._leaving.update(making_way.leaving)
         # The victims still run, so only the future has changed: ``_hopeless`` stays valid.

@@ -33,13 +33,17 @@ PER_CYCLE_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """A running job that may be requeued. ``started_at``: epoch seconds."""
+    """A running job that may be requeued. ``started_at``: epoch seconds.
+
+    ``grace_s``: how long its pods may take to end.
+    """
 
     uid: str
     jobid: int
     queue: str
     standing: int
     started_at: int
+    grace_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +58,19 @@ class Victim:
 class MakingWay:
     """One preemption: all its victims, from ``vacate_at`` (epoch seconds) on.
 
-    ``gone`` are the UIDs of victims that have given back what the preemptor needs.
+    ``gone`` are the UIDs of victims that have given back what the preemptor needs. ``grace_s`` is
+    the longest time that the pods of a victim may take to end.
     """
 
     victims: tuple[Victim, ...]
     vacate_at: int
     gone: frozenset[str] = frozenset()
+    grace_s: int = 0
+
+    @property
+    def free_at(self) -> int:
+        """When what they hold is free at the latest (epoch seconds)."""
+        return self.vacate_at + (self.grace_s if self.leaving else 0)
 
     @property
     def leaving(self) -> tuple[str, ...]:
@@ -108,7 +119,7 @@ def hold_claims(
 
     Returns
     -------
-    The reserved placements by UID. Each starts when its victims were asked to leave, or now.
+    The reserved placements by UID. Each starts when the pods of its victims have ended, or now.
     """
     held: dict[str, Placement] = {}
     if not preemptions.under_way:
@@ -118,7 +129,7 @@ def hold_claims(
         if making_way is None or claim is None:
             continue
         # A claim cannot start in the past: ``is_open`` would refuse it.
-        claim = _moved(claim, max(now, making_way.vacate_at))
+        claim = _moved(claim, max(now, making_way.free_at))
         # The victims still hold the capacity: judge as if they were gone.
         with matcher.ledger.without(making_way.leaving):
             is_possible = is_open(matcher.ledger, claim, now)
@@ -182,9 +193,11 @@ def make_way(
         return None
     placement = _start_without(matcher, head.request, what_if, found, now)
     assert placement is not None, "it was found possible"
-    placement = _moved(placement, vacate_at)
     victims = tuple(Victim(chosen[n].uid, chosen[n].jobid) for n in found)
-    making_way = MakingWay(victims, vacate_at)
+    making_way = MakingWay(victims, vacate_at, grace_s=max(chosen[n].grace_s for n in found))
+    if head.starts_at is not None and head.starts_at <= making_way.free_at:
+        return None
+    placement = _moved(placement, making_way.free_at)
     # ``match_now`` saw a start now. The claim starts later, when a reservation may be in the way.
     with matcher.ledger.without(making_way.leaving):
         return (making_way, placement) if is_open(matcher.ledger, placement, now) else None
@@ -198,12 +211,12 @@ def claim_anew(matcher: Matcher, head: Head, making_way: MakingWay, now: int) ->
     """
     if not making_way.leaving:
         return None
-    vacate_at = max(now, making_way.vacate_at)
-    if head.starts_at is not None and head.starts_at <= vacate_at:
+    free_at = max(now, making_way.free_at)
+    if head.starts_at is not None and head.starts_at <= free_at:
         return None
     with matcher.ledger.without(making_way.leaving):
         try:
-            placement = _moved(matcher.match_now(head.request, now), vacate_at)
+            placement = _moved(matcher.match_now(head.request, now), free_at)
         except InsufficientResources:
             return None
         return placement if is_open(matcher.ledger, placement, now) else None

@@ -250,7 +250,7 @@ def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
             return  # behind endless work: a plan without a time is not told
 
 
-def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
+def test_an_overrun_moves_the_promise_in_growing_steps() -> None:
     """The job that overruns keeps its node; the head's start follows it."""
     jobs = [
         Submission(0, 0, request(cpu=4, duration_s=10), 150),
@@ -259,7 +259,7 @@ def test_an_overrun_moves_the_promise_by_the_grace_only() -> None:
     ]
     simulation = Simulation(POLICIES["easy"], 1, jobs)
     simulation.run()
-    assert simulation.promised["1"] == [10, 10 + OVERRUN_GRACE_S]
+    assert simulation.promised["1"] == [10, 10 + 4 * OVERRUN_GRACE_S]
     assert simulation.started == {"0": 0, "1": 150, "2": 160}
 
 

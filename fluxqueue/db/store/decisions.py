@@ -672,7 +672,7 @@ async def _tell_waiting(
     rows = [
         {
             "uid": job.uid,
-            "starts_at": placement.starts_at if making_way is None else making_way.vacate_at,
+            "starts_at": placement.starts_at if making_way is None else making_way.free_at,
             "state": str(RESERVED.target),
             "reason": making_way.describe()
             if making_way is not None

@@ -59,7 +59,7 @@ def next_limit(one: WorkloadSeen, old: Mapping[str, Any]) -> Limit:
     stored, seen = _stored(old), Limit(one.duration_s, one.grace_s, one.is_limited)
     # A group without pods says nothing.
     is_silent = one.result is not None or (one.is_gathered and not one.pods)
-    return stored if is_silent else limit_now(stored, seen)
+    return stored if is_silent else limit_now(stored, seen, old["elapsed_s"])
 
 
 async def follow_ends(

@@ -208,6 +208,7 @@ SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by
        f.released_generation,
        f.result, f.pinned_to, f.is_placed, f.size, f.duration_s, f.is_examined, f.is_started,
        f.grace_s, f.is_limited, extract(epoch FROM f.allocated_at)::bigint AS allocated_at_s,
+       extract(epoch FROM now() - f.allocated_at)::bigint AS elapsed_s,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
        coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)

@@ -57,7 +57,8 @@ async def read_candidates(
     """Return what runs in ``queues``, can be requeued, and has a standing lower than ``below``."""
     rows = await tx.fetch(
         f"""
-        SELECT f.uid, f.jobid, f.queue, {_STANDING} AS standing, a.starts_at AS started_at
+        SELECT f.uid, f.jobid, f.queue, {_STANDING} AS standing, a.starts_at AS started_at,
+               f.grace_s
         FROM allocations a JOIN fluxjobs f USING (uid)
         WHERE a.is_live AND f.queue = ANY(CAST(:queues AS text[])) AND {_STANDING} < :below
           AND f.is_suspendable AND f.state IN ('Allocated', 'Running') AND f.result IS NULL
@@ -75,7 +76,7 @@ async def read_under_way(tx: Transaction) -> dict[str, MakingWay]:
     """Return the victims of each preemptor, by the UID of the preemptor."""
     rows = await tx.fetch(
         """
-        SELECT p.preemptor, p.victim, v.jobid, p.vacate_at, a.id IS NULL AS is_gone
+        SELECT p.preemptor, p.victim, v.jobid, p.vacate_at, a.id IS NULL AS is_gone, v.grace_s
         FROM preemptions p JOIN fluxjobs v ON v.uid = p.victim
         LEFT JOIN allocations a ON a.id = p.allocation_id AND a.is_live
         WHERE NOT p.is_off ORDER BY p.preemptor, v.jobid
@@ -86,7 +87,8 @@ async def read_under_way(tx: Transaction) -> dict[str, MakingWay]:
         one = found.get(row["preemptor"]) or MakingWay((), row["vacate_at"])
         victims = (*one.victims, Victim(row["victim"], row["jobid"]))
         gone = one.gone | {row["victim"]} if row["is_gone"] else one.gone
-        found[row["preemptor"]] = replace(one, victims=victims, gone=gone)
+        grace_s = max(one.grace_s, row["grace_s"])
+        found[row["preemptor"]] = replace(one, victims=victims, gone=gone, grace_s=grace_s)
     return found
 
 

@@ -23,7 +23,7 @@ without a known end may not take those nodes before it. Otherwise work without d
 starve every large FluxJob.
 """
 
-OVERRUN_GRACE_S = 60
+OVERRUN_GRACE_S = 5
 """A job past its end is planned to end this much after it, then twice as much, and so on."""
 
 

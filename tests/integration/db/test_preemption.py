@@ -355,3 +355,22 @@ async def test_fair_share_makes_nobody_leave(rows: Rows) -> None:
     assert a < b
     await rows.match()
     assert await vacating(rows) == {}
+
+
+async def test_the_grace_of_a_victims_pods_counts(rows: Rows) -> None:
+    """Its preemptor is promised the time at which they have ended, and may start sooner."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    slow = replace(LOW[0], grace_s=600)
+    await start(rows, clock, slow)
+    await rows.see(HIGH)
+    await rows.match()
+    at = await rows.value("SELECT starts_at FROM reservations WHERE uid = 'high'")
+    assert at == clock.now_s() + 600
+    clock.advance(100)
+    await leave(rows, slow)
+    await rows.match()
+    assert (await rows.states())["high"] == "Allocated"
+    outcome = await rows.fetch("SELECT event FROM history WHERE event = 'PromiseExcused'")
+    assert outcome == []

@@ -264,7 +264,7 @@ def test_what_overruns_is_planned_to_end_in_growing_steps(make: Make, kind: str,
     matcher = make()
     matcher.allocate(1, matcher.match_now(slots(8, kind, unit), 0))
     one = slots(1, kind, unit)
-    for now, start in ((50, 100), (100, 160), (159, 160), (160, 220), (230, 340)):
+    for now, start in ((50, 100), (100, 105), (104, 105), (105, 110), (110, 120), (230, 260)):
         matcher.look(now)
         assert matcher.match_later(one, now).starts_at == start
         with pytest.raises(InsufficientResources):

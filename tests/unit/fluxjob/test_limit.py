@@ -35,8 +35,18 @@ R = OverrunAction
 def test_an_enforced_limit_counts_and_a_wish_never_shortens(
     stored: Limit, seen: Limit, counts: int | None
 ) -> None:
-    found = limit_now(stored, seen)
+    found = limit_now(stored, seen, 0)
     assert (found.duration_s, found.grace_s) == (counts, seen.grace_s)
+
+
+def test_a_limit_that_is_lowered_below_what_has_passed_ends_then() -> None:
+    """And later observations of it move nothing."""
+    lowered = limit_now(Limit(600, 30, True), Limit(2, 30, True), 100)
+    assert lowered.duration_s == 100
+    assert limit_now(lowered, Limit(2, 30, True), 150) == lowered
+    assert limit_now(lowered, Limit(300, 30, True), 150).duration_s == 300
+    first = limit_now(Limit(None, 30), Limit(2, 30, True), 100)
+    assert (first.duration_s, limit_now(first, Limit(2, 30, True), 150)) == (100, first)
 
 
 def test_pods_that_are_observed_to_end_later_count_beyond_a_slack() -> None:
