@@ -22,6 +22,7 @@ from fluxqueue.kube.resources import (
     CRDS,
     JOBS,
     NAMESPACES,
+    PODS,
     ApiResource,
 )
 from fluxqueue.workload.labels import MANAGED
@@ -95,9 +96,11 @@ async def space(plane: Plane) -> AsyncIterator[Space]:
     made += [
         (_POLICIES[one["kind"]], one)
         for one in rendered
-        if one["kind"] in _POLICIES and one["metadata"]["name"].endswith("-limits")
+        if one["kind"] in _POLICIES and one["metadata"]["name"].endswith(("-limits", "-graces"))
     ]
-    rules = [{"apiGroups": ["*"], "resources": ["jobs", "trainjobs", "mpijobs"], "verbs": ["*"]}]
+    rules = [
+        {"apiGroups": ["*"], "resources": ["jobs", "pods", "trainjobs", "mpijobs"], "verbs": ["*"]}
+    ]
     made.append((CLUSTER_ROLES, {"metadata": {"name": "works"}, "rules": rules}))
     operator = f"{RELEASE}-fluxqueue-operator"
     made += [
@@ -213,3 +216,23 @@ async def test_kinds_with_a_limit_of_their_own(
     await space.edit(OPERATOR, name, spec(activeDeadlineSeconds=21), kind)
     waiting = await space.make(kind, spec(suspend=True, activeDeadlineSeconds=LIMIT_S))
     await space.edit(USER, waiting, spec(activeDeadlineSeconds=21), kind)
+
+
+async def test_a_pod_is_not_deleted_with_a_longer_grace_than_its_own(space: Space) -> None:
+    # The API server takes an unbound pod away at once.
+    spec = {**PODS_OF_JOB, "terminationGracePeriodSeconds": 5, "nodeName": "n0"}
+    at = (PODS, space.namespace, await space.make(PODS, spec))
+
+    async def delete(who: str, grace_s: int) -> None:
+        acting = space.admin.acting_as(who)
+        body = {"gracePeriodSeconds": grace_s}
+        await acting.request("DELETE", PODS.path(*at[1:]), body=body)
+
+    with pytest.raises(ApiError, match=r"gracePeriodSeconds: 6 is not valid.*5 s to end.*Fix"):
+        await delete(USER, 6)
+    assert "deletionTimestamp" not in (await space.admin.get(*at))["metadata"]
+    await delete(USER, 5)
+    other = await space.make(PODS, spec)
+    await space.admin.acting_as(OPERATOR).request(
+        "DELETE", PODS.path(space.namespace, other), body={"gracePeriodSeconds": 99}
+    )

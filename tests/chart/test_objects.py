@@ -218,7 +218,7 @@ def test_what_no_policy_is_about_costs_no_selector() -> None:
     """An API server parses a policy's selectors for each request, before it looks at its rules; a
     binding's only where the rules hold."""
     policies = _policies({})
-    assert len(policies) == 9
+    assert len(policies) == 10
     for one in policies:
         constraints = one["spec"]["matchConstraints"]
         assert not {"namespaceSelector", "objectSelector"} & set(constraints), one["metadata"]

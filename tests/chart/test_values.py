@@ -329,7 +329,7 @@ FLAGS: list[tuple[str, dict[str, Any], dict[str, Any], set[tuple[str, str]]]] = 
             (kind, f"fluxqueue-{what}")
             for kind in ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
             for what in (
-                *("queued-pods", "queued-jobs", "queued-members", "steering", "limits"),
+                *("queued-pods", "queued-jobs", "queued-members", "steering", "limits", "graces"),
                 *("marked-pods", "marked-jobs", "marked-templates", "marked-owners"),
             )
         }

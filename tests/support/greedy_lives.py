@@ -125,7 +125,7 @@ class Life:
         self.pending[uid] = PendingJob(uid, self.number, 0, replace(asked, grace_s=grace_s))
 
     def _put_behind(self, job: PendingJob) -> None:
-        """Queue it behind those that came meanwhile: whether a place is kept is no question here."""
+        """Queue it behind those that came meanwhile: its place is not the question here."""
         self.number += 1
         self.pending[job.uid] = replace(job, jobid=self.number)
 
