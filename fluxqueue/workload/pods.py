@@ -18,6 +18,8 @@ DEFAULT_GRACE_S = 30
 """Kubernetes' default of ``terminationGracePeriodSeconds``."""
 
 INT32_MAX = 2**31 - 1
+TIME_MAX_S = 253_402_300_799
+"""The last second of the year 9999. Python reads no later time."""
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
@@ -144,7 +146,7 @@ def enforced_end(pod: Mapping[str, Any], own_end: int | None) -> int | None:
     """
     meta, spec = pod["metadata"], pod.get("spec") or {}
     if meta.get("deletionTimestamp"):
-        return epoch_s(meta["deletionTimestamp"])
+        return epoch_s(meta["deletionTimestamp"]) or TIME_MAX_S
     started_s = epoch_s((pod.get("status") or {}).get("startTime"))
     if own_end is None and started_s is not None and spec.get("activeDeadlineSeconds"):
         own_end = started_s + int(spec["activeDeadlineSeconds"])

@@ -308,6 +308,41 @@ def test_a_late_start_is_late_for_good() -> None:
     assert "50 s after its first promised start" in finding.detail
 
 
+@pytest.mark.parametrize(
+    ("granted_s", "most_s", "until_s", "expected"),
+    [
+        (NOW_S + 5, None, NOW_S + 5, set()),
+        (NOW_S - 30, None, NOW_S - 30, set()),
+        (NOW_S - 31, None, NOW_S - 31, {"overrun"}),
+        (NOW_S + 60, 60, NOW_S + 90, set()),
+        (NOW_S + 60, 60, NOW_S + 36_000, {"limit beyond its queue's"}),
+        (NOW_S + 60, 60, None, {"limit beyond its queue's"}),
+        (None, None, None, set()),
+    ],
+)
+def test_jobs_past_their_limit_are_named(
+    granted_s: int | None, most_s: int | None, until_s: int | None, expected: set[str]
+) -> None:
+    """As warnings: they hold their nodes rightly, and the way out is a setting."""
+    scenery = healthy()
+    scenery.rows["allocations"] = [AllocationRow(7, "uid-pi", until_s, granted_s, most_s)]
+    findings = compare(scenery.view())
+    assert {one.invariant for one in findings} == expected
+    assert all(one.severity is Severity.WARNING for one in findings)
+
+
+def test_all_is_not_well_while_an_overrun_moves_a_promise() -> None:
+    scenery = healthy()
+    _reserve(scenery, NOW_S + 60)
+    scenery.rows["allocations"] = [AllocationRow(7, "uid-pi", NOW_S - 100, NOW_S - 100)]
+    scenery.rows["promises"] = [PromiseRow("uid-later", NOW_S - 100, None, "overrun of job 1")]
+    assert {
+        one.invariant for one in compare(scenery.view()) if one.severity is Severity.BROKEN
+    } == {"promise moved by an overrun"}
+    scenery.rows["allocations"] = [AllocationRow(7, "uid-pi", NOW_S + 100, NOW_S + 100)]
+    assert compare(scenery.view()) == [], "it is over"
+
+
 def _strand(scenery: Scenery) -> None:
     scenery.jobs[0]["spec"]["suspend"] = True
     scenery.pods = scenery.pods[2:]

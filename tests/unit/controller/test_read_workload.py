@@ -16,7 +16,7 @@ from fluxqueue.controller.observing.read_workload import (
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.site import Site
-from tests.support.workloads import batch_job
+from tests.support.workloads import batch_job, owner
 
 
 def job(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
@@ -180,3 +180,25 @@ def test_what_a_container_runs_is_not_kept(part: str) -> None:
     assert told["spec"]["template"]["spec"][part] == [large], "the object itself is as it was"
     raw = {"metadata": {"uid": "p", "name": "p", "namespace": "n"}, "spec": {part: [large]}}
     assert trim_pod(raw)["spec"] == {part: [one]}
+
+
+def test_what_limits_a_job_and_when_its_pods_have_ended() -> None:
+    """Its limit counts from its start; an informer keeps what is read of its pods."""
+    spec = {"activeDeadlineSeconds": 20, "suspend": False}
+    running = job({}, **spec) | {"status": {"startTime": "2030-01-01T00:00:00Z"}}
+    running["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90
+    meta = {"uid": "p", "name": "train-x", "namespace": "ns"}
+    owned = {**meta, "ownerReferences": [owner("Job")]}
+    own = {"nodeName": "n0", "terminationGracePeriodSeconds": 600}
+    there = trim_pod({"metadata": owned, "spec": own, "status": {"phase": "Running"}})
+    seen = see(running, there)
+    assert (seen.duration_s, seen.grace_s, seen.is_limited) == (20, 90, True)
+    assert seen.request["attributes"]["system"]["fluxqueue"]["grace"] == 90
+    assert seen.ends_at_s == 1_893_456_000 + 20 + 600
+    unbound = trim_pod({"metadata": owned, "spec": {}, "status": {}})
+    assert see(running, unbound).ends_at_s is None, "it uses no node"
+
+
+def test_a_wish_that_nothing_enforces_is_no_limit() -> None:
+    seen = see(job({"duration": "1h"}))
+    assert (seen.duration_s, seen.is_limited) == (3600, False)

@@ -90,3 +90,32 @@ def test_a_pod_of_a_scheduler_that_is_not_there_is_known(
     pod = bare_pod()
     pod["spec"].pop("schedulingGates", None)
     assert pods.why_unbound({**pod, "spec": pod["spec"] | spec, "status": status}) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "grace_s"),
+    [(None, 30), (0, 0), (1, 1), (-5, 1), (3600, 3600), (2**31, 2**31 - 1), (2**63 - 1, 2**31 - 1)],
+)
+def test_the_grace_of_a_pod(said: int | None, grace_s: int) -> None:
+    """Kubernetes' default, its reading of a negative number, and no more than a row holds."""
+    spec = {} if said is None else {"terminationGracePeriodSeconds": said}
+    assert pods.grace_s(spec) == grace_s
+
+
+@pytest.mark.parametrize(
+    ("own_end", "spec", "deleted_at", "end"),
+    [
+        (None, {}, None, None),  # nothing ends it
+        (1000, {}, None, 1030),
+        (1000, {"activeDeadlineSeconds": 5, "terminationGracePeriodSeconds": 7}, None, 1007),
+        (None, {"activeDeadlineSeconds": 60}, None, 100 + 60 + 30),
+        (1000, {}, "1970-01-01T10:00:00Z", 36_000),  # kubectl delete pod --grace-period=36000
+        (None, {}, "10000-01-01T00:00:00Z", pods.TIME_MAX_S),
+    ],
+)
+def test_when_kubernetes_has_ended_a_pod(
+    own_end: int | None, spec: dict[str, Any], deleted_at: str | None, end: int | None
+) -> None:
+    meta = {} if deleted_at is None else {"deletionTimestamp": deleted_at}
+    pod = {**bare_pod(meta=meta, **spec), "status": {"startTime": "1970-01-01T00:01:40Z"}}
+    assert pods.enforced_end(pod, own_end) == end
