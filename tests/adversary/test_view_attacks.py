@@ -220,6 +220,7 @@ async def test_a_stream_ends_with_its_token(
     """Whether or not anything is told: at the latest when what is known of the token is too old,
     and one look later. Nothing that happened after that is told.
     """
+    assert KEEP_S + view_server.STALE_S == 25, "as docs/admin/security.md says"
     monkeypatch.setattr(view_server, "STALE_S", 0.05)
     clock = ManualClock()
     async with viewing(database_url, tmp_path, clock) as view:

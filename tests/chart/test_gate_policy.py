@@ -357,8 +357,13 @@ async def test_forged_jobs(people: People) -> None:
         marked,
         _with(marked, *inner, "annotations", labels.USER, value="somebody-else"),
         _with(good, *inner, "annotations", value={labels.USER: "somebody-else"}),
+        _with(good, *inner, "annotations", value={labels.PLACEMENT: "{}"}),
     ):
         await _refused_creation(people, JOBS, body)
+    # Without its suspension it is queued only if its pods wait.
+    gated = _with(good, "metadata", "annotations", labels.WAIT, value="gated")
+    gated = _with(_with(gated, "spec", "suspend", value=False), "metadata", "name", value="gated")
+    await admin.create(JOBS, namespace, gated)
     ungated = _with(good, "spec", "template", "spec", "schedulingGates", value=[])
     named = _with(ungated, *inner, "labels", labels.JOBID, value="3")
     await _refused_creation(people, JOBS, named)
@@ -790,6 +795,19 @@ async def test_a_pinned_job_that_was_made_smaller_stays_so_while_it_runs(people:
     await admin.patch(*at, "smaller", {"spec": {"parallelism": 3}}, kind=PatchKind.MERGE)
 
 
+@pytest.mark.parametrize("plane", REAL, indirect=True)  # the embedded cluster resizes no pods
+async def test_a_queued_pod_keeps_its_size(people: People) -> None:
+    marks = {"labels": {labels.MANAGED: "true"}, "annotations": {labels.USER: people.user}}
+    body = _forged_pod("queued", **marks)
+    (container,) = body["spec"]["containers"]
+    container["resources"] = {"requests": {"cpu": "1"}}
+    await people.admin.create(PODS, people.namespace, body)
+    larger = {**container, "resources": {"requests": {"cpu": "9"}}}
+    path = PODS.path(people.namespace, "queued", "resize")
+    said = await _said_to(people, path, {"spec": {"containers": [larger]}})
+    assert "the requests of a queued pod cannot be changed" in (said or "")
+
+
 async def test_a_queued_pod_can_be_deleted(people: People) -> None:
     await people.pod("unwanted", labels.GATE)
     await people.admin.delete(PODS, people.namespace, "unwanted", grace_s=0)
@@ -845,6 +863,10 @@ async def test_jobs(people: People) -> None:
 
     numbered = {"spec": {"template": {"metadata": {"labels": {labels.JOBID: "1"}}}}}
     assert "on released work" in await _refused(people, JOBS, "queued", numbered)
+
+    for key in (labels.USER, labels.GROUP, labels.PLACEMENT):
+        marked = {"spec": {"template": {"metadata": {"annotations": {key: "gang 3-3"}}}}}
+        assert key in await _refused(people, JOBS, "queued", marked)
 
     # Parallelism, deadline, other annotations: its owner's.
     change = {"spec": {"parallelism": 1}, "metadata": {"annotations": {"a": "b"}}}

@@ -49,12 +49,18 @@ NODES = [NodeShape(f"chart-{number}", cpu="32", memory="64Gi") for number in (1,
 HELM_TIMEOUT_S = 300
 
 NOT_EMBEDDED = {
-    "gatePolicy": {"enabled": False},
     "networkPolicy": {"enabled": False},
     **{part: {"priorityClassName": ""} for part in ("controller", "worker", "webhook", "postgres")},
 }
-"""What the embedded cluster does not serve, and would not enforce if it took it: validating
-admission policies, network policies, and the quota that comes with classes of the system."""
+"""What the embedded cluster does not serve, and would not enforce if it took it: network policies,
+and the quota that comes with classes of the system."""
+VALIDATING_BINDINGS = ApiResource(
+    MUTATING_POLICIES.group,
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    False,
+)
 
 T = TypeVar("T")
 
@@ -179,9 +185,11 @@ async def test_everything_is_accepted_and_its_hooks_run(place: Place) -> None:
     assert tested["release"]["status"] == "deployed"
 
     before = await _identities(place)
+    await place.client.delete(VALIDATING_BINDINGS, None, f"{FULLNAME}-queued-pods")
     upgraded = await place.upgrade({"settings": {"FLUXQUEUE_POD_MANAGED_FIELDS": "keep"}})
     assert (upgraded["revision"], upgraded["status"]) == (2, "deployed")
     assert await _identities(place) == before
+    assert await place.find(VALIDATING_BINDINGS, f"{FULLNAME}-queued-pods"), "it is restored"
     if is_served:
         assert await place.find(MUTATING_POLICIES, f"{FULLNAME}-released-pods") is None
     worker = await place.find(DEPLOYMENTS, f"{FULLNAME}-worker")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluxqueue.checking import view
 from fluxqueue.kube.resources import ApiResource
-from tests.chart.rendering import EVERYTHING, NAMESPACE, RELEASE, Document, render
+from tests.chart.rendering import EVERYTHING, NAMESPACE, RELEASE, Document, merged, render
 
 FLUX = "jobs.converged-computing.org"
 
@@ -366,6 +368,58 @@ def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
         assert _flatten(found) == expected
         label = f"rbac.authorization.k8s.io/aggregate-to-{of}"
         assert found["metadata"]["labels"][label] == "true"
+
+
+FLAGS = merged(
+    EVERYTHING,
+    {
+        "certificates": {"provider": "self"},
+        "nodePools": {
+            "commands": True,
+            "follow": True,
+            "protect": "waiting",
+            "scale": [{"group": "cluster.x-k8s.io", "resource": "machinesets"}],
+            "provisioningRequests": True,
+            "capacityBuffers": True,
+        },
+        "sharingPolicies": {"taintNodes": True},
+    },
+)
+"""Every flag that adds rights."""
+PARTS = {"controller": "controller", "worker": "worker", "view": "view server"}
+PARTS |= {"uninstall": "removal hook", "crds": "hook for definitions"}
+PAGE = Path(__file__).parents[2] / "docs" / "admin" / "security.md"
+
+
+@pytest.mark.parametrize(("part", "title"), PARTS.items())
+def test_the_page_names_every_right(part: str, title: str) -> None:
+    """Each resource, by its kind in singular or plural."""
+    said = re.split(rf"\n\*\*The {title}\*\*", PAGE.read_text(encoding="utf-8"))[1]
+    said = re.sub(r"[\s`]", "", re.split(r"\n\*\*The |\nSome rights", said)[0]).lower()
+    named = {
+        resource.partition("/")[0][:-1]
+        for rules in _rights(f"{RELEASE}-{part}", FLAGS).values()
+        for group, resource, *_ in rules
+        # The page of groups names its kinds, and ``nodePools.scale`` its own.
+        if (group, resource) not in OWNERS and not resource.endswith("/scale")
+    }
+    assert named
+    assert [one for one in sorted(named) if one not in said] == []
+
+
+def test_what_no_part_may_do() -> None:
+    """Secrets of others, bindings, impersonation, roles. New pods and Jobs are of our namespace."""
+    for part in PARTS:
+        for place, rules in _rights(f"{RELEASE}-{part}", FLAGS).items():
+            for group, resource, names, verbs in rules:
+                assert group != "rbac.authorization.k8s.io", part
+                assert resource not in {"pods/binding", "bindings", "pods/exec"}, part
+                assert not {"impersonate", "bind", "escalate"} & set(verbs), part
+                if resource == "secrets":
+                    assert place == NAMESPACE, part
+                    assert names or verbs == ("create",), part
+                if resource in {"pods", "jobs"} and "create" in verbs:
+                    assert place == NAMESPACE, part
 
 
 def test_no_wildcard_anywhere() -> None:

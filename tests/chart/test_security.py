@@ -57,6 +57,7 @@ def test_no_pod_is_root_or_shares_the_node(values: dict[str, Any]) -> None:
         assert context["runAsNonRoot"] is True, owner
         assert context["seccompProfile"] == {"type": "RuntimeDefault"}, owner
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), owner
+        assert spec["enableServiceLinks"] is False, owner
         assert not [one for one in spec.get("volumes", ()) if "hostPath" in one], owner
         is_open = values.get("openshift") == "yes"
         identity = {"runAsUser", "runAsGroup", "fsGroup"} & set(context)

@@ -105,3 +105,14 @@ def test_leadership_is_shown_and_taken_back() -> None:
     assert 'fluxqueue_leadership_term{role="test"} 7.0' in text
     metrics.stop_leading("test")
     assert 'fluxqueue_is_leader{role="test"} 0.0' in metrics.render().decode()
+
+
+def test_no_label_names_a_user_or_a_workload() -> None:
+    """Metrics are open to all that reach their port."""
+    used = {
+        label
+        for collector in vars(metrics).values()
+        for label in getattr(collector, "_labelnames", ())
+    } | set(re.findall(r"(\w+)=\"", AdmissionMetrics().render()))
+    assert {"queue", "state"} <= used
+    assert not used & {"user", "namespace", "name", "uid", "workload", "job", "jobid", "pod"}

@@ -120,6 +120,8 @@ async def test_made_from_nothing_and_then_left_alone(client: KubeClient) -> None
     await keeper.keep()
     held = await _assert_right(client)
     secret = await client.get(SECRETS, NAMESPACE, SECRET)
+    assert set(secret["data"]) == {"ca.crt", "ca.key", "tls.crt", "tls.key"}
+    assert secret["metadata"]["labels"]["fluxqueue/certificates"] == "self-made"
     await keeper.keep()
     again = await client.get(SECRETS, NAMESPACE, SECRET)
     assert again["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]

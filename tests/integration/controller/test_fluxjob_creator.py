@@ -16,7 +16,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.labels import GATE, MANAGED
 from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.observers import make_observer
 from tests.support.rows import settings_for
@@ -211,6 +211,34 @@ async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
         await asyncio.gather(running, return_exceptions=True)
     assert api.objects[-1]["metadata"]["name"] == "first-job"
     assert wanted.made == ["uid-first", "uid-second", "uid-third"]
+
+
+async def test_what_admission_left_alone_gets_an_event() -> None:
+    """Its author set the gate by hand and waits for a queue that does not know it."""
+    meta = {"labels": {MANAGED: "false"}, "resourceVersion": "1"}
+    forged = batch_job("forged", meta=meta, pod=GATED)
+    async with serve(RefusingApi()) as api, KubeClient(ClusterConfig(api.url)) as client:
+        creator = FluxJobCreator(
+            client,
+            ManualClock(),
+            DEFAULT_SITE,
+            find=lambda uid: None,
+            stands=lambda uid: True,
+            class_values=dict,
+            on_made=Wanted().take,
+            recall=nothing_before,
+        )
+        for _ in range(2):
+            creator.tell_unvouched("uid-forged", forged)
+
+        async def is_told() -> bool:
+            return bool(api.objects)
+
+        await eventually(is_told, "an Event")
+    (event,) = api.objects
+    assert event["involvedObject"]["name"] == "forged"
+    assert "admission did not see it" in event["message"]
+    assert api.taken == {"events": 1}
 
 
 @pytest.mark.parametrize("code", [0, 403, 422])

@@ -125,6 +125,16 @@ def test_a_session_without_triggers_is_refused(own_postgres: LocalPostgres) -> N
         check_server(own_postgres.url)
 
 
+def test_a_version_that_is_too_old_is_refused(
+    own_postgres: LocalPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fluxqueue.db.session.SUPPORTED", (99, 100))
+    with pytest.raises(
+        InvalidSettings, match=r"server_version: .* too old.*use Postgres 99 to 100"
+    ):
+        check_server(own_postgres.url)
+
+
 def test_what_only_harms_a_little_is_warned_of(
     own_postgres: LocalPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:

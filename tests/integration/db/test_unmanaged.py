@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.db.store.decisions import FOREIGN_OF_ALL, FOREIGN_OF_SOME
+from fluxqueue.db.store.notices import UNMANAGED_USE
 from fluxqueue.db.store.observations import is_reshaped
 from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.fluxjob.follow import PodFact
@@ -42,6 +43,7 @@ async def usage(rows: Rows, node: str) -> tuple[int, int, int]:
 
 async def notices(rows: Rows, uid: str) -> list[str]:
     found = await rows.value("SELECT notices FROM fluxjobs WHERE uid = :uid", uid=uid)
+    assert {one["event"] for one in found} == {UNMANAGED_USE}
     return [one["message"] for one in found]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
 from typer.testing import CliRunner
 
@@ -48,6 +48,16 @@ def test_a_strict_verifier_accepts_each_name_while_valid_and_nothing_else() -> N
     other = certs.make_ca(now=NOW, validity=10 * DAY)
     with pytest.raises(VerificationError):
         _verify(other, serving, "localhost", NOW)
+
+
+def test_keys_are_p256_and_the_ca_signs_end_certificates_only() -> None:
+    ca = certs.make_ca(now=NOW, validity=10 * DAY)
+    for pair in (ca, certs.make_serving(ca, NAMES, now=NOW, validity=DAY)):
+        key = pair.certificate.public_key()
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        assert isinstance(key.curve, ec.SECP256R1)
+    limits = ca.certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    assert (limits.ca, limits.path_length) == (True, 0)
 
 
 @pytest.mark.parametrize("names", [[], [""], ["has space"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from fluxqueue import certs
 from fluxqueue.certs.rotation import HeldCertificates, Lives, plan, read_bundle, read_held, to_data
+from fluxqueue.settings import Settings
+from fluxqueue_webhook.server import ServerConfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
@@ -45,6 +48,13 @@ def _is_served_rightly(
     except VerificationError:
         return False
     return True
+
+
+def test_lives_are_those_of_the_documentation() -> None:
+    """And of the settings, which give the one and, times ten, the other."""
+    assert Lives() == Lives(serving=365 * DAY, ca=3650 * DAY, overlap=HOUR)
+    assert Settings().cert_days == 365
+    assert ServerConfig(cert_dir=Path()).reload_interval_s == 5
 
 
 def test_from_nothing_the_ca_is_trusted_before_anything_is_served() -> None:

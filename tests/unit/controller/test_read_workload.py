@@ -202,3 +202,19 @@ def test_what_limits_a_job_and_when_its_pods_have_ended() -> None:
 def test_a_wish_that_nothing_enforces_is_no_limit() -> None:
     seen = see(job({"duration": "1h"}))
     assert (seen.duration_s, seen.is_limited) == (3600, False)
+
+
+def test_nothing_that_a_container_is_given_is_observed() -> None:
+    """What is observed becomes rows, and rows are read by more than its author."""
+    secret = {"secretKeyRef": {"name": "db", "key": "password"}}
+    given = {
+        "env": [{"name": "TOKEN", "value": "hunter2"}, {"name": "PASSWORD", "valueFrom": secret}],
+        "envFrom": [{"secretRef": {"name": "hunter2"}}],
+        "args": ["--token=hunter2"],
+        "command": ["sh", "-c", "hunter2"],
+    }
+    template = {"spec": {"containers": [{"name": "c", **given}]}}
+    seen = see(job({}, template=template))
+    assert seen.size == 1
+    assert "hunter2" not in repr(seen)
+    assert "password" not in repr(seen).lower()

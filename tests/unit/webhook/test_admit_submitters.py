@@ -11,6 +11,7 @@ import pytest
 
 from fluxqueue.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload.submitter import Submitters
+from fluxqueue_webhook.__main__ import _parse
 from fluxqueue_webhook.admit import AdmitSettings, admit
 from tests.support.owners import job_set_spec
 from tests.support.workloads import admission_review, bare_pod, batch_job, owner
@@ -169,3 +170,12 @@ def test_a_leader_worker_set_keeps_its_submitter_and_nothing_else_is_changed_lat
     stored = json.loads(json.dumps(obj))
     stored["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"] = made
     assert after(obj, "bob", stored) == note("alice")
+
+
+def test_no_controller_is_believed_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the policies any tenant could write what it copies."""
+    needed = ["--cert-dir", "."]
+    assert _parse(needed).controllers == ""
+    for name in ("CONTROLLERS", "SUBMITTER_ACCOUNTS", "SUBMITTER_ANNOTATION"):
+        monkeypatch.setenv(f"FLUXQUEUE_{name}", f"example.org/{name.lower()}")
+        assert getattr(_parse(needed), name.lower()) == f"example.org/{name.lower()}"
