@@ -266,3 +266,47 @@ def test_a_job_over_a_limit_blocks_nobody() -> None:
         simulation = Simulation(rules, jobs)
         simulation.run()
         assert simulation.started == {"0": 0, "2": 0, "1": 50}, name
+
+
+def _limited(**per_user: int) -> Simulation:
+    rules = {"easy": QueueRules("easy", policy_name="easy", per_user=Limits(**per_user))}
+    wide = request(3, cpu=4, is_spread=True, duration_s=10)
+    jobs = [
+        Submission(0, request(cpu=4, duration_s=50), 50, "easy", "alice"),
+        Submission(1, wide, 10, "easy", "alice"),
+        Submission(1, request(cpu=1, duration_s=10), 10, "easy", "alice"),
+        Submission(2, request(cpu=1, duration_s=90), 90, "easy", "alice", priority=9),
+    ]
+    return Simulation(rules, jobs)
+
+
+def test_a_reservation_counts_against_the_limit() -> None:
+    """No job that could start beside it uses up what it needs to start itself."""
+    for jobs, starts_at in ((2, 60), (3, 1)):
+        simulation = _limited(jobs=jobs)
+        del simulation.jobs[3]
+        simulation.run()
+        assert simulation.started == {"0": 0, "1": 50, "2": starts_at}
+
+
+def test_a_smaller_job_of_a_user_at_a_limit_passes_a_larger_one() -> None:
+    simulation = _limited(cpu_m=13)
+    del simulation.jobs[3]
+    simulation.run()
+    assert simulation.started == {"0": 0, "1": 50, "2": 1}
+
+
+def test_a_limit_that_is_used_up_meanwhile_ends_a_reservation() -> None:
+    """A job of a higher priority is counted first. The reason says what is used up."""
+    simulation = _limited(jobs=2)
+    for number in range(NODES):
+        simulation.pools.set_node(node(f"n{number}"), {})
+    for now, number in ((0, 0), (1, 1)):
+        simulation._submit(number)
+        simulation.cycle(now)
+    assert "1" in simulation.plan
+    simulation._submit(3)
+    simulation.cycle(2)
+    assert simulation.started["3"] == 2
+    assert simulation.plan == {}
+    assert "perUser.jobs is 2, user alice has 2" in simulation.reasons["1"]

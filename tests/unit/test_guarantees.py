@@ -1,7 +1,7 @@
 """Each sentence of the pages that state guarantees names the tests that show it.
 
-``tests/guarantees/PAGE.yaml`` has the sentences of one page in their order. If a sentence of the page
-changes, its tests must be checked, so its entry must change too.
+``tests/guarantees/PAGE.yaml`` has the sentences of one page in their order. If a sentence of the
+page changes, its tests must be checked, so its entry must change too.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
 from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.queue_keeping import QueueKeeper
+from fluxqueue.worker.queue_keeping import STATUS_S, QueueKeeper
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import settings_for, workload
@@ -86,7 +86,6 @@ def marks() -> DirtySet:
 async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWatch) -> None:
     """With the policy of the workers, and left alone when it is there."""
     await watch.ensure_default()
-    await watch.ensure_default()
     (made,) = (await admin.list(FLUXQUEUES)).items
     assert made["metadata"]["name"] == "default"
     assert made["spec"] == {
@@ -98,6 +97,10 @@ async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWat
         "started": True,
     }
     assert watch.names() == {"default"}
+    await admin.patch(FLUXQUEUES, None, "default", {"spec": {"priority": 7}}, kind=PatchKind.MERGE)
+    await watch.ensure_default()
+    (kept,) = (await admin.list(FLUXQUEUES)).items
+    assert kept["spec"] == {**made["spec"], "priority": 7}
 
 
 async def test_selectors_follow_the_labels_of_namespaces(
@@ -177,6 +180,7 @@ async def test_counts_are_shown_once_and_when_they_change(
         await write(*(workload(f"j{n}", queue="q") for n in range(5)))
         context = WorkerContext(database, admin, settings, clock, "test")
         keeper = QueueKeeper(context, "matcher", await seize(database, "matcher", "test"))
+        assert STATUS_S == 2, "as docs/admin/queues.md says"
         assert await keeper.show() == 1
         status = (await admin.get(FLUXQUEUES, None, "q"))["status"]
         assert (status["pending"], status["running"], status["held"]) == (5, 0, 0)

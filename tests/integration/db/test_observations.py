@@ -253,3 +253,12 @@ async def test_what_was_seen_last_decides_how_a_deleted_one_ended(
     assert reason in row["reason"]
     (account,) = await rows.fetch("SELECT result FROM accounting")
     assert account["result"] == state
+
+
+async def test_the_first_user_stays(rows: Rows) -> None:
+    """Whatever the annotation says later: limits and shares count for that user."""
+    await rows.see(workload("a", user_name="alice"))
+    await rows.see(workload("a", user_name="bob", priority=3))
+    assert await rows.fetch("SELECT user_name, asked_priority FROM fluxjobs") == [
+        {"user_name": "alice", "asked_priority": 3}
+    ]

@@ -12,12 +12,15 @@ from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.store.decisions import NodeChanges, take_changes
+from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.metrics import REGISTRY
 from fluxqueue.worker import schedule
+from fluxqueue.worker.status import _rendered
 from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod
@@ -88,8 +91,13 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
     await see_queues(rows, queue("q", preemption=LOWER))
     await start(rows, clock, *LOW)
     await rows.see(job("later", "q", request(cpu=4)), HIGH)
+    before = REGISTRY.get_sample_value("fluxqueue_preemptions_total", {"outcome": "requeued"})
     await rows.match()
+    after = REGISTRY.get_sample_value("fluxqueue_preemptions_total", {"outcome": "requeued"})
+    assert (after or 0) - (before or 0) == 1
     assert await vacating(rows) == {"c": "job 5"}
+    status = _rendered((await read_statuses(rows.database, ["c"]))["c"])
+    assert status["operator"]["requeueBy"] == "job 5"
     assert await rows.asked(TaskName.RELEASE) == ["a", "b", "c", "c"]
     assert await told(rows, "high") == ("Reserved", "job 3 makes way for it")
     reason = "makes way for job 5 (high): its pods end, then it waits at its old place"
@@ -177,6 +185,65 @@ async def test_nobody_is_asked_for_nothing(rows: Rows) -> None:
     await rows.check()
 
 
+@pytest.mark.parametrize("rules", [{"started": False}, {"limits": {"perUser": {"jobs": 2}}}])
+async def test_who_may_not_start_preempts_nobody(rows: Rows, rules: dict[str, Any]) -> None:
+    """Of a stopped queue, or over a limit with what it asks for."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await start(rows, clock, *LOW[:2])
+    await see_queues(rows, queue("q", preemption=LOWER, **rules))
+    await rows.see(HIGH)
+    await rows.match()
+    assert await pending_actions(rows) == 0
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await rows.match()
+    assert await pending_actions(rows) == 1, "only that kept it back"
+
+
+async def test_the_next_in_turn_preempts_at_the_same_time(rows: Rows) -> None:
+    """And of a preemptor in another namespace, its victim learns the number alone."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
+    await see_queues(rows, queue("q", preemption=LOWER))
+    await start(rows, clock, *LOW[:2])
+    await rows.see(HIGH, job("next", "q", request(cpu=4), priority=9, namespace="secret"))
+    await rows.match()
+    assert await vacating(rows) == {"b": "job 3", "a": "job 4"}
+    assert (await told(rows, "b"))[1].startswith("makes way for job 3 (high):")
+    assert (await told(rows, "a"))[1].startswith("makes way for job 4:")
+    for one in LOW[:2]:
+        await leave(rows, one)
+    await rows.match()
+    states = await rows.states()
+    assert (states["high"], states["next"]) == ("Allocated", "Allocated")
+    await rows.check()
+
+
+async def test_victims_are_read_only_if_a_job_may_preempt(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else preemption costs a cycle nothing."""
+    read: list[int] = []
+
+    async def count(tx: Transaction, queues: Any, below: int) -> list[Any]:
+        read.append(below)
+        return []
+
+    monkeypatch.setattr("fluxqueue.db.store.preemption.read_candidates", count)
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0"))
+    await see_queues(rows, queue("q", preemption=LOWER), queue("plain"))
+    await start(rows, clock, LOW[0])
+    read.clear()
+    await rows.see(job("waits", "plain", request(cpu=4), priority=50))
+    await rows.match()
+    assert read == []
+    await rows.see(HIGH)
+    await rows.match()
+    assert read == [10], "only what has a lower priority"
+
+
 async def test_what_is_given_back_is_kept_for_whom_it_was_given_back(rows: Rows) -> None:
     """Two make way, one after the other. Neither a newcomer of a higher priority, nor one of
     another queue, nor growth of what runs gets what the first has left."""
@@ -234,6 +301,31 @@ async def test_grace_is_a_notice(rows: Rows) -> None:
     await leave(rows, LOW[1])
     await rows.match()
     assert (await rows.states())["high"] == "Allocated"
+    await rows.check()
+
+
+async def test_until_the_suspension_others_use_what_is_free(rows: Rows) -> None:
+    """If they end in time. A victim that ends before it is suspended has lost nothing."""
+    clock = now_as_database(rows)
+    await rows.add_nodes(cpu_node("n0", cpu=8))
+    await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
+    await start(rows, clock, LOW[0])
+    high = job("high", "q", request(cpu=8), priority=10)
+    short, long = (job(f"for-{s}", "q", request(cpu=2, duration_s=s)) for s in (20, 60))
+    await rows.see(high, short, long)
+    await rows.match()
+    states = await rows.states()
+    assert (states["high"], states["for-20"]) == ("Reserved", "Allocated")
+    assert states["for-60"] in {"Pending", "Reserved"}
+    assert [event for event, _ in await events(rows, "a")] == ["PreemptionPlanned"]
+    for one in (LOW[0], short):
+        await rows.see(replace(one, wanted=0, is_suspended=False, result="Completed"))
+        await rows.reconcile(one.uid)
+    await rows.match()
+    states = await rows.states()
+    assert (states["a"], states["high"]) == ("Completed", "Allocated")
+    assert await vacating(rows) == {}
+    assert await pending_actions(rows) == 0
     await rows.check()
 
 

@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store.queue_snapshot import appraise
+from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.queue_snapshot import QueueHead, _head, appraise
 from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
+from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.policy.queue_rules import read_rules as rules_of
+from fluxqueue.worker import schedule
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.schedule import ROLE
 from tests.support.pool_model import request
@@ -173,6 +176,68 @@ async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
     await rows.match()
     assert (await rows.states())["j2"] == "Allocated"
     await rows.check()
+
+
+async def test_a_job_counts_until_its_last_slot_is_returned(rows: Rows) -> None:
+    """And a node that two jobs share counts for each of them."""
+    await rows.add_nodes(cpu_node("n0", cpu=20))
+    await see_queues(rows, queue("q", limits={"perUser": {"jobs": 1}, "total": {"nodes": 2}}))
+    first = job("a", "q", request(2, cpu=1, duration_s=60), user_name="alice")
+    await rows.see(first)
+    await rows.match()
+    pods = tuple(pod(f"a{n}", "Running", is_gated=False, node="n0") for n in range(2))
+    await rows.see(replace(first, pods=pods, is_suspended=False))
+    await rows.reconcile("a")
+    await rows.see(replace(first, pods=pods[:1], wanted=1, is_suspended=False))
+    await rows.reconcile("a")
+    assert [slot[2] for slot in await rows.slots("a")].count("returned") == 1
+    await rows.see(*(job(uid, "q", user_name=uid) for uid in ("bob", "carol")))
+    await rows.see(job("b", "q", user_name="alice"))
+    await rows.match()
+    assert "perUser.jobs is 1, user alice has 1" in (await told(rows, "b"))[1]
+    assert (await rows.states())["bob"] == "Allocated"
+    assert "total.nodes is 2, queue q has 2" in (await told(rows, "carol"))[1]
+    await rows.see(replace(first, wanted=0, result="Completed"))
+    await rows.reconcile("a")
+    await rows.match()
+    assert (await rows.states())["carol"] == "Allocated"
+
+
+async def test_use_is_read_of_queues_with_limits_only(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    async def read(tx: Transaction, queues: list[str]) -> dict[tuple[str, str], Amounts]:
+        asked.append(sorted(queues))
+        return {}
+
+    monkeypatch.setattr(schedule, "read_use", read)
+    names = ("perUser", "total", "perJob")
+    limited = [queue(name, limits={name: {"cpu": 9}}) for name in names]
+    await see_queues(rows, queue("none"), *limited)
+    await rows.see(job("a", "none"))
+    await rows.match()
+    assert asked == [["perUser", "total"]]
+
+
+async def test_the_head_of_a_deep_queue_is_found_by_index(rows: Rows) -> None:
+    """Hundreds of jobs behind it make the next cycle no dearer."""
+    await rows.add_nodes(cpu_node("n0", is_up=False))
+    await see_queues(rows, queue("q", queueDepth=3), queue("other"))
+    await rows.see(*(job(f"q{n}", "q", priority=n % 7) for n in range(400)))
+    await rows.match()
+    await rows.execute("ANALYZE fluxjobs")
+    head = _head("h.uid", QueueHead(depth=3, examined_max=1, have_nodes_changed=False))
+    found = await rows.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {head}", depth=3)
+    (nodes,) = [_flat(plan["Plan"]) for plan in found[0]["QUERY PLAN"]]
+    assert "Sort" not in {node["Node Type"] for node in nodes}
+    scans = [node for node in nodes if node.get("Index Name") == "ix_fluxjobs_waiting"]
+    assert [node["Actual Rows"] * node["Actual Loops"] for node in scans] == [3]
+
+
+def _flat(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for one in plan.get("Plans", ()) for node in _flat(one))]
 
 
 @pytest.mark.parametrize(

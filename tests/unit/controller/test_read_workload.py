@@ -218,3 +218,10 @@ def test_nothing_that_a_container_is_given_is_observed() -> None:
     assert seen.size == 1
     assert "hunter2" not in repr(seen)
     assert "password" not in repr(seen).lower()
+
+
+def test_the_label_chooses_the_queue() -> None:
+    plain = job({})
+    assert see(plain).queue == "default"
+    labelled = {**plain, "metadata": {**plain["metadata"], "labels": {"fluxqueue/queue": "batch"}}}
+    assert see(labelled).queue == "batch"

@@ -12,6 +12,8 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import kinds
 from fluxqueue.workload.kinds import KINDS, find_kind, kind_named, kind_of, workload_uid
+from fluxqueue.workload.kinds.pod_group import POD_GROUP
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
 from tests.support.workloads import bare_pod, batch_job, owner
 
 ROOT = Path(kinds.__file__).resolve().parents[3]
@@ -29,6 +31,13 @@ def test_a_kind_is_known_by_its_group_too() -> None:
     assert find_kind("batch", "Job") is kind_named("Job")
     assert find_kind("batch.volcano.sh", "Job") is None
     assert find_kind("apps", "DaemonSet") is None
+
+
+def test_only_these_can_be_put_back_into_the_queue() -> None:
+    """Groups of pods, sets among them, and bare pods cannot be suspended."""
+    suspended = {kind.name for kind in KINDS if kind.can_be_suspended}
+    assert suspended == {"Job", SUSPENDED_OWNER.name}
+    assert NAMES - suspended == {"Pod", POD_GROUP.name}
 
 
 def test_an_unknown_kind_names_those_there_are() -> None:
