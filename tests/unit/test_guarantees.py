@@ -55,7 +55,7 @@ def test_each_sentence_has_its_tests(list_of_page: Path) -> None:
     assert [one for one in present if one not in said] == [], "sentences without an entry"
     assert [one for one in said if one not in present] == [], "entries without a sentence"
     for one in listed:
-        assert ("tests" in one) != ("promises" in one), one
+        assert bool(one.get("tests")) != ("promises" in one), one
         if "promises" in one:
             # ``promises: none, instruction``: the kind says why there is nothing to show.
             assert one["promises"].removeprefix("none, ") in NO_PROMISES, one
