@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import ssl
 
+import aiohttp
 import pytest
 
 from fluxqueue.errors import ApiError, NotFound
-from fluxqueue.kube.resources import JOBS, PODS
+from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, PODS
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
 
@@ -110,6 +113,21 @@ async def test_pods_of_a_taken_job_are_not_taken_a_second_time(space: Space) -> 
     gated = [pod for pod in await space.pods("whole") if pod["spec"].get("schedulingGates")]
     assert not gated
     assert len((await space.client.list(PODS, space.name)).items) == 3
+
+
+async def test_up_has_the_api_server_show_its_certificate(space: Space) -> None:
+    """Another program of the machine is refused, whatever its review says."""
+    if space.world.stack.options.kubeconfig is not None:
+        pytest.skip("up did not start the API server, which has no certificate for webhooks")
+    name = (await space.client.list(MUTATING_WEBHOOKS)).items[0]["metadata"]["name"]
+    asked = (await space.client.get(MUTATING_WEBHOOKS, None, name))["webhooks"][0]["clientConfig"]
+    authority = base64.b64decode(asked["caBundle"]).decode()
+    context = ssl.create_default_context(cadata=authority)
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(asked["url"], data=b"{}", ssl=context) as answer,
+    ):
+        assert answer.status == 403, await answer.text()
 
 
 WRITTEN_BY_ADMISSION = {"fluxqueue/user": "root", "fluxqueue/group": "theirs 1-1"}
