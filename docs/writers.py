@@ -45,6 +45,7 @@ REASONS = {
     "notices": "Notices are added by any module, and removed after the Event was emitted.",
     "observed_generation": "A new FluxJob object begins again at 1.",
     "pinned_to": "A release writes the node before any observation shows it.",
+    "place": "An observation draws a new one for a larger request, the trigger after a hold.",
     "position": "The plan and the forecast set it. The trigger clears it outside the queue.",
     "priority_parts": "Two modules ask for a new computation. Only the trigger computes it.",
     "quarantined_by": "A cycle sets it. A changed request clears it.",

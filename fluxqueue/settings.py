@@ -337,6 +337,13 @@ class Settings:
         "which job is next",
         choices=("fcfs", "easy", "hybrid", "conservative"),
     )
+    default_duration_s: int = _setting(
+        3600,
+        "FLUXQUEUE_DEFAULT_DURATION_S",
+        "planned for jobs without a duration in queues without defaultDuration",
+        low=1,
+        high=2**31 - 1,
+    )
     match_policy: str = _setting(
         MATCH_POLICY,
         "FLUXQUEUE_MATCH_POLICY",

@@ -19,7 +19,7 @@ from fluxqueue.client.cluster_view import ClusterView
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.levels import Levels
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
@@ -92,9 +92,7 @@ def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> WhatIfAnswer:
         later = matcher.match_later(jobspec, now)
     except InsufficientResources as busy:
         return WhatIfAnswer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
-    when = "at an unknown time"
-    if later.starts_at < UNKNOWN_END:
-        when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+    when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
     short = why_not_now(matcher.by_shares, jobspec)
     text = f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}"
     return WhatIfAnswer(LATER, text if short is None else f"{text}; {short}")

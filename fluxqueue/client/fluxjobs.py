@@ -60,6 +60,7 @@ class JobLine:
     state: str
     reason: str
     jobid: int | None
+    place: int | None
     user: str
     queue: str
     size: int
@@ -86,6 +87,7 @@ def read_line(fluxjob: Mapping[str, Any]) -> JobLine:
         state=intern(status.get("state", FluxJobState.PENDING.value)),
         reason=intern(status.get("reason", "")),
         jobid=status.get("jobid"),
+        place=status.get("place", status.get("jobid")),
         user=intern(spec.get("user", "")),
         queue=intern(status.get("queue") or spec.get("queue", "")),
         size=spec.get("size", 0),
@@ -133,7 +135,7 @@ def turn(line: JobLine) -> tuple[int, ...]:
         return (rank, line.started or 0, line.jobid or _FAR)
     if rank == _LAST:
         return (rank, -(line.ended or 0), line.jobid or _FAR)
-    return (rank, -line.priority, line.jobid or _FAR)
+    return (rank, -line.priority, line.place or _FAR)
 
 
 STAGES: tuple[frozenset[str], ...] = (

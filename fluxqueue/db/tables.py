@@ -12,6 +12,7 @@ indexes. A condition on ``ended_at`` means the same, but reads every row that wa
 - ``allocations``: one live row per running workload, with an R that is rendered from its slots
 - ``allocation_slots``: one row per slot: node, resources, and the pod that holds it
 - ``reservations``: planned starts of the last cycle, replaced as a whole by each cycle
+- ``expected_starts``: the same where no limit guarantees the start
 - ``preemptions``: pairs of victim and preemptor, until the preemptor has started
 - ``pods``: managed pods as last seen (only non-final ones)
 - ``nodes``: nodes as last seen
@@ -105,6 +106,7 @@ fluxjobs = Table(
     metadata,
     Column("uid", Text, primary_key=True, comment="UID of the workload object"),
     Column("jobid", BigInteger, Identity(always=True), unique=True, nullable=False),
+    Column("place", BigInteger, nullable=False, comment="order in one priority, see 32_place.sql"),
     Column("namespace", Text, nullable=False),
     Column("name", Text, nullable=False, comment="name of the FluxJob object"),
     Column("workload_kind", Text, nullable=False),
@@ -186,8 +188,17 @@ fluxjobs = Table(
     Column("user_name", Text, nullable=False, server_default="", comment="who submitted it"),
     Column("queue", Text, nullable=False, server_default="default"),
     Column("set_queue", Text, comment="where an operator moved it; wins over the author's"),
-    Column("priority", Integer, nullable=False, server_default="0", comment="see 30_priority.sql"),
+    Column(
+        "priority", BigInteger, nullable=False, server_default="0", comment="see 30_priority.sql"
+    ),
     Column("asked_priority", Integer, nullable=False, server_default="0"),
+    Column(
+        "is_priority_granted",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="a class that an administrator made gives what its author asked for",
+    ),
     Column("set_priority", Integer, comment="given by an operator; wins over the author's"),
     Column("priority_parts", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
     Column("state", Text, nullable=False, server_default=FluxJobState.PENDING),
@@ -377,7 +388,7 @@ Index(
     "ix_fluxjobs_waiting",
     fluxjobs.c.queue,
     fluxjobs.c.priority.desc(),
-    fluxjobs.c.jobid,
+    fluxjobs.c.place,
     # Exactly those that a cycle looks at, so that held and blocked ones cost it nothing.
     postgresql_where=text(
         "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
@@ -400,7 +411,7 @@ Index(
     "ix_fluxjobs_turn",
     text(f"({RANK})"),
     text(f"({FALLING})"),
-    fluxjobs.c.jobid,
+    fluxjobs.c.place,
     postgresql_where=text(LIVING),
 )
 # Those that are examined until all of their pods run.
@@ -513,6 +524,14 @@ reservations = Table(
     Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
     Column("starts_at", BigInteger, nullable=False, comment="epoch seconds"),
     Column("until", BigInteger, comment="epoch seconds; null is unlimited"),
+    Column("nodes", JSONB, nullable=False),
+)
+
+expected_starts = Table(
+    "expected_starts",
+    metadata,
+    Column("uid", Text, ForeignKey(fluxjobs.c.uid, ondelete="CASCADE"), primary_key=True),
+    Column("latest_start", BigInteger, nullable=False, comment="epoch seconds; by plan only"),
     Column("nodes", JSONB, nullable=False),
 )
 

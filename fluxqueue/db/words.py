@@ -14,6 +14,7 @@ TABLES: Mapping[str, str] = {
     "allocations": "One live row per workload that holds resources, and those of before",
     "allocation_slots": "One row per slot of an allocation: where it is, what it holds, whose",
     "reservations": "Planned starts of the last cycle: promises",
+    "expected_starts": "Latest starts of blocked jobs that wait for jobs without a limit",
     "preemptions": "Who makes way for whom, until the latter has started",
     "pods": "Pods of our workloads that have not ended, as last seen",
     "nodes": "Nodes as last seen",
@@ -87,6 +88,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     "reservations": {
         "uid": "whose it is: fluxjobs.uid",
         "nodes": "the slots that are planned",
+    },
+    "expected_starts": {
+        "uid": "whose it is: fluxjobs.uid",
+        "nodes": "the slots that are kept from then on",
     },
     "pods": {
         "uid": "UID of the pod",

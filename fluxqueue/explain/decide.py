@@ -23,14 +23,14 @@ from fluxqueue.explain.answer import (
     Reason,
 )
 from fluxqueue.explain.question import Question, QueueSnapshot
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import in_the_way, why_no_plan
 from fluxqueue.graph.tell.words import units
 from fluxqueue.policy.limits import why_refused
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, decide_next, run_cycle
+from fluxqueue.scheduler.cycle import Decisions, PendingJob, as_stated, decide_next, run_cycle
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS
 
 REPLANNED_MAX = 8
@@ -53,7 +53,7 @@ def place(scene: QueueSnapshot, question: Question) -> Place:
 
 def turn(job: PendingJob) -> tuple[int, int]:
     """Return the sort key of a queue: priority, then submission."""
-    return -job.priority, job.jobid
+    return job.turn
 
 
 def decide(scene: QueueSnapshot, question: Question) -> PlacementOutcome:
@@ -64,7 +64,7 @@ def decide(scene: QueueSnapshot, question: Question) -> PlacementOutcome:
         job.queue,
         scene.queues.rules.get(job.queue),
         namespace=question.namespace,
-        request=job.request,
+        request=as_stated(job, scene.queues.rules.get(job.queue)),
         is_new=not question.is_accepted,
     )
     if refusal:
@@ -251,6 +251,8 @@ class JobsAhead:
         ):
             for one, where in plans:
                 if one.uid == job.uid:
+                    start = decisions.expected.get(job.uid, where.starts_at)
+                    where = replace(where, starts_at=start)
                     return _with_way_made(job, decisions, self.waits(job, where, certainty))
         with self.planned():
             return self.later(job)
@@ -275,8 +277,6 @@ class JobsAhead:
         matcher, scene = self.scene.matcher, self.scene
         floor = self.floor(job.queue)
         try:
-            if floor >= UNKNOWN_END:
-                raise InsufficientResources("the jobs ahead in its queue have no known start")
             found = matcher.match_later(job.request, scene.now, not_before=floor)
         except InsufficientResources as unknown:
             return self._no_plan(job, str(unknown))
@@ -293,20 +293,9 @@ class JobsAhead:
         why = why_no_plan(table, job.request, names_others=False)
         if why is not None:
             return PlacementOutcome(PlacementVerdict.LATER, Reason.NODES_UNUSABLE, why)
-        endless = [
-            Blocker(one.uid, False, len(set(where.nodes)), None)
-            for one in self.jobs
-            if (where := self._of(one)) and where.until >= FOREVER
-        ]
         short = self._short(job)
         message = f"{short}; {unknown}" if short else unknown
-        return PlacementOutcome(
-            PlacementVerdict.LATER,
-            Reason.BEHIND,
-            message,
-            blockers=tuple(endless[:BLOCKERS_MAX]),
-            further_blockers=max(0, len(endless) - BLOCKERS_MAX),
-        )
+        return PlacementOutcome(PlacementVerdict.LATER, Reason.BEHIND, message)
 
     def waits(self, job: PendingJob, where: Placement, certainty: Certainty) -> PlacementOutcome:
         """Return the outcome of a request that waits for the nodes of ``where``, with blockers."""
@@ -319,17 +308,12 @@ class JobsAhead:
             if not self.scene.is_backfilling(job.queue):
                 reason = Reason.BEHIND
                 message = f"enough is free, but in queue {job.queue} no job passes the jobs ahead"
-        if where.starts_at >= UNKNOWN_END:
-            starts_at, sure = None, None
-            message += "; the jobs that it waits for have no known end"
-        else:
-            starts_at, sure = where.starts_at, certainty
         return PlacementOutcome(
             PlacementVerdict.LATER,
             reason,
             message,
-            starts_at,
-            sure,
+            where.starts_at,
+            certainty,
             nodes=where.nodes,
             blockers=tuple(blockers[:BLOCKERS_MAX]),
             further_blockers=max(0, len(blockers) - BLOCKERS_MAX),
@@ -355,7 +339,7 @@ class JobsAhead:
             for key in ledger.keys_on(ledger.rows[name]):
                 count[key] = count.get(key, 0) + 1
         return [
-            Blocker(one.key, True, count[one.key], None if one.until >= FOREVER else one.until)
+            Blocker(one.key, True, count[one.key], one.until if one.is_firm else None)
             for one in way.holders
         ]
 
@@ -366,8 +350,6 @@ class JobsAhead:
         for job in self.jobs:
             plan = self._of(job)
             shared = nodes & set(plan.nodes) if plan is not None else ()
-            is_endless = where.starts_at >= UNKNOWN_END
-            if plan is not None and shared and (is_endless or plan.until <= where.starts_at):
-                until = None if plan.until >= UNKNOWN_END else plan.until
-                found.append(Blocker(job.uid, False, len(shared), until))
+            if plan is not None and shared and plan.until <= where.starts_at:
+                found.append(Blocker(job.uid, False, len(shared), plan.until))
         return sorted(found, key=lambda one: -(one.until or FOREVER))

@@ -28,7 +28,7 @@ from fluxqueue.explain.decide import JobsAhead, ahead_of, as_last_planned, fits_
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, describe_amount
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END
+from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.tell.words import level_word
 from fluxqueue.jobspec.change import (
     demands,
@@ -209,7 +209,7 @@ class _VariantSearch:
         own_s = int(request.duration_s) or FOREVER
         starts = sorted({int(at) - scene.now for at in scene.matcher.ledger.plan.starts.tolist()})
         ends = [at - request.grace_s for at in starts]
-        options = [s // 60 * 60 for s in ends if DURATION_MIN_S <= s < UNKNOWN_END - scene.now]
+        options = [s // 60 * 60 for s in ends if s >= DURATION_MIN_S]
         options = [s for s in dict.fromkeys(options) if s < own_s]
         found = self._largest(options, lambda s: with_duration(request, s))
         if found is None:

@@ -57,6 +57,7 @@ class WorkloadSeen:
     ends_at_s : when Kubernetes has ended all its pods at the latest, as far as they tell.
     authored : the request as its author wrote it, if admission or the cluster adds to it.
     growth : what each of its pods asks for beyond its template, if none of them is bound.
+    is_priority_granted : an administrator's class gives its priority.
     flux_version : resourceVersion of its FluxJob, if that was created just now.
     """
 
@@ -113,6 +114,7 @@ class WorkloadSeen:
     is_sweep: bool = False
     waits_gated: bool = False
     provision: str | None = None
+    is_priority_granted: bool = False
     growth: str = ""
     grace_s: int = 0
     is_limited: bool = False

@@ -21,6 +21,9 @@ from fluxqueue.workload.quantity import to_base_units
 
 DEFAULT_QUEUE = "default"
 
+PLANNED_S = 3600
+"""How long a job is planned to run if neither it, nor its queue, nor the site says so."""
+
 HALF_LIFE_S = 7 * 86_400
 """Slurm's default ``PriorityDecayHalfLife``: a week."""
 
@@ -84,6 +87,8 @@ class QueueRules:
     worker. ``namespaces`` are the allowed ones, None for all. ``weight`` is the queue's share among
     the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
     seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
+    ``planned_s`` is planned for jobs without a duration: ``default_duration_s``, or the site's.
+    ``max_delay_s`` is how far later jobs may delay a start that is only expected.
     ``provision`` says when nodes of pools are asked for. ``overrun`` says what follows if a job
     runs past its limit.
     """
@@ -102,6 +107,8 @@ class QueueRules:
     per_user: Limits = NO_LIMITS
     total: Limits = NO_LIMITS
     default_duration_s: int | None = None
+    planned_s: int = PLANNED_S
+    max_delay_s: int | None = None
     start_timeout_s: int | None = None
     takes_gated: bool = True
     namespaces: frozenset[str] | None = field(default=None)
@@ -114,6 +121,11 @@ class QueueRules:
     def has_use_limits(self) -> bool:
         """Return whether running work must be counted before more may start."""
         return not (self.per_user.is_empty and self.total.is_empty)
+
+    @property
+    def slack_s(self) -> int:
+        """Return how far later jobs may delay a start that is only expected, in seconds."""
+        return self.planned_s if self.max_delay_s is None else self.max_delay_s
 
     def policy(self, default: QueuePolicy) -> QueuePolicy:
         """Return the queue's policy. What the queue leaves open is as in ``default``."""
@@ -129,12 +141,16 @@ class QueueRules:
 
 
 def read_rules(
-    name: str, spec: Mapping[str, Any], namespaces: frozenset[str] | None = None
+    name: str,
+    spec: Mapping[str, Any],
+    namespaces: frozenset[str] | None = None,
+    planned_s: int = PLANNED_S,
 ) -> QueueRules:
     """Read a FluxQueue's spec.
 
     The API server checks most of it (``chart/crds/fluxqueues.yaml``). The rest, such as quantities
-    and durations, is checked here.
+    and durations, is checked here. ``planned_s`` is what the site plans for jobs without a duration
+    in queues that set none.
 
     Raises
     ------
@@ -156,6 +172,7 @@ def read_rules(
         raise InvalidInput(
             f"{low} is more than spec.maxPriority ({high})", where="spec.minPriority", value=low
         )
+    default_s = reader.duration(spec, "defaultDuration", "spec")
     rules = QueueRules(
         name=name,
         policy_name=policy,
@@ -170,7 +187,9 @@ def read_rules(
         per_job=reader.limits("perJob"),
         per_user=reader.limits("perUser"),
         total=reader.limits("total"),
-        default_duration_s=reader.duration(spec, "defaultDuration", "spec"),
+        default_duration_s=default_s,
+        planned_s=default_s or planned_s,
+        max_delay_s=reader.duration(spec, "maxDelayByPlan", "spec"),
         start_timeout_s=reader.duration(spec, "startTimeout", "spec"),
         takes_gated=spec.get("gatedJobs", ALLOWED) == ALLOWED,
         namespaces=namespaces,
@@ -288,13 +307,16 @@ def _whole(value: object, where: str, low: int) -> int | None:
 
 
 def rules_or_none(
-    name: str, spec: Mapping[str, Any], namespaces: frozenset[str] | None
+    name: str,
+    spec: Mapping[str, Any],
+    namespaces: frozenset[str] | None,
+    planned_s: int = PLANNED_S,
 ) -> QueueRules | None:
     """Return a stored spec's rules, or None if this release cannot use it.
 
     Another release may have written it.
     """
     try:
-        return read_rules(name, spec, namespaces)
+        return read_rules(name, spec, namespaces, planned_s)
     except Exception:  # noqa: BLE001  one stored spec must not stop all queues
         return None

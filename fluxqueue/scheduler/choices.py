@@ -22,7 +22,7 @@ from fluxqueue.graph.match.shares.ask import Ask, Leaf, Part
 from fluxqueue.graph.model.arrays import Mask, Vector
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
-from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.lack import Lack
 from fluxqueue.turns import first_in_turn
 
 NODES_MAX = 256
@@ -36,13 +36,13 @@ Choices = dict[str, list[tuple[str, ...]]]
 """UID of a job -> further nodes of each of its slots, in slot order."""
 
 
-def give_choices(matcher: Matcher, decisions: Decisions, given: Given, now: int) -> Choices:
+def give_choices(matcher: Matcher, decisions: Decisions, now: int) -> Choices:
     """Return the further nodes of the slots that this cycle has given.
 
     Slots of jobs with a constraint that is not judged have a choice, and those of jobs with nodes
     that refused a pod before.
     """
-    grown = (*given.slots, *decisions.grown.slots)
+    grown = decisions.grown.slots
     given_to: list[PendingJob | Lack] = [*(job for job, _ in decisions.allocated)]
     given_to += [lack for lack, _ in grown]
     asking = [one for one in given_to if one.is_unsure or one.refused]

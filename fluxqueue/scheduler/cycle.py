@@ -20,22 +20,23 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement, planned_end
 from fluxqueue.graph.match.by_shares import why_busy
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
-from fluxqueue.graph.tell.waiting import why_no_plan
+from fluxqueue.graph.tell.waiting import why_no_plan, write_time
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total, without_nodes
-from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse
+from fluxqueue.policy.limits import NOTHING, Amounts, LimitUse, why_too_large
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
 from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
 from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.latest_start import latest_start
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -47,14 +48,15 @@ from fluxqueue.scheduler.preemption import (
     make_way,
 )
 from fluxqueue.scheduler.sweeps import (
+    GROWING_MAX,
     GROWTH_MAX,
     PLANNED_EACH,
     PLANNED_MAX,
-    SWEEPS_MAX,
     grow,
     is_plain,
-    request_of,
+    next_slot,
 )
+from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.turns import first_in_turn
 
 
@@ -64,7 +66,8 @@ class PendingJob:
 
     ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
     fits nowhere else. ``provision`` says whether nodes may be asked for, for this job.
-    ``is_unsure``: its pods have constraints that the matcher cannot judge.
+    ``is_unsure``: its pods have constraints that the matcher cannot judge. ``has_limit``: its
+    duration is enforced. ``is_planned``: it states none, and its queue plans it.
     """
 
     uid: str
@@ -76,6 +79,14 @@ class PendingJob:
     refused: tuple[str, ...] = ()
     provision: Provision = Provision.WHEN_NEEDED
     is_unsure: bool = False
+    has_limit: bool = True
+    is_planned: bool = False
+    place: int = 0
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Return its sort key in the queue: priority, then its place (``fluxjobs.place``)."""
+        return -self.priority, self.place or self.jobid
 
 
 TOO_COSTLY = (
@@ -96,8 +107,8 @@ class Decisions:
     can never run on this cluster. ``waiting`` holds the reason of each job that waits, with the
     time if it is known.
 
-    ``unpromised`` jobs wait as well. Nodes are kept for them, without a start that they could rely
-    on.
+    ``unpromised`` jobs wait as well. Nodes are kept for them from a latest start on that they
+    cannot rely on. ``expected`` maps the UIDs of some of them to their planned start.
 
     ``barred`` are the UIDs of jobs that wait for something other than resources, such as a limit or
     a stopped queue. ``wait_reason`` maps a UID to the kind of what the job waits for. It has no
@@ -113,7 +124,7 @@ class Decisions:
 
     ``quarantined`` jobs could not be decided because of a defect. Nothing is allocated to them.
 
-    ``grown``: the further slots of running sweeps.
+    ``grown``: the further slots of running workloads.
     """
 
     allocated: list[tuple[PendingJob, Placement]] = field(default_factory=list)
@@ -121,6 +132,7 @@ class Decisions:
     unsatisfiable: list[tuple[PendingJob, str]] = field(default_factory=list)
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
     unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
+    expected: dict[str, int] = field(default_factory=dict)
     barred: set[str] = field(default_factory=set)
     wait_reason: dict[str, WaitReason] = field(default_factory=dict)
     making_way: dict[str, MakingWay] = field(default_factory=dict)
@@ -233,17 +245,18 @@ def run_cycle(
     Parameters
     ----------
     matcher : All nodes and everything allocated. The allocations of this cycle are added to it.
-    queue : Jobs of all queues in order of priority, then of submission. None is unsatisfiable.
+    queue : Jobs of all queues in order of priority, then of place. None is unsatisfiable.
     policy : For queues that set no policy: the number of reservations, and whether to backfill.
     now : Epoch seconds.
     queues : The rules of the named queues, and their use by queue and user. A queue without an
         entry has no limits.
-    promised : Reservations of the previous cycle, by UID. A promised start moves earlier, or stays.
+    promised : Reservations of the previous cycle, by UID. A promise moves earlier, or stays. A
+        latest start that is no promise moves later for jobs ahead only, or by an overrun.
     preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
         plans each victim that is chosen here to end when its preemptor may start.
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
-    lacks : Running workloads that need more slots. Sweeps among them grow at their places in the
-        order of the walk. The others have grown before (``top_up``).
+    lacks : Running workloads that need more slots. They grow at their places in the order of the
+        walk.
     awaited : What is held for jobs with nodes on order, by UID: nodes that have come, and slots on
         present nodes (``provisioning.hold_nodes``). Limits count these jobs as if they ran.
 
@@ -256,27 +269,37 @@ def run_cycle(
     waiting = list(queue)
     allowances = allowances or Allowances()
     again = allowances.copy()
-    walk = _Walk(matcher, policy, now, queues or Queues(), preemptions, awaited=awaited)
-    sweeps = [one for one in lacks if one.is_sweep]
-    turns = _in_turn(waiting, first_in_turn(sweeps, lambda one: one.user, SWEEPS_MAX))
+    promised = promised or {}
+    walk = _Walk(
+        matcher, policy, now, queues or Queues(), preemptions, former=promised, awaited=awaited
+    )
+    turns = _in_turn(waiting, first_in_turn(lacks, lambda one: one.user, GROWING_MAX))
     decisions = _walk(matcher, waiting, turns, walk, allowances)
     # 2. Compare that plan with the promises of the previous cycle.
-    if promised and (late := _put_off(decisions, waiting, promised, preemptions)):
+    kept = {
+        uid: one
+        for uid, one in promised.items()
+        if one.is_firm and uid not in preemptions.under_way
+    }
+    if kept and (late := _put_off(decisions, waiting, kept)):
         # 3. Undo the first walk before the second, or its allocations would count twice.
         walk.undo()
         # 4. Walk again with the promises held from the start, so that no job ahead can take them.
         walk = _Walk(
-            matcher, policy, now, queues or Queues(), preemptions, keep=late, awaited=awaited
+            *(matcher, policy, now, queues or Queues(), preemptions),
+            former=promised,
+            keep=late,
+            awaited=awaited,
         )
         decisions = _walk(matcher, waiting, turns, walk, again)
     return decisions
 
 
-def _in_turn(queue: Sequence[PendingJob], sweeps: Sequence[Lack]) -> list[PendingJob | Lack]:
-    """Return jobs and sweeps in one order: priority, then submission."""
+def _in_turn(queue: Sequence[PendingJob], lacks: Sequence[Lack]) -> list[PendingJob | Lack]:
+    """Return waiting and growing jobs in one order: priority, then place."""
     turns: list[PendingJob | Lack] = [*queue]
-    if sweeps:
-        turns = sorted([*queue, *sweeps], key=lambda one: (-one.priority, one.jobid))
+    if lacks:
+        turns = sorted([*queue, *lacks], key=lambda one: one.turn)
     return turns
 
 
@@ -328,7 +351,7 @@ def _walk(
 ) -> Decisions:
     """Walk the ``queue`` with an empty plan and return the decisions.
 
-    ``turns`` are its jobs, and the sweeps among them.
+    ``turns`` are its jobs, and the growing ones among them.
     """
     # 1. Drop the old plan: a stale reservation would block nodes that are free by now.
     matcher.clear_plan()
@@ -359,24 +382,20 @@ def _walk(
 
 
 def _put_off(
-    decisions: Decisions,
-    queue: Sequence[PendingJob],
-    promised: Mapping[str, Placement],
-    preemptions: Preemptions,
+    decisions: Decisions, queue: Sequence[PendingJob], promised: Mapping[str, Placement]
 ) -> Mapping[str, Placement]:
     """Return the promises that a second walk must hold, empty if the first walk keeps all.
 
-    A job with a preemption under way is left out, because every walk holds its claim.
+    The caller leaves out jobs with a preemption under way, because every walk holds their claims.
     """
+    # An expected start is no promise, so it keeps none.
     planned = {job.uid: placement.starts_at for job, placement in decisions.reserved}
     planned |= {job.uid: 0 for job, _ in decisions.allocated}
     # A barred job gets no start, whatever is planned: its promise cannot be kept.
     kept = {
         job.uid: promised[job.uid]
         for job in queue
-        if job.uid in promised
-        and job.uid not in decisions.barred
-        and job.uid not in preemptions.under_way
+        if job.uid in promised and job.uid not in decisions.barred
     }
     # If one promise is late, hold them all: moving one could make another late.
     is_kept = all(planned.get(uid, FOREVER) <= old.starts_at for uid, old in kept.items())
@@ -389,18 +408,18 @@ class _QueueLine:
     __slots__ = (
         "blocker",
         "depth",
+        "growth_planned",
         "has_limits",
         "is_backfilling",
         "promised",
         "rules",
-        "sweeps_planned",
     )
 
     def __init__(self, rules: QueueRules, policy: QueuePolicy, *, has_company: bool) -> None:
         self.rules = rules
         self.blocker: PendingJob | Lack | None = None
         self.promised = 0
-        self.sweeps_planned: Counter[str] = Counter()
+        self.growth_planned: Counter[str] = Counter()
         self.is_backfilling = policy.is_backfilling
         self.depth = policy.reservation_depth
         # A queue without backfill reserves nothing for its head. Jobs of other queues could then
@@ -421,13 +440,14 @@ class _Walk:
         now: int,
         queues: Queues,
         preemptions: Preemptions = NO_PREEMPTIONS,
+        former: Mapping[str, Placement] | None = None,
         keep: Mapping[str, Placement] | None = None,
         awaited: Mapping[str, Sequence[Placement]] | None = None,
     ) -> None:
         self._awaited = awaited or {}
         self.matcher, self.policy, self.now = matcher, policy, now
         self._total = matcher.work
-        self._keep = keep or {}
+        self._former, self._keep = former or {}, keep or {}
         self._held: dict[str, Placement] = {}
         self._preemptions = preemptions
         self._claimed: set[str] = set()
@@ -443,6 +463,8 @@ class _Walk:
         # Volume claims for one pod -> the job ahead that has a reservation with them.
         self._claims_ahead: dict[str, int] = {}
         self._unplannable: dict[Ask, tuple[str, WaitReason | None]] = {}
+        # Reservations that are not firm, or have an end that is not, by UID.
+        self._unfirm: dict[str, Placement] = {}
 
     def _line(self, name: str) -> _QueueLine:
         line = self._lines.get(name)
@@ -479,6 +501,9 @@ class _Walk:
         self._held |= hold_claims(self.matcher, self._preemptions, uids, self.now)
         self._claimed = set(self._held)
         for job in queue:
+            if job.uid in self._claimed:
+                self._note_unfirm(job.uid, self._held[job.uid], has_limit=job.has_limit)
+        for job in queue:
             old = self._keep.get(job.uid)
             if old is None or job.uid in self._held:
                 continue
@@ -490,6 +515,12 @@ class _Walk:
             if is_open(self.matcher.ledger, old, self.now):
                 self.matcher.reserve(old, self.now)
                 self._held[job.uid] = old
+                self._note_unfirm(job.uid, old, has_limit=job.has_limit)
+
+    def _note_unfirm(self, uid: str, booked: Placement, *, has_limit: bool) -> None:
+        """Note a reservation that the starts of others may depend on without a promise."""
+        if not (booked.is_firm and has_limit):
+            self._unfirm[uid] = booked
 
     def follow(self, before: Iterable[PendingJob], given: Decisions) -> None:
         """Restore the state of a walk that has passed the jobs ``before`` and decided ``given``."""
@@ -572,6 +603,7 @@ class _Walk:
             self._unplannable.clear()
         if job.uid in self._awaited:
             self._count_order(job, -1)  # as with its reservations: it must not be over by itself
+        self._unfirm.pop(job.uid, None)
         self._decide(self._line(job.queue), job, held)
         allocated = self.decisions.allocated
         has_started = bool(allocated) and allocated[-1][0] is job
@@ -593,18 +625,22 @@ class _Walk:
             self.matcher.reserve(placement, self.now)
 
     def grow_in_turn(self, lack: Lack, allowances: Allowances) -> None:
-        """Give a running sweep the further slots that fit at its place in the queue.
+        """Give a running job the further slots that fit at its place in the queue.
 
         What does not fit waits as a job does. Without backfill it blocks its queue. The next slot
         is planned, so that jobs behind it cannot take its nodes for ever.
         """
         line, given = self._line(lack.queue), self.decisions.grown
-        # A claim in use blocks no other job: it becomes free with the end of a pod.
-        reason = self._why_not_growing(line, lack) or self._why_claimed(lack)
+        # A claim in use blocks no other job: it becomes free with the end of a pod. The kinds of
+        # pods of other jobs differ in their claims (``top_up``).
+        reason = self._why_not_growing(line, lack)
+        reason = reason or (self._why_claimed(lack) if lack.is_sweep else None)
         if reason is not None:
             given.barred[lack.uid] = reason
             return
-        hopeless = self._hopeless.known(self.matcher.ask(lack.request))
+        # The request of a sweep is that of one pod. Others name all their slots.
+        ask = self.matcher.ask(lack.request)
+        hopeless = self._hopeless.known(ask) if lack.is_sweep else None
         if hopeless is not None:
             given.barred[lack.uid] = hopeless
             line.blocker = line.blocker or lack
@@ -614,7 +650,7 @@ class _Walk:
                 placed, over = self._grow(line, lack)
                 if len(placed) >= lack.count or over:
                     return
-                in_use = self._why_claimed(lack)
+                in_use = self._why_claimed(lack) if lack.is_sweep else None
                 if in_use is not None:
                     given.barred[lack.uid] = in_use
                     return
@@ -623,8 +659,8 @@ class _Walk:
                     return
                 given.barred[lack.uid] = why_busy(lack.request)
                 self._note_hopeless(lack)
-                line.blocker = line.blocker or lack
-                self._plan_growth(line, lack)
+                if self._plan_growth(line, lack) or lack.is_sweep:
+                    line.blocker = line.blocker or lack
         except NotThisTime:
             given.barred[lack.uid] = DEFERRED
         except Exception as error:
@@ -633,7 +669,8 @@ class _Walk:
             given.barred[lack.uid] = str(error)  # a failure here must not stop others
 
     def _why_not_growing(self, line: _QueueLine, lack: Lack) -> str | None:
-        if not line.rules.is_started:
+        # In a stopped queue what runs goes on. Each pod of a sweep is a start.
+        if lack.is_sweep and not line.rules.is_started:
             return f"queue {lack.queue} is stopped"
         if line.blocker is not None and not line.is_backfilling:
             return f"waits behind job {line.blocker.jobid} (fcfs)"
@@ -643,11 +680,17 @@ class _Walk:
         def why_over(more: Amounts) -> str | None:
             return self._use.why_over(line.rules, lack.user, more) if line.has_limits else None
 
+        def why_over_with(has: Amounts, more: Amounts) -> str | None:
+            return why_too_large(line.rules, has, more) or why_over(more)
+
         def count(more: Amounts) -> None:
             if line.has_limits:
                 self._use.add(lack.queue, lack.user, more)
 
-        placed, over = grow(self.matcher, lack, self.now, why_over, count)
+        if lack.is_sweep:
+            placed, over = grow(self.matcher, lack, self.now, why_over, count)
+        else:
+            placed, over = top_up(self.matcher, lack, self.now, why_over_with, count)
         if placed:
             self.decisions.grown.slots.append((lack, placed))
         if over:
@@ -657,19 +700,35 @@ class _Walk:
     def _note_hopeless(self, lack: Lack) -> None:
         """Remember a plain request that does not fit: others like it need no search."""
         # Where its siblings stand counts for all other requests.
-        if is_plain(lack.request):
+        if lack.is_sweep and is_plain(lack.request):
             self._hopeless.add(self.matcher.ask(lack.request), why_busy(lack.request))
 
-    def _plan_growth(self, line: _QueueLine, lack: Lack) -> None:
-        """Keep the next slot of a sweep free. This is no promise, and is not counted as one."""
-        planned = line.sweeps_planned
+    def _plan_growth(self, line: _QueueLine, lack: Lack) -> bool:
+        """Keep the next slot of a growing job free, and return whether that is done.
+
+        This is no promise, and is not counted as one.
+        """
+        planned = line.growth_planned
         if not line.depth or planned.total() >= PLANNED_MAX or planned[lack.user] >= PLANNED_EACH:
-            return
+            return False
         planned[lack.user] += 1
         with suppress(InsufficientResources, TooComplex):
-            placement = self.matcher.match_later(request_of(lack), self.now)
-            if placement.starts_at > self.now:
-                self.matcher.reserve(placement, self.now)
+            request = next_slot(lack)
+            if request is None:
+                return False
+            placement = self.matcher.match_later(request, self.now)
+            # A slot that only comes when the job ends is of no use to it.
+            is_of_use = lack.is_sweep or placement.starts_at < planned_end(lack.until, self.now)
+            if placement.starts_at > self.now and is_of_use:
+                booked = latest_start(
+                    *(self.matcher.ledger, placement, self.now),
+                    slack_s=line.rules.slack_s,
+                    ahead=self._unfirm.values(),
+                )
+                self.matcher.reserve(booked, self.now)
+                self._note_unfirm(lack.uid, booked, has_limit=lack.has_limit)
+                return True
+        return False
 
     def _decide(self, line: _QueueLine, job: PendingJob, held: Placement | None) -> None:
         """Decide about one job. The order of the steps is the order of the reasons users see."""
@@ -771,6 +830,8 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
+        if not job.has_limit:
+            placement = replace(placement, is_firm=False)
         self.matcher.allocate(job.uid, placement)
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
@@ -799,24 +860,43 @@ class _Walk:
         if over is not None:
             self._bar(job, over)
             return
+        booked = self._latest(line, job, placement, held)
         # Reserve before the next job is examined, or that job is planned on the same nodes.
-        self.matcher.reserve(placement, self.now)
+        self.matcher.reserve(booked, self.now)
+        self._note_unfirm(job.uid, booked, has_limit=job.has_limit)
         self._keep_claims(job)
-        self._count(line, job, placement)
+        self._count(line, job, booked)
         line.promised += 1
         if not line.is_backfilling:
-            self.decisions.unpromised.append((job, placement))
+            self.decisions.unpromised.append((job, booked))
             # The reservation keeps other queues off its nodes. It is no promise: a job ahead of it
             # in its own queue, where nothing may overtake, still goes first.
             self._wait(job, reason)
             return
-        # If running jobs have no known end, keep the nodes but promise no time.
-        if placement.starts_at < UNKNOWN_END:
-            self.decisions.reserved.append((job, placement))
+        if booked.is_firm:
+            self.decisions.reserved.append((job, booked))
             return
-        self.decisions.unpromised.append((job, placement))
-        nodes = compress(sorted(set(placement.nodes)))
-        self._wait(job, f"{reason} on {nodes}, where running jobs have no known end")
+        self.decisions.unpromised.append((job, booked))
+        self.decisions.expected[job.uid] = placement.starts_at
+        self._wait(job, f"{reason} on {describe_expected(booked, self.now)}")
+
+    def _latest(
+        self, line: _QueueLine, job: PendingJob, planned: Placement, held: Placement | None
+    ) -> Placement:
+        """Return what is reserved for ``job``: ``planned``, from its latest start on."""
+        former = self._former.get(job.uid)
+        booked = latest_start(
+            *(self.matcher.ledger, planned, self.now),
+            slack_s=line.rules.slack_s,
+            ahead=self._unfirm.values(),
+            former=former,
+        )
+        if booked.is_firm or former is None or not former.is_firm:
+            return booked
+        # An earlier start that is only expected does not replace a promise.
+        if held is not None:
+            return held
+        return former if is_open(self.matcher.ledger, former, self.now) else booked
 
     def _earliest(
         self, job: PendingJob, reason: str, held: Placement | None
@@ -860,7 +940,10 @@ class _Walk:
         rules, standing = line.rules.preemption, self._preemptions.standings.get(job.uid)
         if rules is None or standing is None:
             return False
-        head = Head(job.request, standing, rules, placement.starts_at if placement else None)
+        # A start that is only expected is no reason to spare the victims.
+        booked = None if placement is None else self._latest(line, job, placement, None)
+        starts_at = booked.starts_at if booked is not None and booked.is_firm else None
+        head = Head(job.request, standing, rules, starts_at)
         under_way = self._preemptions.under_way.get(job.uid)
         # Its claim was lost, with a node or the database. Reuse the victims that leave already:
         # choosing others would preempt twice for one job.
@@ -899,6 +982,7 @@ class _Walk:
             return
         # Claims are made before later jobs are examined: those must plan around them.
         self.matcher.reserve(claim, self.now)
+        self._note_unfirm(job.uid, claim, has_limit=job.has_limit)
         self._keep_claims(job)
         self._count(line, job, claim)
         self.decisions.reserved.append((job, claim))
@@ -916,6 +1000,20 @@ class _Walk:
         self.decisions.waiting.append((job, reason))
         if wait_reason is not None:
             self.decisions.wait_reason[job.uid] = wait_reason
+
+
+def describe_expected(booked: Placement, now: int) -> str:
+    """Return in words what is kept for a job without a promised start."""
+    nodes = compress(sorted(set(booked.nodes)))
+    until = write_time(booked.starts_at, now)
+    return f"{nodes}, kept for it from {until} at the latest, as no limit ends what runs there"
+
+
+def as_stated(job: PendingJob, rules: QueueRules | None) -> Jobspec:
+    """Return the request as its queue judges it: what the site plans is no duration of the job."""
+    if not job.is_planned or rules is None or rules.default_duration_s:
+        return job.request
+    return replace(job.request, duration_s=0.0)
 
 
 def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:

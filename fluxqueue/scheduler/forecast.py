@@ -5,8 +5,7 @@ plans the rest of the queue behind the reservations of the cycle, in queue order
 that plan. An estimate binds nothing: only a reservation is a promise. Pure.
 
 Each job is planned at the earliest start behind the jobs ahead of it. Without backfill it also
-starts no earlier than those. If running jobs have no known end, there is no estimate, and the
-reason names them.
+starts no earlier than those.
 """
 
 from __future__ import annotations
@@ -16,17 +15,16 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.waiting import (
-    Holder,
     describe_holders,
     describe_nodes,
     enumerate_some,
     in_the_way,
-    name_of,
     why_no_plan,
+    write_time,
 )
 from fluxqueue.graph.tell.words import only_level
 from fluxqueue.jobspec import Jobspec
@@ -191,13 +189,13 @@ class _Plan:
         placement = self._given.get(job.uid)
         if placement is None:
             self._is_over = self._is_over or not self.may_go_on()
-            if self._is_over or line.floor >= UNKNOWN_END:
+            if self._is_over or line.floor >= FOREVER:
                 return Outlook(None, self._behind(line, job))
             try:
                 placement = self._place(line, job)
             except InsufficientResources as unknown:
                 # Without backfill no job behind may start earlier, so their starts are unknown too.
-                line.floor = line.floor if line.is_backfilling else UNKNOWN_END
+                line.floor = line.floor if line.is_backfilling else FOREVER
                 words = self._prefix(line, job) + unknown.reason
                 is_unusable = job.request in self._unusable
                 return Outlook(None, words, WaitReason.UNUSABLE if is_unusable else None)
@@ -208,9 +206,13 @@ class _Plan:
         if not line.is_backfilling:
             line.first = line.first or job
             line.floor = max(line.floor, placement.starts_at)
-        start = placement.starts_at if placement.starts_at < UNKNOWN_END else None
-        words = f"has a reservation; {reason}" if is_promised else reason
-        return Outlook(start, words, placement=placement)
+        start = self.decisions.expected.get(job.uid, placement.starts_at)
+        if is_promised:
+            reason = f"has a reservation; {reason}"
+        elif job.uid in self.decisions.expected:
+            latest = write_time(placement.starts_at, self.now)
+            reason = f"expected to start by {latest}, not promised; {reason}"
+        return Outlook(start, reason, placement=placement)
 
     def _place(self, line: _ForecastLine, job: PendingJob) -> Placement:
         """Return the earliest start behind all that is planned.
@@ -229,18 +231,9 @@ class _Plan:
             unusable = why_no_plan(self.matcher.by_shares, job.request)
             if unusable is not None:
                 self._unusable.add(job.request)
-            reason = unusable or self._endless_before() or error.reason
+            reason = unusable or error.reason
             self._hopeless[job.request] = reason
             raise InsufficientResources(reason) from error
-
-    def _endless_before(self) -> str | None:
-        """Name planned jobs without a duration, which never give their nodes back, or None."""
-        endless = [one for one in self._planned if one.placement.until >= FOREVER]
-        if not endless:
-            return None
-        names = enumerate_some([f"job {one.job.jobid}" for one in endless])
-        has = "has" if len(endless) == 1 else "have"
-        return f"no known end: {names}, planned before it, {has} no duration"
 
     # --- reasons ---------------------------------------------------------------------------------
 
@@ -257,8 +250,6 @@ class _Plan:
 
     def _what_for(self, line: _ForecastLine, job: PendingJob, placement: Placement) -> str:
         way = in_the_way(self.matcher.by_shares, placement)
-        if placement.starts_at >= UNKNOWN_END:
-            return self._why_unknown(line, job, placement, way.holders)
         before = [
             one
             for one in self._planned
@@ -274,16 +265,6 @@ class _Plan:
             return self._behind(line, job)
         where = describe_nodes(self.matcher.by_shares, way.nodes, self._level(job))
         return f"waits for {where} held by {describe_holders(way.holders, self.now, self.jobids)}"
-
-    def _why_unknown(
-        self, line: _ForecastLine, job: PendingJob, placement: Placement, holders: Sequence[Holder]
-    ) -> str:
-        where = describe_nodes(self.matcher.by_shares, placement.nodes, self._level(job))
-        endless = [name_of(one.key, self.jobids) for one in holders if one.until >= FOREVER]
-        if not endless:
-            return f"{self._prefix(line, job)}waits for {where}"
-        has = "has" if len(endless) == 1 else "have"
-        return f"waits for {where}; no known end: {enumerate_some(endless)} {has} no duration"
 
     def _level(self, job: PendingJob) -> str | None:
         """Return the level of the cluster that the request is bound to, or None."""

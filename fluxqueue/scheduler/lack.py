@@ -15,23 +15,26 @@ from fluxqueue.jobspec import Jobspec
 class Lack:
     """A running workload with pods that wait for ``count`` more slots.
 
-    ``nodes`` are the nodes of its present slots. ``until`` is the end of its allocation in epoch
-    seconds. ``refused`` are nodes that refused one of its pods, used only if there is no other.
+    ``nodes`` are the nodes of its present slots. ``until`` is the planned end of its allocation in
+    epoch seconds. ``refused`` are nodes that refused one of its pods, used if no other fits.
 
     ``kinds`` are the labels of the missing slots, one per pod, if the pods are unequal. The limits
     of ``queue`` and ``user`` apply. ``cpu_m`` is the millicores of its present slots.
 
     ``is_unsure``: its pods have constraints that the matcher cannot judge.
 
-    ``is_sweep``: its pods are independent. Each further one takes its turn in the queue, by
-    ``priority`` and ``jobid``, and ends after ``duration_s`` seconds (0: unknown).
+    Its further slots take their turn in the queue, by ``priority`` and ``place``.
+
+    ``is_sweep``: its pods are independent, and each ends after ``duration_s`` seconds.
+
+    ``has_limit``: its planned end is enforced.
     """
 
     uid: str
     count: int
     request: Jobspec
     nodes: tuple[str, ...]
-    until: int | None
+    until: int
     refused: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     queue: str = ""
@@ -42,6 +45,18 @@ class Lack:
     jobid: int = 0
     duration_s: int = 0
     is_unsure: bool = False
+    has_limit: bool = True
+    place: int = 0
+
+    @property
+    def held_s(self) -> int:
+        """Return how long a further pod holds its slot, in seconds."""
+        return self.duration_s + self.request.grace_s
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Return its sort key in the queue, as ``PendingJob.turn``."""
+        return -self.priority, self.place or self.jobid
 
 
 @dataclass(slots=True)
@@ -54,9 +69,3 @@ class Given:
     slots: list[tuple[Lack, list[Placement]]] = field(default_factory=list)
     barred: dict[str, str] = field(default_factory=dict)
     is_more: bool = False
-
-    def add(self, other: Given) -> None:
-        """Add what other workloads got."""
-        self.slots += other.slots
-        self.barred |= other.barred
-        self.is_more |= other.is_more

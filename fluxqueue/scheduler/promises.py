@@ -49,14 +49,12 @@ class Mishaps:
     """What went wrong since the previous cycle.
 
     ``overran`` are jobids that hold resources past their planned end. ``lost`` are nodes with less
-    capacity than before: down, cordoned, gone, or used by unmanaged pods. ``topped_up`` are jobids
-    that got further slots after losing some or being scaled up. ``prolonged`` are jobids with a
-    later planned end than before: their limit was raised, or their pods take longer to end.
+    capacity than before: down, cordoned, gone, or used by unmanaged pods. ``prolonged`` are jobids
+    with a later planned end than before: their limit was raised, or their pods take longer to end.
     """
 
     overran: Sequence[int] = ()
     lost: Sequence[str] = ()
-    topped_up: Sequence[int] = ()
     prolonged: Sequence[int] = ()
 
     def excuse(self) -> str | None:
@@ -67,8 +65,6 @@ class Mishaps:
             return f"later end of {_name_jobs(self.prolonged)}"
         if self.lost:
             return f"less capacity on {compress(sorted(self.lost))[:NODES_MAX]}"
-        if self.topped_up:
-            return f"further slots for {_name_jobs(self.topped_up)}"
         return None
 
 

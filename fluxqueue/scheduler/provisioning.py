@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.provision import Provision
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.jobspec import Jobspec
@@ -337,7 +337,7 @@ class _NodePlanner:
         if job.uid not in starts:
             # Reserve it, so that the jobs behind are planned behind it. ``trying`` forgets this.
             placement = self._later(job)
-            if placement is not None and placement.starts_at < UNKNOWN_END:
+            if placement is not None:
                 self.matcher.reserve(placement, self.now)
                 starts[job.uid] = placement.starts_at
         return True

@@ -46,6 +46,8 @@ Value = TypeVar("Value")
 class DecisionRecord:
     """A decision as the status shows it. Times are epoch seconds, None if not given.
 
+    ``place`` is None if it is the jobid.
+
     ``held_by``, ``set_priority`` and ``set_queue`` are what an operator set. ``requeue_by`` and
     ``cancel_by`` name the operator that asked for it. ``accepted_by`` is the queue that accepted
     the job. ``author_hold`` is how its author holds it.
@@ -62,6 +64,7 @@ class DecisionRecord:
     ended_at_s: int | None = None
     held_by: str | None = None
     set_priority: int | None = None
+    place: int | None = None
     set_queue: str | None = None
     requeue_by: str | None = None
     requeue: str | None = None
@@ -97,6 +100,7 @@ def read_record(fluxjob: Mapping[str, Any]) -> DecisionRecord:
         reason=field("reason", status, _text) or "",
         version=field("version", status, _number) or 0,
         jobid=field("jobid", status, _number),
+        place=field("place", status, _number),
         given=field("R", status, read_resource_set),
         started_at_s=field("startTime", status, _time),
         ended_at_s=field("endTime", status, _time),

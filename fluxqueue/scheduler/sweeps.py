@@ -1,8 +1,8 @@
-"""Further slots of sweeps: running workloads with independent pods, which grow in their turn.
+"""Further slots of sweeps: running workloads with independent pods.
 
-``cycle`` calls it while it walks the queue, at the place that a sweep has there by its priority and
-its submission. So the pods of a sweep come before jobs behind it, and after jobs ahead of it. Each
-pod counts as one job where limits count jobs. Pure.
+``cycle`` calls it while it walks the queue, at the place that a sweep has there. So the pods of a
+sweep come before jobs behind it, and after jobs ahead of it. Each pod counts as one job where
+limits count jobs. Pure.
 """
 
 from __future__ import annotations
@@ -13,18 +13,19 @@ from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.change import with_size
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.scheduler.lack import Lack
 
 GROWTH_MAX = 200
 """The most slots that one sweep gets in one cycle. A cycle follows at once for the others."""
 PLANNED_MAX, PLANNED_EACH = 10, 5
-"""The most sweeps that one cycle plans a further slot for, of a queue and of one user in it."""
-SWEEPS_MAX = 1_000
-"""The most sweeps that one cycle looks at. Users take turns, and the others keep their slots."""
+"""The most growing jobs that a cycle plans a further slot for, of a queue and of a user in it."""
+GROWING_MAX = 1_000
+"""The most growing jobs that one cycle looks at. Users take turns, and the others keep theirs."""
 
 
 def is_plain(request: Jobspec) -> bool:
@@ -32,9 +33,12 @@ def is_plain(request: Jobspec) -> bool:
     return len(request.resources) == 1 and request.resources[0].is_slot
 
 
-def request_of(lack: Lack) -> Jobspec:
-    """Return the request of one more pod, with its own run time."""
-    return replace(lack.request, duration_s=float(lack.duration_s))
+def next_slot(lack: Lack) -> Jobspec | None:
+    """Return the request of one more pod, or None if its place depends on its siblings."""
+    one = lack.request if lack.is_sweep else with_size(lack.request, 1)
+    if one is None or not (lack.is_sweep or is_plain(one)):
+        return None
+    return replace(one, duration_s=float(lack.duration_s))
 
 
 def grow(
@@ -55,8 +59,7 @@ def grow(
     -------
     The slots, and the limit that stopped it, empty if none did.
     """
-    held_s = request_of(lack).held_s
-    until = now + held_s if held_s else FOREVER
+    until = now + lack.held_s
     # Only one pod at a time can use such a claim, so each further one waits for its end.
     most = 1 if matcher.ask(lack.request).claims else GROWTH_MAX
     nodes = list(lack.nodes)
@@ -67,7 +70,7 @@ def grow(
             found = matcher.match_more(lack.request, nodes, now, until, avoid=lack.refused)
         if found is None:
             break
-        one = replace(found, until=until)
+        one = replace(found, until=until, is_firm=lack.has_limit)
         more = Amounts(1, len({*one.nodes} - {*nodes}), cpu_m_of(one))
         over = why_over(more)
         if over is not None:

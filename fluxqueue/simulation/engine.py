@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
@@ -41,7 +41,6 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
-from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
@@ -237,7 +236,8 @@ class Engine:
             return
         priority = self.queues.priority(job)
         pending = PendingJob(
-            job.uid, job.number, priority, self.queues.request(job), job.queue, job.user
+            *(job.uid, job.number, priority, self.queues.planned(job), job.queue, job.user),
+            has_limit=bool(job.request.duration_s),
         )
         _, never = split_unsatisfiable(self.matcher, [pending])
         if never:
@@ -339,7 +339,7 @@ class Engine:
         return any(count >= self.queues.depth(name, self.policy) for name, count in counts.items())
 
     def cycle(self, overran: Sequence[int] = ()) -> None:
-        """Do what the worker's matcher does: top up, then run cycles while more jobs are behind."""
+        """Do what the worker's matcher does: run cycles while more jobs are behind."""
         self.matcher.clear_plan()
         self.making_way = {
             head: replace(
@@ -351,7 +351,7 @@ class Engine:
         preemptions = self._preemptions(queue, promised)
         hold_claims(self.matcher, preemptions, [job.uid for job in queue], self.now)
         awaited = self.growing.begin(self.running.keys(), self.now)
-        mishaps = Mishaps(overran, sorted(self._lost), self._top_up())
+        mishaps = Mishaps(overran, sorted(self._lost))
         while True:
             self.decisions = run_cycle(
                 self.matcher,
@@ -361,11 +361,13 @@ class Engine:
                 Queues(self.queues.rules, self.queues.use()),
                 promised,
                 preemptions,
+                lacks=self._lacks(),
                 awaited={uid: one for uid, one in awaited.items() if uid not in self.running},
             )
             if self.growing.pools:
                 self._grow(queue)
             self.cycles += 1
+            self._take_further_slots()
             self._promises.take_in(queue, self.decisions, now=self.now, mishaps=mishaps)
             self._start_all(queue)
             self._make_way()
@@ -388,7 +390,9 @@ class Engine:
         return {uid for one in self.making_way.values() for uid in one.leaving}
 
     def _promised(self) -> dict[str, Placement]:
-        return {job.uid: placement for job, placement in self.decisions.reserved}
+        decisions = self.decisions
+        kept = (*decisions.reserved, *decisions.unpromised)
+        return {job.uid: placement for job, placement in kept}
 
     def _preemptions(
         self, queue: Sequence[PendingJob], promised: dict[str, Placement]
@@ -433,21 +437,30 @@ class Engine:
                 self.leaving[uid] = self.now + self.leaves_s
                 heapq.heappush(self._events, Event(self.leaving[uid], LEAVE, 0))
 
-    def _top_up(self) -> list[int]:
-        """Place lost slots again as far as capacity is free. Return the jobs that got some."""
+    def _lacks(self) -> list[Lack]:
+        """Return the jobs that lost slots, in their order."""
+        to_leave = self._to_leave()
         lacks = [
             Lack(
                 uid,
                 one.lacks,
-                self.by_uid[uid].job.request,
+                job.request,
                 one.placement.nodes,
-                None if one.placement.until >= FOREVER else one.placement.until,
+                one.placement.until,
+                queue=job.queue,
+                user=job.user,
+                priority=self.queues.priority(job),
+                jobid=job.number,
+                has_limit=bool(job.request.duration_s),
             )
-            for uid, one in sorted(self.running.items(), key=lambda item: int(item[0]))
-            if one.lacks and uid not in self._to_leave()
+            for uid, one in self.running.items()
+            for job in [self.by_uid[uid].job]
+            if one.lacks and uid not in to_leave
         ]
-        given = top_up(self.matcher, lacks, self.now).slots
-        for lack, placed in given:
+        return sorted(lacks, key=lambda one: one.turn)
+
+    def _take_further_slots(self) -> None:
+        for lack, placed in self.decisions.grown.slots:
             running, record = self.running[lack.uid], self.by_uid[lack.uid]
             self._close_span(record, running)
             more = tuple(slot for one in placed for slot in one.slots)
@@ -455,7 +468,6 @@ class Engine:
             running.lacks -= len(more)
             if not running.lacks:
                 self._run(record, running)
-        return [self.by_uid[lack.uid].job.number for lack, _ in given]
 
     def _run(self, record: RunRecord, running: _RunningJob) -> None:
         """Let its last slots begin their work now. They run as long as the job was to run."""

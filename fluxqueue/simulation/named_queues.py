@@ -72,6 +72,11 @@ class SimulatedQueues:
             return job.request
         return replace(job.request, duration_s=float(rules.default_duration_s))
 
+    def planned(self, job: SimulatedJob) -> Jobspec:
+        """Return the request as it is planned. Each job has a planned duration."""
+        rules = self.rules.get(job.queue) or QueueRules(job.queue)
+        return replace(job.request, duration_s=job.request.duration_s or float(rules.planned_s))
+
     def priority(self, job: SimulatedJob) -> int:
         """Return the effective priority: within the bounds, plus the queue's, plus fair share."""
         rules = self.rules.get(job.queue)

@@ -31,7 +31,7 @@ from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts, LimitUse, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
-from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, split_unsatisfiable
+from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, as_stated, split_unsatisfiable
 
 ROUNDS_MAX = 10
 """The most times that the heads of the queues are read to look past users at a limit."""
@@ -92,7 +92,7 @@ def _part(
             one.job.queue,
             rules.get(one.job.queue),
             namespace=one.namespace,
-            request=one.job.request,
+            request=as_stated(one.job, rules.get(one.job.queue)),
             is_new=one.is_new,
             waits_gated=one.waits_gated,
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
@@ -136,9 +136,8 @@ class Plans:
             for job in queue:
                 one = self._stored.get(job.uid)
                 if one is not None and len(one.nodes) == job.request.size:
-                    self._reserved[job.uid] = placement_on(
-                        matcher.by_shares, job.request, one.nodes, one.starts_at
-                    )
+                    kept = placement_on(matcher.by_shares, job.request, one.nodes, one.starts_at)
+                    self._reserved[job.uid] = replace(kept, is_firm=one.is_firm)
                     self._requests[job.uid] = job.request
             self._stored = {}
         return {
@@ -147,16 +146,22 @@ class Plans:
             if self._requests.get(job.uid) == job.request
         }
 
-    async def note(
-        self, tx: Transaction, matcher: Matcher, cycle: Cycle, topped_up: Sequence[str]
-    ) -> None:
+    async def note(self, tx: Transaction, matcher: Matcher, cycle: Cycle) -> None:
         """Store new promises, and the reasons for broken ones. Call this after ``run_cycle``."""
         decisions = cycle.decisions
-        mishaps = await self._mishaps(tx, matcher, topped_up)
+        mishaps = await self._mishaps(tx, matcher)
         changed = self._promises.take_in(cycle.queue, decisions, now=cycle.now, mishaps=mishaps)
         await outlook.store_promises(tx, changed)
-        self._reserved = {job.uid: placement for job, placement in decisions.reserved}
-        self._requests = {job.uid: job.request for job, _ in decisions.reserved}
+        delayed = {
+            job.uid: one.starts_at
+            for job, one in decisions.unpromised
+            if (old := self._reserved.get(job.uid)) and not old.is_firm
+            if one.starts_at > old.starts_at and self._requests[job.uid] == job.request
+        }
+        await outlook.store_delays(tx, delayed, mishaps.excuse() or outlook.AHEAD)
+        kept = [*decisions.reserved, *decisions.unpromised]
+        self._reserved = {job.uid: placement for job, placement in kept}
+        self._requests = {job.uid: job.request for job, _ in kept}
         outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
         self.reconciled = Counter(filter(None, outcomes))
         if self._last is None:
@@ -168,26 +173,23 @@ class Plans:
         wants_forecast = is_anybody_told and self.context.settings.forecast_depth
         self._last = cycle if wants_forecast else None
 
-    async def _mishaps(
-        self, tx: Transaction, matcher: Matcher, topped_up: Sequence[str]
-    ) -> Mishaps:
+    async def _mishaps(self, tx: Transaction, matcher: Matcher) -> Mishaps:
         lost = (
             unusable(matcher.ledger)
             if self._room is None
             else lost_room(matcher.ledger, self._room)
         )
-        blamed = [*self._overran, *topped_up, *self.prolonged]
+        blamed = [*self._overran, *self.prolonged]
         if not blamed:
             return Mishaps(lost=lost)
         rows = await tx.fetch(
             "SELECT uid, jobid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY jobid",
             uids=blamed,
         )
-        overran, more, later = set(self._overran), set(topped_up), set(self.prolonged)
+        overran, later = set(self._overran), set(self.prolonged)
         return Mishaps(
             overran=[row["jobid"] for row in rows if row["uid"] in overran],
             lost=lost,
-            topped_up=[row["jobid"] for row in rows if row["uid"] in more],
             prolonged=[row["jobid"] for row in rows if row["uid"] in later],
         )
 

@@ -61,6 +61,7 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.fetched_surroundings import fetch_surroundings
 from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.placement_review import Asker, ReviewRequest, begin_at_s, read_review
+from fluxqueue.workload.shape import SYSTEM_CLASS, AskedPriority
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
 
@@ -184,7 +185,11 @@ class Reviewer:
         for resource in (*first, PRIORITY_CLASSES):
             with suppress(NotFound):
                 found = await client.get(resource, None, asked.priority_class)
-                return replace(asked, priority=int(found["value"]))
+                name, value = asked.priority_class, int(found["value"])
+                is_granted = resource is not PRIORITY_CLASSES or not (
+                    is_annotated or name.startswith(SYSTEM_CLASS)
+                )
+                return replace(asked, priority=value, is_priority_granted=is_granted)
         return asked
 
     async def _ask(
@@ -203,7 +208,9 @@ class Reviewer:
                     return _Told(_of_the_past(row), _known(row))
             wanted = _wanted(row, asked, uid)
             priority = _asked_priority(row, asked)
-            priorities = await read_priorities(tx, wanted.user, priority)
+            priorities = await read_priorities(
+                tx, wanted.user, priority.value, is_granted=priority.is_granted
+            )
             job = _in_queue(wanted, priorities, scene)
             place = await read_place(tx, job)
             scene = await _with_candidates(tx, scene, job, priority)
@@ -337,35 +344,41 @@ def _wanted(row: AskedFluxJob | None, asked: ReviewRequest, uid: str) -> Pending
         return newcomer
     request = asked.request or asked.changes.apply(row.job.request)
     queue = asked.changes.queue or row.job.queue
+    has_limit = asked.request is not None or row.job.has_limit or bool(asked.changes.duration_s)
     if FluxJobState(row.state).is_waiting:
-        return replace(row.job, request=request, queue=queue)
-    return replace(newcomer, request=request, queue=queue, user=row.job.user)
+        return replace(row.job, request=request, queue=queue, has_limit=has_limit)
+    return replace(newcomer, request=request, queue=queue, user=row.job.user, has_limit=has_limit)
 
 
-def _asked_priority(row: AskedFluxJob | None, asked: ReviewRequest) -> int:
+def _asked_priority(row: AskedFluxJob | None, asked: ReviewRequest) -> AskedPriority:
     if asked.changes.priority is not None:
-        return asked.changes.priority
-    return asked.priority if row is None else row.asked_priority
+        return AskedPriority(asked.changes.priority)
+    if row is None:
+        return AskedPriority(asked.priority, asked.is_priority_granted)
+    return AskedPriority(row.asked_priority, row.is_priority_granted)
 
 
 def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: QueueSnapshot) -> PendingJob:
     """Return the job with the priority and the duration that its queue gives it."""
-    rules = scene.queues.rules.get(job.queue)
-    default_s = rules.default_duration_s if rules is not None else None
-    request = replace(
-        job.request, queue="", duration_s=job.request.duration_s or float(default_s or 0)
+    has_limit = job.has_limit and bool(job.request.duration_s)
+    duration_s = job.request.duration_s if has_limit else scene.rules(job.queue).planned_s
+    request = replace(job.request, queue="", duration_s=float(duration_s))
+    priority = priorities.get(job.queue, job.priority)
+    return replace(
+        job, request=request, priority=priority, has_limit=has_limit, is_planned=not has_limit
     )
-    return replace(job, request=request, priority=priorities.get(job.queue, job.priority))
 
 
 async def _with_candidates(
-    tx: Transaction, scene: QueueSnapshot, job: PendingJob, asked: int
+    tx: Transaction, scene: QueueSnapshot, job: PendingJob, asked: AskedPriority
 ) -> QueueSnapshot:
     """Return the scene with possible victims, if the queue of the job permits preemption."""
     rules = scene.queues.rules.get(job.queue)
     if rules is None or rules.preemption is None:
         return replace(scene, preemptions=replace(scene.preemptions, candidates=(), standings={}))
-    standing = await read_standing(tx, job.queue, job.user, asked)
+    standing = await read_standing(
+        tx, job.queue, job.user, asked.value, is_granted=asked.is_granted
+    )
     candidates = await read_candidates(tx, rules.preemption.queues, standing)
     preemptions = replace(scene.preemptions, candidates=candidates, standings={job.uid: standing})
     return replace(scene, preemptions=preemptions)

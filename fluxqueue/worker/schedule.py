@@ -23,7 +23,7 @@ from fluxqueue.db.store.decisions import (
     lacking,
     load_graph,
     store_decisions,
-    store_top_up,
+    store_growth,
     take_changes,
 )
 from fluxqueue.db.store.pending_actions import BOOKING, forgive_except, note_failures
@@ -65,7 +65,6 @@ from fluxqueue.scheduler.cycle import (
     run_cycle,
     split_unsatisfiable,
 )
-from fluxqueue.scheduler.lack import Given
 from fluxqueue.scheduler.node_protection import NodeNeeds, Protect, needed_nodes
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
@@ -74,7 +73,6 @@ from fluxqueue.scheduler.node_sharing import (
     taint_changes,
 )
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, Preemptions, hold_claims
-from fluxqueue.scheduler.top_up import top_up
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.costly_jobs import CostlyJobs
 from fluxqueue.worker.crowds import Crowds
@@ -360,17 +358,16 @@ class CycleRunner:
             queue, later = self._costly.split(queue, now)
             promised = self._plans.promised(matcher, queue)
             preemptions = await self._preempting.read(tx, self._rules, queue, promised)
-            lacks = await lacking(tx) if locked.has_lacking else []
+            lacks = await lacking(tx, self._rules) if locked.has_lacking else []
         with _part("match"):
             awaited = self._hold(matcher, preemptions, queue, now)
-            given = top_up(matcher, lacks, now, queues)
             decisions = run_cycle(
                 *(matcher, queue, self._policy, now, queues, promised),
                 *(preemptions, allowances, lacks, awaited),
             )
             await self.nodes.plan(tx, matcher, [*queue, *deferred, *later], decisions, queues, now)
             self._costly.note(queue, decisions.costly, now)
-            self._choices = give_choices(matcher, decisions, given, now)
+            self._choices = give_choices(matcher, decisions, now)
             self._has_choices |= bool(self._choices)
         queue = _without(queue, decisions.quarantined)
         # Jobs that were put off count as waiting: a long pause would put them off further.
@@ -380,7 +377,7 @@ class CycleRunner:
         self._last = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         with _part("store"):
             self._tell_full(decisions, new, view, queues)
-            await self._store(tx, matcher, given, has_plan=locked.has_plan)
+            await self._store(tx, matcher, has_plan=locked.has_plan)
             aside = {job.uid: error for job, error in (*failed, *decisions.quarantined)}
             await self._quarantine(tx, unreadable.errors | aside)
         _log(decisions)
@@ -453,15 +450,12 @@ class CycleRunner:
             await mark_examined(tx, [], never)
         return queue, never, deferred
 
-    async def _store(
-        self, tx: Transaction, matcher: Matcher, given: Given, *, has_plan: bool
-    ) -> None:
+    async def _store(self, tx: Transaction, matcher: Matcher, *, has_plan: bool) -> None:
         """Store the decisions of the last cycle, and cancel bookings that could not be stored."""
         assert self._last is not None
         decisions = self._last.decisions
-        given.add(decisions.grown)
-        await store_top_up(tx, given, self._choices)
-        await self._plans.note(tx, matcher, self._last, [lack.uid for lack, _ in given.slots])
+        await store_growth(tx, decisions.grown, self._choices)
+        await self._plans.note(tx, matcher, self._last)
         words = {**self._plans.words(decisions), **self.nodes.outlooks}
         lost = await store_decisions(
             tx,
@@ -483,22 +477,25 @@ class CycleRunner:
             matcher = Matcher(ShareLedger(self._levels), self._match_policy)
             self._sharing = NodeSharing()
             now = self._context.clock.now_s()
-            changes = await load_graph(tx, matcher.ledger, self._sharing, now)
+            self._rules = await self._read_rules(tx)
+            changes = await load_graph(tx, matcher.ledger, self._sharing, now, self._rules)
             self._damaged = {}
-            self._rules = await read_rules(tx)
             await self._plans.load(tx, matcher, self._context.clock.now_s())
             await try_quarantined_again(tx, __version__)
         else:
             # Before the changes: these may remove the jobs that overran and the lost capacity.
             self._plans.look(matcher, self._context.clock.now_s())
             now = self._context.clock.now_s()
-            changes = await take_changes(tx, matcher.ledger, self._sharing, now)
+            changes = await take_changes(tx, matcher.ledger, self._sharing, now, self._rules)
             if changes.queues:
-                self._rules = await read_rules(tx)
+                self._rules = await self._read_rules(tx)
         self._matcher, self._plans.prolonged = matcher, changes.prolonged
         self._damaged = {u: why for u, why in self._damaged.items() if u not in changes.booked}
         self._damaged |= changes.damaged
         return matcher, changes
+
+    async def _read_rules(self, tx: Transaction) -> dict[str, QueueRules]:
+        return await read_rules(tx, self._context.settings.default_duration_s)
 
     async def _queues(self, tx: Transaction) -> Queues:
         """Return the rules, and the running use of the queues that limit it."""

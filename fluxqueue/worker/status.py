@@ -240,6 +240,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         accepted_by=row.accepted_by,
         author_hold=row.author_hold,
         priority=row.priority,
+        place=row.place,
         priority_parts=row.priority_parts,
         generation=row.observed_generation,
         last_good=row.said,

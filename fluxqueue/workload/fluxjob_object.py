@@ -160,6 +160,7 @@ def render_status(
     author_hold: str | None = None,
     priority: int | None = None,
     priority_parts: Mapping[str, int] | None = None,
+    place: int | None = None,
     generation: int | None = None,
     last_good: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
@@ -168,7 +169,8 @@ def render_status(
     ``state`` is the word that users read (``states.shown_state``).
     ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
     ``expected_start_s`` is shown only while there is no real start. ``priority`` is the effective
-    one, made of ``priority_parts``.
+    one, made of ``priority_parts``. ``place`` orders equal priorities, and is shown if it is not
+    the jobid.
 
     Some fields are read back when rows are rebuilt, because no other object contains them.
     ``operator`` is what an operator set or has asked for. ``accepted_by`` is the queue that
@@ -208,6 +210,8 @@ def render_status(
     if priority is not None:
         status["priority"] = priority
         status["priorityParts"] = dict(priority_parts or {})
+    if place is not None and place != jobid:
+        status["place"] = place
     if operator:
         status["operator"] = dict(operator)
     if last_good:

@@ -111,7 +111,7 @@ class ReviewRequest:
 
     ``request`` is that of a manifest or a jobspec, with the changes applied. None if only a FluxJob
     is named. ``wishes`` are a manifest's. ``priority`` is the requested one, or the one of
-    ``priority_class`` if that alone decides.
+    ``priority_class`` if that alone decides. ``is_priority_granted``: that class gives it.
     """
 
     fluxjob: str | None
@@ -120,6 +120,7 @@ class ReviewRequest:
     asker: Asker
     queue: str | None = None
     priority: int = 0
+    is_priority_granted: bool = False
     priority_class: str | None = None
     wishes: Wishes = field(default_factory=Wishes)
 
@@ -203,7 +204,8 @@ def _read_manifest(
         wishes = kind.wishes(workload)
         check_levels(wishes, site.levels)
         request = kind.to_request(workload, site=site)
-        priority, priority_class = kind.priority(workload), _deciding_class(kind, workload, wishes)
+        priority = kind.priority(workload).value
+        priority_class = _deciding_class(kind, workload, wishes)
         if kind.is_suspended(workload):
             wishes = replace(wishes, is_held=True)
     except InvalidInput as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import NODE_WORDS, Levels, find_level
@@ -31,6 +31,8 @@ from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site
 
 DEFAULT_PRIORITY = 0
+SYSTEM_CLASS = "system-"
+"""Prefix of the names of Kubernetes' own PriorityClasses."""
 WORKLOAD_CLASS = "workload:"
 """Prefix of the names of WorkloadPriorityClasses among those of PriorityClasses."""
 MILLICORES = 1000
@@ -357,9 +359,21 @@ def _and(where: NodeDemand, own: Jobspec, slot: NodeDemand | None = None) -> Nod
     return replace(where, constraint=all_of(parts))
 
 
+class AskedPriority(NamedTuple):
+    """A requested priority. ``is_granted``: an administrator's class gives it.
+
+    Otherwise the author wrote it, and only the queue can allow more than 0. A PriorityClass counts
+    as granted if the pods use it, because a ResourceQuota can restrict that. The classes of
+    Kubernetes itself are open to all users.
+    """
+
+    value: int
+    is_granted: bool = False
+
+
 def choose_priority(
     spec: Mapping[str, Any], wishes: Wishes, class_values: Mapping[str, int], default: int
-) -> int:
+) -> AskedPriority:
     """Choose a priority: the annotations, else the pod's own, else its class's, else ``default``.
 
     ``class_values`` maps names of PriorityClasses to their values, and the empty name to that of
@@ -367,13 +381,15 @@ def choose_priority(
     that is not (yet) among them counts as absent.
     """
     if wishes.priority is not None:
-        return wishes.priority
+        return AskedPriority(wishes.priority)
     if (name := wishes.priority_class) is not None:
         for known in (f"{WORKLOAD_CLASS}{name}", name):
             if known in class_values:
-                return class_values[known]
+                return AskedPriority(class_values[known], is_granted=known != name)
+    name = spec.get("priorityClassName") or ""
+    of_class = class_values.get(name, default)
     # Admission writes 0 on every pod without a class, so 0 does not count as a choice.
-    own = spec.get("priority")
-    if own:
-        return int(own)
-    return class_values.get(spec.get("priorityClassName") or "", default)
+    value = int(spec.get("priority") or of_class)
+    # The template of a Job may say any number.
+    is_granted = name in class_values and value == of_class
+    return AskedPriority(value, is_granted and not name.startswith(SYSTEM_CLASS))

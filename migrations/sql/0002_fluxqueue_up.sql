@@ -3,6 +3,7 @@
 CREATE TABLE fluxjobs (
     uid TEXT NOT NULL,
     jobid BIGINT GENERATED ALWAYS AS IDENTITY,
+    place BIGINT NOT NULL,
     namespace TEXT NOT NULL,
     name TEXT NOT NULL,
     workload_kind TEXT NOT NULL,
@@ -26,8 +27,9 @@ CREATE TABLE fluxjobs (
     user_name TEXT DEFAULT '' NOT NULL,
     queue TEXT DEFAULT 'default' NOT NULL,
     set_queue TEXT,
-    priority INTEGER DEFAULT '0' NOT NULL,
+    priority BIGINT DEFAULT '0' NOT NULL,
     asked_priority INTEGER DEFAULT '0' NOT NULL,
+    is_priority_granted BOOLEAN DEFAULT false NOT NULL,
     set_priority INTEGER,
     priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
@@ -130,17 +132,19 @@ CASE
     WHEN (state = ANY (ARRAY['Pending'::text, 'Reserved'::text])) AND blocked_by IS NULL THEN 1
     WHEN state = ANY (ARRAY['Pending'::text, 'Reserved'::text]) THEN 2
     ELSE 3
-END), (- priority::bigint), jobid) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
+END), (- priority::bigint), place) WHERE state NOT IN ('Cancelled', 'Completed', 'Failed');
 
 CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue');
 
-CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, jobid) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;
+CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, place) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;
 
 COMMENT ON TABLE fluxjobs IS 'One row per workload: what it asks for, its state, the workload as last seen';
 
 COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
 
 COMMENT ON COLUMN fluxjobs.jobid IS 'number in the order of submission; what users see';
+
+COMMENT ON COLUMN fluxjobs.place IS 'order in one priority, see 32_place.sql';
 
 COMMENT ON COLUMN fluxjobs.namespace IS 'namespace of the workload';
 
@@ -191,6 +195,8 @@ COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over t
 COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
 
 COMMENT ON COLUMN fluxjobs.asked_priority IS 'what its author asked for';
+
+COMMENT ON COLUMN fluxjobs.is_priority_granted IS 'a class that an administrator made gives what its author asked for';
 
 COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the author''s';
 
@@ -446,6 +452,22 @@ COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
 
 COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
+
+CREATE TABLE expected_starts (
+    uid TEXT NOT NULL,
+    latest_start BIGINT NOT NULL,
+    nodes JSONB NOT NULL,
+    CONSTRAINT pk_expected_starts PRIMARY KEY (uid),
+    CONSTRAINT fk_expected_starts_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
+);
+
+COMMENT ON TABLE expected_starts IS 'Latest starts of blocked jobs that wait for jobs without a limit';
+
+COMMENT ON COLUMN expected_starts.uid IS 'whose it is: fluxjobs.uid';
+
+COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
+
+COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
 
 CREATE TABLE preemptions (
     victim TEXT NOT NULL,
@@ -1360,13 +1382,15 @@ ALTER TABLE procrastinate.procrastinate_events SET (autovacuum_vacuum_scale_fact
 -- 30_priority.sql
 -- The effective priority. The row computes it itself, so no code path can forget a part. It is what
 -- the author or an operator requested, within the bounds of the queue, plus the priority of the queue,
--- plus the points of fair share. docs/admin/queues.md explains the parts to users.
+-- plus the points of fair share. Where the queue sets no maxPriority, users can only lower what they
+-- write themselves. docs/admin/queues.md explains the parts to users.
 CREATE FUNCTION fluxjob_priority_parts(
-    in_queue text, of_user text, asked integer, given integer
+    in_queue text, of_user text, asked integer, given integer, is_granted boolean
 ) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 DECLARE
     rules record;
     wanted integer := coalesce(given, asked);
+    most integer := CASE WHEN given IS NULL AND NOT is_granted THEN 0 ELSE 2147483647 END;
     share integer := 0;
 BEGIN
     -- Two plain look-ups with kept plans: this runs at each insert.
@@ -1379,20 +1403,22 @@ BEGIN
     END IF;
     RETURN jsonb_build_object(
         'asked', wanted,
-        'bounded', least(coalesce(rules.max_priority, 2147483647),
-                         greatest(coalesce(rules.min_priority, -2147483647), wanted)),
+        'bounded', greatest(coalesce(rules.min_priority, -2147483647),
+                            least(coalesce(rules.max_priority, most), wanted)),
         'queue', coalesce(rules.priority, 0),
         'fairShare', share);
 END
 $$;
 
+-- The sum of three integers is a bigint, so it never reaches an end at which all are equal.
 CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAGE plpgsql AS $$
 BEGIN
     new_row.priority_parts := fluxjob_priority_parts(
-        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority);
-    new_row.priority := greatest(-2147483647, least(2147483647,
-        (new_row.priority_parts ->> 'bounded')::bigint + (new_row.priority_parts ->> 'queue')::bigint
-        + (new_row.priority_parts ->> 'fairShare')::bigint));
+        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority,
+        new_row.is_priority_granted);
+    new_row.priority := (new_row.priority_parts ->> 'bounded')::bigint
+        + (new_row.priority_parts ->> 'queue')::bigint
+        + (new_row.priority_parts ->> 'fairShare')::bigint;
     RETURN new_row;
 END
 $$;
@@ -1596,6 +1622,33 @@ BEGIN
 END
 $$;
 
+-- 32_place.sql
+-- The place of a FluxJob among those of equal priority. It is the jobid, and is drawn again from the
+-- same numbers when a user made the job wait outside of the order, so that it stands behind all that
+-- was in the order meanwhile. A larger request does the same (fluxqueue/db/store/observations.py).
+CREATE FUNCTION fluxjob_next_place() RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    SELECT nextval(pg_get_serial_sequence('fluxjobs', 'jobid'))
+$$;
+
+CREATE FUNCTION fluxjob_with_place(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
+LANGUAGE plpgsql AS $$
+DECLARE
+    -- What fluxqueue holds keeps its place, unless its author changes the request meanwhile.
+    is_refused boolean := old_row.state = 'Unsatisfiable' OR coalesce(
+        old_row.held_by IN ('queue', 'too-complex', 'quarantine', 'start'), false);
+BEGIN
+    IF (old_row.author_hold IS NOT NULL AND new_row.author_hold IS NULL)
+       OR (old_row.state = 'Held' AND new_row.state <> 'Held' AND NOT is_refused)
+       OR (old_row.state = 'Gathering' AND new_row.state = 'Pending')
+       OR (old_row.blocked_by IN ('dependency', 'begin-time') AND new_row.blocked_by IS NULL)
+       OR (is_refused AND new_row.request IS DISTINCT FROM old_row.request)
+    THEN
+        new_row.place := fluxjob_next_place();
+    END IF;
+    RETURN new_row;
+END
+$$;
+
 -- 33_transitions.sql
 -- The transition table of fluxqueue/fluxjob/states.py, enforced for every client. A test compares both
 -- edge by edge.
@@ -1647,11 +1700,11 @@ BEGIN
             CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
     END IF;
     IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
-        new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
+        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
         new_row.stalled)
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
-        old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
+        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
         old_row.stalled) THEN
         new_row.version := old_row.version + 1;
     END IF;
@@ -1740,6 +1793,7 @@ CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     nothing fluxjobs;
 BEGIN
+    NEW.place := coalesce(NEW.place, NEW.jobid);
     NEW := fluxjob_with_priority(NEW);
     IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
         NEW := fluxjob_with_block(NEW, nothing);
@@ -1758,9 +1812,11 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority, NEW.priority, NEW.priority_parts)
+    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.is_priority_granted, NEW.set_priority,
+        NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
-       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority, OLD.priority, OLD.priority_parts)
+       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.is_priority_granted, OLD.set_priority,
+        OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
@@ -1773,7 +1829,14 @@ BEGIN
     IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
         NEW := fluxjob_with_gathering(NEW, OLD);
     END IF;
-    -- After the steps that change state, reason or priority: each of these raises the version.
+    -- After the steps that change the state.
+    IF (OLD.blocked_by IS NOT NULL OR OLD.author_hold IS NOT NULL
+        OR OLD.state IN ('Held', 'Gathering', 'Unsatisfiable'))
+       AND NEW.ended_at IS NULL AND NOT fluxqueue_is_rebuilding()
+    THEN
+        NEW := fluxjob_with_place(NEW, OLD);
+    END IF;
+    -- After the steps that change state, reason, priority or place: each of these raises the version.
     NEW := fluxjob_with_version(NEW, OLD);
     -- Last: it reads the version.
     RETURN fluxjob_with_status_due(NEW, OLD);
@@ -1864,13 +1927,13 @@ EXECUTE FUNCTION fluxjobs_account();
 -- for their begin time have no position, because no cycle examines them.
 CREATE VIEW queue AS
 SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
-                                                    ORDER BY priority DESC, jobid) END AS position,
+                                                    ORDER BY priority DESC, place) END AS position,
        jobid, namespace, workload_name AS name, queue, state, size, priority,
        expected_start, date_trunc('second', now() - submitted_at) AS waiting, reason
 FROM fluxjobs,
      LATERAL (SELECT state IN ('Pending', 'Reserved') AND blocked_by IS NULL AS is_in_turn) AS turn
 WHERE state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
+ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, place;
 
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');

@@ -15,6 +15,7 @@ from fluxqueue.kube.resources import (
     CLUSTER_ROLES,
     JOBS,
     PLACEMENT_REVIEWS,
+    PRIORITY_CLASSES,
     ROLE_BINDINGS,
 )
 from tests.e2e.health import assert_invariants
@@ -292,13 +293,19 @@ async def _let_ask(space: Space, user: str) -> KubeClient:
 
 
 async def test_the_class_of_a_manifest_gives_its_priority(space: Space) -> None:
-    """As it does once it is submitted; a word of its author's goes before it."""
-    critical = job("critical")
+    """As it does once it is submitted. What its author writes wins, and only lowers it."""
+    name = f"{space.name}-class"
+    made = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "value": 70}
+    await space.client.create(PRIORITY_CLASSES, None, made | {"metadata": {"name": name}})
+    urgent, critical = job("urgent"), job("critical")
+    urgent["spec"]["template"]["spec"]["priorityClassName"] = name
     critical["spec"]["template"]["spec"]["priorityClassName"] = "system-node-critical"
-    plain = await _status(space, manifest=job("plain"))
-    assert plain["queue"]["priority"] == 0
-    assert (await _status(space, manifest=critical))["queue"]["priority"] == 2_000_001_000
-    changes = {"priority": 7}
-    assert (await _status(space, manifest=critical, changes=changes))["queue"]["priority"] == 7
-    critical["metadata"]["annotations"] = {"fluxqueue/priority": "5"}
-    assert (await _status(space, manifest=critical))["queue"]["priority"] == 5
+
+    async def priority(manifest: object, **more: object) -> int:
+        found = await _status(space, manifest=manifest, **more)
+        return int(found["queue"]["priority"])
+
+    assert [await priority(one) for one in (job("plain"), urgent, critical)] == [0, 70, 0]
+    assert await priority(urgent, changes={"priority": 7}) == 0
+    urgent["metadata"]["annotations"] = {"fluxqueue/priority": "-5"}
+    assert await priority(urgent) == -5

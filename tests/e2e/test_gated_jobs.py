@@ -83,14 +83,16 @@ async def test_a_template_may_say_how_its_job_waits(space: Space) -> None:
 
 async def test_a_requeue_makes_new_pods_that_wait(space: Space) -> None:
     """It is suspended until its pods have ended, and then waits as before."""
-    await space.create(gated(run=FOR_EVER))
+    later = gated(run=FOR_EVER)
+    later["metadata"]["annotations"]["fluxqueue/priority"] = "-100"
+    await space.create(later)
     ran = {pod["metadata"]["uid"] for pod in await space.until_running("x", 2)}
     await space.create(
         bare_pod("first", cpu="16", run=FOR_EVER, nodeSelector=SINGLE)
         | {
             "metadata": {
                 "name": "first",
-                "annotations": {"fluxqueue/priority": "100", "localcluster/never-ends": "true"},
+                "annotations": {"localcluster/never-ends": "true"},
             }
         }
     )

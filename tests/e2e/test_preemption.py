@@ -134,7 +134,7 @@ async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> 
 async def test_everybody_dies_while_two_make_way(space: Space, queues: Queues) -> None:
     """Controller and workers are killed as soon as it is decided: those that come have both leave,
     and nobody else gets the room, though he comes before in the queue."""
-    await queues.make("low")
+    await queues.make("low", maxPriority=1000)
     await queues.make(
         "high", priority=100, preemption={**LOWER, "queues": [queues.name("low")], "grace": "10s"}
     )

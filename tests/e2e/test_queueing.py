@@ -17,10 +17,10 @@ async def _block(space: Space, cpu: str = "16") -> None:
 
 
 async def test_higher_priority_goes_first(space: Space) -> None:
-    """Whatever was submitted first."""
+    """Whatever was submitted first. Without a maxPriority of the queue, 10 counts as 0."""
     await _block(space)
     async with space.recording() as seen:
-        for name, priority in (("low", "-5"), ("middle", "0"), ("high", "10")):
+        for name, priority in (("low", "-5"), ("middle", "-1"), ("high", "10")):
             await space.create(job(name, cpu="16", pool="single", wishes={"priority": priority}))
             await space.until_state(name, *WAITING)
         await space.delete("blocker")
@@ -135,9 +135,9 @@ async def test_a_deleted_running_job_gives_back_when_its_pods_are_gone(space: Sp
 async def test_what_no_node_can_hold_is_said_at_once_and_blocks_nobody(space: Space) -> None:
     """Unsatisfiable, in words, on the FluxJob and as an event on the Job, whoever waits before."""
     await _block(space)
-    await space.create(job("waits", cpu="16", pool="single", wishes={"priority": "1000"}))
+    await space.create(job("waits", cpu="16", pool="single"))
     await space.until_state("waits", *WAITING)
-    made = await space.create(job("huge", cpu="40", wishes={"priority": "100"}))
+    made = await space.create(job("huge", cpu="40"))
     told = await space.until_state("huge", "Unsatisfiable")
     assert "needs 40 cpu on one node; the largest of" in told["status"]["reason"]
 

@@ -144,9 +144,10 @@ async def test_hold_by_annotation_and_by_hand(space: Space) -> None:
 async def test_a_running_job_is_requeued_and_runs_again(space: Space) -> None:
     """Its pods end, its resources go to others, its number and its FluxJob stay."""
     async with space.recording() as seen:
-        await space.create(job("long", pods=2, cpu="8", pool="single", run=FOR_EVER))
+        low = {"priority": "-10"}
+        await space.create(job("long", pods=2, cpu="8", pool="single", run=FOR_EVER, wishes=low))
         before = await space.until_state("long", "Running")
-        high = job("high", cpu="16", pool="single", wishes={"priority": "10"})
+        high = job("high", cpu="16", pool="single")
         await space.create(high)
         await space.until_state("high", *WAITING)
         await done(space, "requeue", "long")

@@ -6,15 +6,13 @@ long as they said, or end early or late where the test says so.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import CPU, MEMORY
-from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
@@ -23,6 +21,13 @@ from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
 from tests.support.pool_model import Model, node, request
 
 HORIZON_S = 100_000
+PLANNED_S = 15
+
+
+def pending(number: int, priority: int, asked: Jobspec) -> PendingJob:
+    """A job in its queue, which plans what states no duration."""
+    planned = replace(asked, duration_s=asked.duration_s or float(PLANNED_S))
+    return PendingJob(str(number), number, priority, planned, has_limit=bool(asked.duration_s))
 
 
 @dataclass(frozen=True)
@@ -75,7 +80,7 @@ class Simulation:
 
     def _submit(self, number: int) -> None:
         one = self.jobs[number]
-        job = PendingJob(str(number), number, one.priority, one.asked)
+        job = pending(number, one.priority, one.asked)
         _, never = split_unsatisfiable(self.pools, [job])
         if never:
             self.impossible.add(job.uid)
@@ -104,7 +109,7 @@ class Simulation:
             self.order.append(job.uid)
             self.running[job.uid] = (now + self.jobs[job.jobid].runs_s, got)
             self.model.booked[job.uid] = got
-        self.model.reserved = [got for _, got in decisions.reserved]
+        self.model.reserved = [got for _, got in (*decisions.reserved, *decisions.unpromised)]
         for job, got in decisions.reserved:
             assert got.starts_at > now
             self.promised.setdefault(job.uid, []).append(got.starts_at)
@@ -220,7 +225,7 @@ def test_a_cycle_repeated_decides_nothing_new(policy: str, work: Workload) -> No
 
 
 @settings(max_examples=100, deadline=None)
-@given(work=workloads(has_endless=True))
+@given(work=workloads())
 def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
     """Each promise is the earliest possible, given all promises before it."""
     nodes, jobs = _without_newcomers(work)
@@ -242,12 +247,8 @@ def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
             model.booked[job.uid] = started[job.uid]
             continue
         expected = model.earliest(job.request)
-        if job.uid in reserved:
-            assert reserved[job.uid].starts_at == expected
-            model.reserved.append(reserved[job.uid])
-        else:
-            assert expected is None or expected >= UNKNOWN_END
-            return  # behind endless work: a plan without a time is not told
+        assert reserved[job.uid].starts_at == expected
+        model.reserved.append(reserved[job.uid])
 
 
 def test_an_overrun_moves_the_promise_in_growing_steps() -> None:
@@ -261,33 +262,3 @@ def test_an_overrun_moves_the_promise_in_growing_steps() -> None:
     simulation.run()
     assert simulation.promised["1"] == [10, 10 + 4 * OVERRUN_GRACE_S]
     assert simulation.started == {"0": 0, "1": 150, "2": 160}
-
-
-def test_a_small_job_does_not_pass_the_only_reservation() -> None:
-    """Endless small work behind a large head: the head gets its nodes."""
-    pools = Matcher(ShareLedger(), "lonode")
-    pools.set_node(node("n0", cpu=4), {})
-    pools.set_node(node("n1", cpu=4), {})
-    first = PendingJob("a", 1, 0, request(cpu=2))
-    got = pools.match_now(first.request, 0)
-    pools.allocate("a", got)
-    head = PendingJob("b", 2, 0, request(2, cpu=4))
-    small = PendingJob("c", 3, 0, request(cpu=1))
-    decided = run_cycle(pools, [head, small], POLICIES["easy"], 0)
-    assert not decided.allocated
-    with pytest.raises(InsufficientResources):
-        pools.match_now(small.request, 0)
-
-
-def test_work_behind_an_endless_promise_is_told_so() -> None:
-    """Not "nodes are down": the promise before it has no end."""
-    pools = Matcher(ShareLedger(), "lonode")
-    pools.set_node(node("n0", cpu=4), {})
-    running = pools.match_now(request(cpu=2, duration_s=10), 0)
-    pools.allocate("a", running)
-    queue = [PendingJob("b", 1, 0, request(cpu=4)), PendingJob("c", 2, 0, request(cpu=4))]
-    decided = run_cycle(pools, queue, POLICIES["conservative"], 0)
-    assert [job.uid for job, _ in decided.reserved] == ["b"]
-    assert [reason for _, reason in decided.waiting] == [
-        "waits for 1 slot of 0.004 cpu; jobs promised a start before it have no known end"
-    ]

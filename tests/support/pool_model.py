@@ -15,10 +15,9 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, Taint
 from fluxqueue.graph.ledger.placement import (
     FOREVER,
-    OVERRUN_GRACE_S,
-    UNKNOWN_END,
     PlacedSlot,
     Placement,
+    planned_end,
 )
 from fluxqueue.jobspec import Jobspec, NodeDemand
 from fluxqueue.jobspec.demand import ANYWHERE
@@ -90,11 +89,7 @@ class Model:
     def spans(self) -> Iterable[tuple[int, int, Placement]]:
         """All placements with the time each is planned for."""
         for one in self.booked.values():
-            end, step = one.until, OVERRUN_GRACE_S
-            while end <= self.now:
-                end, step = one.until + step, 2 * step
-            end = UNKNOWN_END if end >= FOREVER else end
-            yield self.now, end, one
+            yield self.now, planned_end(one.until, self.now), one
         for one in self.reserved:
             yield one.starts_at, one.until, one
 

@@ -23,10 +23,10 @@ _SETTINGS = (
     "SET work_mem = '256MB'",
 )
 _FLUXJOBS = """
-INSERT INTO fluxjobs (uid, namespace, name, workload_kind, workload_name, flux_uid, user_name,
-    state, request, size, wanted, result, is_gone, is_examined, accepted_by,
+INSERT INTO fluxjobs (uid, place, namespace, name, workload_kind, workload_name, flux_uid,
+    user_name, state, request, size, wanted, result, is_gone, is_examined, accepted_by,
     submitted_at, allocated_at, started_at, ended_at, version)
-SELECT gen_random_uuid(), 'team-' || n %% 20, 'old-' || n || '-job', 'Job', 'old-' || n,
+SELECT gen_random_uuid(), n, 'team-' || n %% 20, 'old-' || n || '-job', 'Job', 'old-' || n,
     gen_random_uuid(), 'user-' || n %% 50, 'Completed',
     '{"slots": [{"count": 1, "resources": {"cpu": 1000, "memory": 1073741824}}]}', 1, 0,
     'Completed', true, true, 'default',

@@ -62,7 +62,7 @@ def _a_sweep(number: int, user: str) -> Lack:
 
 
 def _sweeps() -> None:
-    many = [_a_sweep(n, "greedy") for n in range(sweeps.SWEEPS_MAX + 50)]
+    many = [_a_sweep(n, "greedy") for n in range(sweeps.GROWING_MAX + 50)]
     many.append(_a_sweep(9999, "modest"))
     matcher = _a_cluster()
     for one in many:
@@ -82,9 +82,9 @@ def _planned_sweeps() -> None:
     usual = cycle._Walk._plan_growth
 
     def plan(self: cycle._Walk, line: cycle._QueueLine, lack: Lack) -> None:
-        before = line.sweeps_planned[lack.user]
+        before = line.growth_planned[lack.user]
         usual(self, line, lack)
-        planned.extend([lack.user] * (line.sweeps_planned[lack.user] - before))
+        planned.extend([lack.user] * (line.growth_planned[lack.user] - before))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cycle._Walk, "_plan_growth", plan)
@@ -143,7 +143,7 @@ SHARED: dict[str, tuple[str, Check]] = {
         f"{PROVISIONING}::test_jobs_for_a_full_pool_hide_no_job_for_another",
     ),
     "scheduler/choices.py:JOBS_MAX": ("jobs that a matcher cannot judge", _choices),
-    "scheduler/sweeps.py:SWEEPS_MAX": ("running sweeps", _sweeps),
+    "scheduler/sweeps.py:GROWING_MAX": ("growing jobs", _sweeps),
     "scheduler/sweeps.py:PLANNED_MAX": ("sweeps that wait for a slot", _planned_sweeps),
     "scheduler/sweeps.py:PLANNED_EACH": ("the same, of one user", _planned_sweeps),
     "scheduler/preemption.py:PER_CYCLE_MAX": (

@@ -367,7 +367,7 @@ def _build(workload: Object, class_values: Mapping[str, int], site: Site) -> dic
         workload,
         kind.to_request(workload, site=site),
         missing=0 if gathering is None else gathering.missing,
-        priority=kind.priority(workload, class_values=class_values),
+        priority=kind.priority(workload, class_values=class_values).value,
         queue=wishes.queue or "default",
         wishes=wishes,
     )

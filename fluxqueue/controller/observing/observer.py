@@ -30,6 +30,7 @@ from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.db.store.last_readings import Past
+from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.settings import Settings
@@ -91,7 +92,10 @@ class Observer:
             owner_kinds,
             self.router,
             quarantine=self.quarantine,
-            policy=settings.queue_policy,
+            default_queue={
+                "policy": settings.queue_policy,
+                "defaultDuration": span(settings.default_duration_s),
+            },
         )
         self.flusher = Flusher(
             term,

@@ -55,7 +55,7 @@ class QueueWatch(SpecWatch[QueueSeen]):
     Parameters
     ----------
     mark : receives the names of queues that must be written.
-    policy : policy of the queue ``default`` if it has to be created.
+    default : spec of the queue ``default`` if it has to be created.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class QueueWatch(SpecWatch[QueueSeen]):
         client: KubeClient,
         mark: Callable[[str], None],
         clock: Clock,
-        policy: str,
+        default: Mapping[str, str],
         *,
         on_trouble: TroubleHandler | None = None,
     ) -> None:
         super().__init__(client, mark, clock, KIND, self._see_queue, on_trouble=on_trouble)
-        self._policy = policy
+        self._default = default
         # ``Watches`` starts and stops it.
         self.namespaces = Informer(
             client,
@@ -126,7 +126,7 @@ class QueueWatch(SpecWatch[QueueSeen]):
             "kind": FLUXQUEUES.kind,
             "metadata": {"name": DEFAULT_QUEUE},
             "spec": {
-                "policy": self._policy,
+                **self._default,
                 "limits": {"perJob": {"graceSeconds": DEFAULT_GRACE_MAX_S}},
             },
         }

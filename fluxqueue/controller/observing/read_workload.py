@@ -369,6 +369,7 @@ def _describe(
     wishes = kind.wishes(workload)
     specs = kind.pod_specs(workload)
     owner = kind.reference(workload)
+    priority = kind.priority(workload, class_values=class_values)
     return WorkloadSeen(
         uid=meta["uid"],
         namespace=meta["namespace"],
@@ -380,7 +381,8 @@ def _describe(
         flux_uid=None,
         user_name=submitter(workload),
         queue=wishes.queue or "default",
-        priority=kind.priority(workload, class_values=class_values),
+        priority=priority.value,
+        is_priority_granted=priority.is_granted,
         held_by=_held_by(workload, has_hold=wishes.is_held),
         request=asked.request,
         size=asked.size + progress.missing,

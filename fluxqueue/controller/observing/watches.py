@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -52,7 +52,7 @@ class Watches:
     ----------
     marking : receives every change.
     troubles : receives objects that cannot be read.
-    policy : policy of the queue ``default`` if it has to be created.
+    default_queue : spec of the queue ``default`` if it has to be created.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class Watches:
         router: EventRouter,
         *,
         quarantine: Quarantine,
-        policy: str,
+        default_queue: Mapping[str, str],
     ) -> None:
         self._client, self._clock, self._quarantine = client, clock, quarantine
         self.queues = QueueWatch(
-            client, router.mark_queue, clock, policy, on_trouble=self._on_trouble
+            client, router.mark_queue, clock, default_queue, on_trouble=self._on_trouble
         )
         self.queues.namespaces.add_handler(router.on_namespace)
         self.rules = tuple(

@@ -24,7 +24,8 @@ from fluxqueue.jobspec.stored import read_stored
 Row = dict[str, Any]
 
 _COLUMNS = f"""
-    f.jobid, f.namespace, f.workload_name AS name, f.workload_kind AS kind, f.name AS fluxjob,
+    f.jobid, f.place, f.namespace, f.workload_name AS name, f.workload_kind AS kind,
+    f.name AS fluxjob,
     f.user_name AS user, f.queue, {SHOWN_STATE} AS state, f.reason, f.size, f.priority,
     f.priority_parts, f.request, f.expected_start, f.held_by, f.blocked_by, f.requeues,
     f.submitted_at, f.allocated_at, f.started_at, f.ended_at,
@@ -67,7 +68,7 @@ class Narrow:
 ALL = Narrow()
 
 
-_TURN = f"({RANK}), ({FALLING}), jobid"
+_TURN = f"({RANK}), ({FALLING}), place"
 """Keys of the list in its order, as ``ix_fluxjobs_turn`` has them."""
 
 
@@ -77,10 +78,10 @@ class Turn:
 
     rank: int
     priority: int
-    jobid: int
+    place: int
     position: int = 0
 
-    KEY = ("rank", "priority", "jobid")
+    KEY = ("rank", "priority", "place")
 
 
 async def living(
@@ -106,22 +107,22 @@ async def living(
 def living_sql(*, is_behind: bool) -> str:
     """Return the statement of ``living``. ``is_behind``: it begins behind one that was seen."""
     # A separate text, since no index serves a condition that may be absent.
-    behind = f"AND ({_TURN}) > (:rank, -CAST(:priority AS bigint), :jobid)" if is_behind else ""
+    behind = f"AND ({_TURN}) > (:rank, -CAST(:priority AS bigint), :place)" if is_behind else ""
     return f"""
         WITH page AS MATERIALIZED (
-            SELECT uid, ({RANK}) AS rank, ({FALLING}) AS falling, jobid FROM fluxjobs
+            SELECT uid, ({RANK}) AS rank, ({FALLING}) AS falling, place FROM fluxjobs
             WHERE {LIVING} {behind} AND {_NARROW}
             ORDER BY {_TURN} LIMIT :limit
         ), turn AS (
             -- From the last one seen to the last one shown, also what is left out.
-            SELECT uid, row_number() OVER (ORDER BY ({FALLING}), jobid) AS place
+            SELECT uid, row_number() OVER (ORDER BY ({FALLING}), place) AS nth
             FROM fluxjobs WHERE {LIVING} {behind} AND ({RANK}) = {WAITS}
-              AND ({_TURN}) <= (SELECT rank, falling, jobid FROM page
-                                ORDER BY rank DESC, falling DESC, jobid DESC LIMIT 1)
+              AND ({_TURN}) <= (SELECT rank, falling, place FROM page
+                                ORDER BY rank DESC, falling DESC, place DESC LIMIT 1)
         )
-        SELECT {_COLUMNS}, rank, CAST(place + :before AS bigint) AS position
+        SELECT {_COLUMNS}, rank, CAST(nth + :before AS bigint) AS position
         FROM page JOIN fluxjobs f USING (uid) LEFT JOIN turn USING (uid)
-        ORDER BY rank, falling, f.jobid
+        ORDER BY rank, falling, f.place
         """  # noqa: S608 constants
 
 

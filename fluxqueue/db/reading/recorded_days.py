@@ -73,7 +73,7 @@ WITH ran AS (
       AND f.blocked_by IS NULL
 )
 SELECT r1.jobid, r1.namespace, r1.name, r1.user_name AS user, r1.queue,
-       coalesce(f.set_priority, f.asked_priority, 0) AS priority,
+       coalesce((f.priority_parts ->> 'bounded')::int, 0) AS priority,
        floor(extract(epoch FROM {_COULD_START}))::bigint AS submitted,
        floor(extract(epoch FROM r1.allocated_at))::bigint AS started,
        -- The length is rounded, not its ends: short runs would all become a second longer.

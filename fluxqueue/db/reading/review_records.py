@@ -44,6 +44,7 @@ class AskedFluxJob:
     begin_at: int | None
     allocated_at: int | None
     asked_priority: int
+    is_priority_granted: bool
     accepted_by: str | None
     nodes: Sequence[str]
 
@@ -62,6 +63,7 @@ async def read_asked(
         f"""
         SELECT {PENDING}, state, reason, held_by, blocked_by, blocked_reason, accepted_by,
                coalesce(set_priority, asked_priority) AS asked_priority,
+               is_priority_granted OR set_priority IS NOT NULL AS is_priority_granted,
                extract(epoch FROM CASE WHEN blocked_by = 'start-retry' THEN retry_at
                                        ELSE coalesce(set_begin_at, begin_at) END)::bigint
                    AS begin_at,
@@ -88,37 +90,44 @@ async def read_asked(
         begin_at=row["begin_at"],
         allocated_at=row["allocated_at"],
         asked_priority=row["asked_priority"],
+        is_priority_granted=row["is_priority_granted"],
         accepted_by=row["accepted_by"],
         nodes=tuple(row["nodes"]),
     )
 
 
-async def read_priorities(tx: Transaction, user: str, asked: int) -> dict[str, int]:
+async def read_priorities(
+    tx: Transaction, user: str, asked: int, *, is_granted: bool
+) -> dict[str, int]:
     """Return the priority that a job of ``user`` would have in each queue (``30_priority.sql``)."""
     rows = await tx.fetch(
         """
-        SELECT q.name, greatest(-2147483647, least(2147483647,
-            (p.parts ->> 'bounded')::bigint + (p.parts ->> 'queue')::bigint
-            + (p.parts ->> 'fairShare')::bigint)) AS priority
-        FROM fluxqueues q CROSS JOIN LATERAL
-            fluxjob_priority_parts(q.name, :user, CAST(:asked AS integer), NULL) AS p (parts)
+        SELECT q.name, (p.parts ->> 'bounded')::bigint + (p.parts ->> 'queue')::bigint
+            + (p.parts ->> 'fairShare')::bigint AS priority
+        FROM fluxqueues q CROSS JOIN LATERAL fluxjob_priority_parts(
+            q.name, :user, CAST(:asked AS integer), NULL, :is_granted) AS p (parts)
         """,
         user=user,
         asked=asked,
+        is_granted=is_granted,
     )
     return {row["name"]: int(row["priority"]) for row in rows}
 
 
-async def read_standing(tx: Transaction, queue: str, user: str, asked: int) -> int:
+async def read_standing(
+    tx: Transaction, queue: str, user: str, asked: int, *, is_granted: bool
+) -> int:
     """Return what of its priority counts for preemption: all but the points of fair share."""
     row = await tx.fetch_one(
         """
         SELECT (p.parts ->> 'bounded')::bigint + (p.parts ->> 'queue')::bigint AS standing
-        FROM fluxjob_priority_parts(:queue, :user, CAST(:asked AS integer), NULL) AS p (parts)
+        FROM fluxjob_priority_parts(
+            :queue, :user, CAST(:asked AS integer), NULL, :is_granted) AS p (parts)
         """,
         queue=queue,
         user=user,
         asked=asked,
+        is_granted=is_granted,
     )
     assert row is not None, "a function has a row"
     return int(row["standing"])
@@ -130,13 +139,13 @@ async def read_place(tx: Transaction, job: PendingJob) -> Place:
         f"""
         SELECT count(*) AS others,
                count(*) FILTER (WHERE priority > :priority
-                                OR (priority = :priority AND jobid < :jobid)) AS before
+                                OR (priority = :priority AND place < :place)) AS before
         FROM fluxjobs WHERE queue = :queue AND {_WAITS} AND NOT is_deleting AND result IS NULL
             AND uid <> :uid
         """,  # noqa: S608 constants
         queue=job.queue,
         priority=job.priority,
-        jobid=job.jobid,
+        place=job.turn[1],
         uid=job.uid,
     )
     assert row is not None, "a count has a row"

@@ -246,7 +246,8 @@ _TABLES: Mapping[str, tuple[type[Any], str]] = {
         LEFT JOIN LATERAL (
             SELECT h.id, h.event, h.at FROM history h
             WHERE h.uid = p.uid AND h.id > p.id
-              AND h.event NOT IN ('Pending', 'Reserved', 'Preempting', 'PromiseExcused')
+              AND h.event NOT IN ('Pending', 'Reserved', 'Preempting', 'PromiseExcused',
+                                  'ExpectedStartDelayed')
             ORDER BY h.id LIMIT 1) n ON true
         WHERE (NOT f.is_gone OR f.{LIVING})
           AND (n.event = 'Allocated' OR n.event IS NULL AND f.state IN ('Pending', 'Reserved'))

@@ -4,6 +4,7 @@ CREATE FUNCTION fluxjobs_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     nothing fluxjobs;
 BEGIN
+    NEW.place := coalesce(NEW.place, NEW.jobid);
     NEW := fluxjob_with_priority(NEW);
     IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
         NEW := fluxjob_with_block(NEW, nothing);
@@ -22,9 +23,11 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.set_priority, NEW.priority, NEW.priority_parts)
+    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.is_priority_granted, NEW.set_priority,
+        NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
-       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.set_priority, OLD.priority, OLD.priority_parts)
+       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.is_priority_granted, OLD.set_priority,
+        OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
@@ -37,7 +40,14 @@ BEGIN
     IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
         NEW := fluxjob_with_gathering(NEW, OLD);
     END IF;
-    -- After the steps that change state, reason or priority: each of these raises the version.
+    -- After the steps that change the state.
+    IF (OLD.blocked_by IS NOT NULL OR OLD.author_hold IS NOT NULL
+        OR OLD.state IN ('Held', 'Gathering', 'Unsatisfiable'))
+       AND NEW.ended_at IS NULL AND NOT fluxqueue_is_rebuilding()
+    THEN
+        NEW := fluxjob_with_place(NEW, OLD);
+    END IF;
+    -- After the steps that change state, reason, priority or place: each of these raises the version.
     NEW := fluxjob_with_version(NEW, OLD);
     -- Last: it reads the version.
     RETURN fluxjob_with_status_due(NEW, OLD);

@@ -2,13 +2,13 @@
 -- for their begin time have no position, because no cycle examines them.
 CREATE VIEW queue AS
 SELECT CASE WHEN is_in_turn THEN row_number() OVER (PARTITION BY is_in_turn
-                                                    ORDER BY priority DESC, jobid) END AS position,
+                                                    ORDER BY priority DESC, place) END AS position,
        jobid, namespace, workload_name AS name, queue, state, size, priority,
        expected_start, date_trunc('second', now() - submitted_at) AS waiting, reason
 FROM fluxjobs,
      LATERAL (SELECT state IN ('Pending', 'Reserved') AND blocked_by IS NULL AS is_in_turn) AS turn
 WHERE state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, jobid;
+ORDER BY NOT is_in_turn, state NOT IN ('Pending', 'Reserved'), priority DESC, place;
 
 CREATE VIEW pending_queue AS
 SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');

@@ -7,8 +7,9 @@ decisions of a cycle become visible together or not at all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -33,6 +34,7 @@ from fluxqueue.graph.ledger.placement import (
 )
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle import Decisions
@@ -41,6 +43,9 @@ from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.workload.constraints import is_more_than_preferred
 
 logger = logging.getLogger(__name__)
+
+Rules = Mapping[str, QueueRules]
+NO_RULES: Rules = MappingProxyType({})
 
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
@@ -88,16 +93,15 @@ _UNTIL = (
     "CASE WHEN p.victim IS NULL THEN a.until"
     " ELSE least(a.until, p.vacate_at + f.grace_s) END AS until"
 )
-# Each pod of a sweep has its own time, or none.
-_OWN_UNTIL = (
-    "CASE WHEN f.is_sweep AND p.victim IS NULL THEN"
-    " coalesce(extract(epoch FROM s.given_at)::bigint + f.duration_s + f.grace_s,"
-    f" {FOREVER}) END AS own_until"
+# Each pod of a sweep has its own time.
+_OWN_START = (
+    "CASE WHEN f.is_sweep AND p.victim IS NULL THEN extract(epoch FROM s.given_at)::bigint END"
+    " AS own_start, f.duration_s, f.grace_s, f.is_limited, f.queue"
 )
 _LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
 
 _SLOTS = f"""
-SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_UNTIL}
+SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_START}
 FROM allocations a JOIN fluxjobs f USING (uid)
 JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
 WHERE a.is_live AND s.state <> 'returned'
@@ -105,7 +109,7 @@ ORDER BY a.id, s.number
 """  # noqa: S608 constants
 
 _SLOTS_OF = f"""
-SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_UNTIL}
+SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_START}
 FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
 -- OFFSET 0: looked up for each. What lives is mostly younger than all that the planner knows of; it
 -- expects one row, and would rather read all that live for each.
@@ -141,11 +145,16 @@ class NodeChanges:
 
 
 async def load_graph(
-    tx: Transaction, ledger: ShareLedger, sharing: NodeSharing | None = None, now: int = 0
+    tx: Transaction,
+    ledger: ShareLedger,
+    sharing: NodeSharing | None = None,
+    now: int = 0,
+    rules: Rules = NO_RULES,
 ) -> NodeChanges:
     """Fill an empty ledger from the rows. They contain all changes recorded so far.
 
     ``sharing`` is filled, too, and decides from ``now`` on what of each node jobs may have.
+    ``rules`` of the queues say how long jobs without a duration are planned.
     """
     changes = await tx.fetch(_TAKE_CHANGES)
     if sharing is not None:
@@ -156,7 +165,7 @@ async def load_graph(
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None, sharing, now)
     slots = await tx.fetch(_SLOTS)
-    damaged = _book(ledger, slots)
+    damaged = _book(ledger, slots, rules)
     booked = frozenset(row["uid"] for row in slots)
     return NodeChanges(True, _queues_in(changes), booked, True, damaged)
 
@@ -166,7 +175,11 @@ def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
 
 
 async def take_changes(
-    tx: Transaction, ledger: ShareLedger, sharing: NodeSharing | None = None, now: int = 0
+    tx: Transaction,
+    ledger: ShareLedger,
+    sharing: NodeSharing | None = None,
+    now: int = 0,
+    rules: Rules = NO_RULES,
 ) -> NodeChanges:
     """Bring a filled ledger and ``sharing`` up to date, and return what else has changed.
 
@@ -197,14 +210,14 @@ async def take_changes(
                 sharing.forget(name)
         await _set_nodes(tx, ledger, present, names, sharing, now)
     if ids:
-        rows = await tx.fetch(_SLOTS_OF, ids=ids)
-        booked = frozenset(row["uid"] for row in rows)
+        booked_rows = await tx.fetch(_SLOTS_OF, ids=ids)
+        booked = frozenset(row["uid"] for row in booked_rows)
         ends = {uid: ledger.live[uid].until for uid in booked if uid in ledger.live}
         for uid in booked:
             ledger.cancel(uid)
-        damaged = _book(ledger, [row for row in rows if row["node"] is not None])
+        damaged = _book(ledger, [row for row in booked_rows if row["node"] is not None], rules)
         # Of a sweep, each slot has its own end. The next slot has another end than the last one.
-        sweeps = {row["uid"] for row in rows if row["own_until"] is not None}
+        sweeps = {row["uid"] for row in booked_rows if row["own_start"] is not None}
         prolonged = tuple(
             uid
             for uid, until in ends.items()
@@ -326,7 +339,7 @@ AMOUNT_MAX = TIME_MAX = 1 << 62
 """The largest amounts and times of an allocation that can be booked."""
 
 
-def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]], rules: Rules) -> dict[str, str]:
     """Book live allocations. Return, by UID, why some of them cannot be read.
 
     What such an allocation really uses is unknown, so it holds its nodes whole.
@@ -338,7 +351,8 @@ def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> dict[str, s
     damaged: dict[str, str] = {}
     for uid, slots in of.items():
         try:
-            placements.append((uid, [_placement(part) for part in _by_end(slots)]))
+            by_end = _by_end(slots, rules)
+            placements.append((uid, [_placement(part, until) for until, part in by_end.items()]))
         except Exception as error:  # noqa: BLE001  one allocation must not stop all matching
             _skip("allocation", uid, error)
             damaged[uid] = f"its allocation cannot be read ({error}), so it holds its nodes whole"
@@ -350,15 +364,29 @@ def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> dict[str, s
     return damaged
 
 
-def _by_end(slots: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def _by_end(slots: Sequence[Mapping[str, Any]], rules: Rules) -> dict[int, list[Mapping[str, Any]]]:
     """Return slots by their planned end: those of a sweep have ends of their own."""
-    parts: dict[int | None, list[Mapping[str, Any]]] = {}
+    parts: dict[int, list[Mapping[str, Any]]] = {}
     for slot in slots:
-        parts.setdefault(slot["own_until"], []).append(slot)
-    return list(parts.values())
+        parts.setdefault(_planned_until(slot, rules), []).append(slot)
+    return parts
 
 
-def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
+def _planned_until(slot: Mapping[str, Any], rules: Rules) -> int:
+    """Return when what holds a slot is planned to end. Without a limit, its queue plans it."""
+    own_start, until = slot["own_start"], slot["until"]
+    if own_start is None and until is not None:
+        return int(until)
+    start = slot["starts_at"] if own_start is None else own_start
+    duration_s = slot["duration_s"] or _planned_s(rules, slot["queue"])
+    return int(start + duration_s + (slot["grace_s"] or 0))
+
+
+def _planned_s(rules: Rules, queue: str) -> int:
+    return rules[queue].planned_s if queue in rules else PLANNED_S
+
+
+def _placement(slots: Sequence[Mapping[str, Any]], until: int) -> Placement:
     """Return the placement that the rows of an allocation's slots hold.
 
     Raises
@@ -367,8 +395,6 @@ def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
         They are damaged.
     """
     first = slots[0]
-    end = first["until"] if first["own_until"] is None else first["own_until"]
-    until = FOREVER if end is None else end
     for what, at in (("starts_at", first["starts_at"]), ("until", until)):
         if abs(at) > TIME_MAX:
             raise ValueError(f"{what} is {at}")
@@ -378,6 +404,7 @@ def _placement(slots: Sequence[Mapping[str, Any]]) -> Placement:
         until=until,
         is_exclusive=first["is_exclusive"],
         held=tuple(str(node) for node in first["held"] if node is not None),
+        is_firm=bool(first["is_limited"]),
     )
 
 
@@ -394,12 +421,14 @@ def _whole_nodes(slots: Sequence[Mapping[str, Any]]) -> Placement:
     return Placement(tuple(PlacedSlot(node, ()) for node in nodes), 0, FOREVER, is_exclusive=True)
 
 
-async def lacking(tx: Transaction) -> list[Lack]:
+async def lacking(tx: Transaction, rules: Rules = NO_RULES) -> list[Lack]:
     """Return running FluxJobs with pods that wait for further slots, first in queue order."""
     rows = await tx.fetch(
         """
-        SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request, a.until,
-               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.duration_s, f.ignored,
+        SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request,
+               a.starts_at, a.until, f.grace_s, f.is_limited,
+               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.place, f.duration_s,
+               f.ignored,
                (SELECT least(coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
                                                THEN (s.resources ->> 'cpu')::numeric END), 0),
                              1::bigint << 62)::bigint
@@ -420,25 +449,26 @@ async def lacking(tx: Transaction) -> list[Lack]:
         WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
           AND NOT f.is_deleting AND f.result IS NULL
           AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid AND NOT p.is_off)
-        ORDER BY f.priority DESC, f.jobid
+        ORDER BY f.priority DESC, f.place
         """
     )
     found = []
     for row in rows:
         try:
-            found.append(_lack(row))
+            found.append(_lack(row, _planned_s(rules, row["queue"])))
         except Exception as error:  # noqa: BLE001  it keeps what it has, and others grow
             _skip("lacking", row["uid"], error)
     return found
 
 
-def _lack(row: Mapping[str, Any]) -> Lack:
+def _lack(row: Mapping[str, Any], planned_s: int) -> Lack:
+    until = row["until"]
     return Lack(
         row["uid"],
         row["lacking"],
         read_stored(row["request"]),
         tuple(row["nodes"]),
-        row["until"],
+        row["starts_at"] + planned_s + (row["grace_s"] or 0) if until is None else until,
         tuple(row["refused"]),
         tuple(row["kinds"]),
         row["queue"],
@@ -447,8 +477,10 @@ def _lack(row: Mapping[str, Any]) -> Lack:
         row["is_sweep"],
         row["priority"],
         row["jobid"],
-        row["duration_s"] or 0,
+        row["duration_s"] or planned_s,
         is_more_than_preferred(row["ignored"] or ()),
+        has_limit=row["is_limited"],
+        place=row["place"],
     )
 
 
@@ -493,7 +525,7 @@ FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
 """
 
 
-async def store_top_up(tx: Transaction, given: Given, choices: Choices | None = None) -> None:
+async def store_growth(tx: Transaction, given: Given, choices: Choices | None = None) -> None:
     """Add slots to live allocations. ``choices`` are further nodes of their pods.
 
     Reconciling gives the slots to the pods that wait. Where a limit prevents further slots, the
@@ -552,10 +584,11 @@ async def store_decisions(
     """
     wanted = {job.uid: placement for job, placement in decisions.allocated}
     if wanted:
-        stored = await _store_starts(tx, wanted, term, choices)
+        planned = {job.uid for job, _ in decisions.allocated if job.is_planned}
+        stored = await _store_starts(tx, wanted, planned, term, choices)
     else:
         stored = set()
-    if has_plan or decisions.reserved:
+    if has_plan or decisions.reserved or decisions.unpromised:
         await _replace_plan(tx, decisions)
     await _tell_waiting(tx, decisions, words or {})
     return set(wanted) - stored
@@ -568,7 +601,11 @@ def _others(choices: Choices | None, uid: str, number: int) -> list[str] | None:
 
 
 async def _store_starts(
-    tx: Transaction, wanted: Mapping[str, Placement], term: int, choices: Choices | None
+    tx: Transaction,
+    wanted: Mapping[str, Placement],
+    planned: Set[str],
+    term: int,
+    choices: Choices | None,
 ) -> set[str]:
     # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
     # otherwise start before its submission.
@@ -582,20 +619,25 @@ async def _store_starts(
     )
     # Keep the order of the cycle, because the allocations are numbered in it.
     stored = {uid: placement for uid, placement in wanted.items() if uid in started}
-    await _store_allocations(tx, stored, term, choices)
+    await _store_allocations(tx, stored, planned, term, choices)
     return started
 
 
 async def _store_allocations(
-    tx: Transaction, stored: Mapping[str, Placement], term: int, choices: Choices | None
+    tx: Transaction,
+    stored: Mapping[str, Placement],
+    planned: Set[str],
+    term: int,
+    choices: Choices | None,
 ) -> None:
+    """Store allocations. The queues of jobs in ``planned`` say their ends, not the rows."""
     if not stored:
         return
     allocations = [
         {
             "uid": uid,
             "starts_at": placement.starts_at,
-            "until": None if placement.until >= FOREVER else placement.until,
+            "until": None if uid in planned else placement.until,
             "is_exclusive": placement.is_exclusive,
             "held": list(placement.held),
         }
@@ -643,11 +685,12 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
     reason = "waits behind the FluxJobs that are looked at first"
     await apply_move(tx, OUT_OF_SIGHT, [Moved(uid, reason) for uid in former])
     await tx.execute("DELETE FROM reservations")
+    await _replace_expected(tx, decisions)
     plan = [
         {
             "uid": job.uid,
             "starts_at": placement.starts_at,
-            "until": None if placement.until >= FOREVER else placement.until,
+            "until": None if job.is_planned else placement.until,
             "nodes": list(placement.nodes),
         }
         for job, placement in decisions.reserved
@@ -662,6 +705,23 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
             JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
             """,
             rows=orjson.dumps(plan).decode(),
+        )
+
+
+async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
+    """Replace the latest starts that were kept without a promise."""
+    await tx.execute("DELETE FROM expected_starts")
+    rows = [
+        {"uid": job.uid, "latest_start": one.starts_at, "nodes": list(one.nodes)}
+        for job, one in decisions.unpromised
+        if not one.is_firm
+    ]
+    if rows:
+        await tx.execute(
+            "INSERT INTO expected_starts (uid, latest_start, nodes)"
+            " SELECT uid, latest_start, nodes FROM jsonb_to_recordset(CAST(:rows AS jsonb))"
+            " AS r (uid text, latest_start bigint, nodes jsonb) JOIN fluxjobs f USING (uid)",
+            rows=orjson.dumps(rows).decode(),
         )
 
 
@@ -695,7 +755,10 @@ async def _tell_waiting(
             "position": one.position,
         }
         for job, reason in decisions.waiting
-        for one in [words.get(job.uid) or Outlook(None, reason, decisions.wait_reason.get(job.uid))]
+        for one in [
+            words.get(job.uid)
+            or Outlook(decisions.expected.get(job.uid), reason, decisions.wait_reason.get(job.uid))
+        ]
     ]
     if rows:
         await tx.execute(

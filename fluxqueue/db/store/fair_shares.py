@@ -136,7 +136,8 @@ async def store_shares(
                 CAST(:queues AS text[]), CAST(:users AS text[])))
               AND ({_HAVE_TURNS})
               AND priority_parts <>
-                  fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)
+                  fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,
+                                         is_priority_granted)
             ORDER BY uid FOR UPDATE)
         """,  # noqa: S608 constants
         queues=[queue for queue, _ in pairs],

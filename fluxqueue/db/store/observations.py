@@ -24,6 +24,7 @@ from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
 from fluxqueue.db.store.starts import mark_refused
 from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import LOST, UNSEEN
@@ -32,6 +33,8 @@ from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.jobspec.comparison import asks_for_more
+from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.workload.learned_sizes import LearnedSize
 
 OBSERVED_COLUMNS = (
@@ -40,7 +43,7 @@ OBSERVED_COLUMNS = (
     *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
     *("is_placeable", "is_placed"),
     *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
-    *("grace_s", "is_limited"),
+    *("grace_s", "is_limited", "is_priority_granted"),
     *("said", "faults"),
     *(
         "is_examined",
@@ -65,7 +68,9 @@ _EFFECTS = {"must_reconcile": "reconcile_at", "must_release": "release_at"}
 def _records(columns: Sequence[str]) -> str:
     """Return the FROM item that reads ``:rows``: one JSON object a row, an absent key is null."""
     types = {name: fluxjobs.c[name].type.compile(dialect=_POSTGRES) for name in columns}
-    types |= dict.fromkeys((*_EFFECTS, "leaves_quarantine"), "boolean") | {"position": "integer"}
+    types |= dict.fromkeys((*_EFFECTS, "leaves_quarantine", "asks_for_more"), "boolean") | {
+        "position": "integer"
+    }
     columns_of_record = ", ".join(f"{name} {kind}" for name, kind in types.items())
     return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS r ({columns_of_record})"
 
@@ -100,6 +105,7 @@ UPDATE fluxjobs f SET
     -- Only a changed request is sent. It may change only while nothing has been given for it.
     request = coalesce(r.request, f.request),
     asked = r.asked,
+    place = CASE WHEN r.asks_for_more THEN fluxjob_next_place() ELSE f.place END,
     -- What a user set by hand wins over what the author wrote.
     begin_at = coalesce(f.set_begin_at, r.begin_at),
     queue = coalesce(f.set_queue, r.queue),
@@ -211,12 +217,17 @@ SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by
        extract(epoch FROM now() - f.allocated_at)::bigint AS elapsed_s,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
-       coalesce(f.asked_priority = r.asked_priority AND f.queue = coalesce(f.set_queue, r.queue)
+       CASE WHEN coalesce(f.asked -> 'request', f.request) <> r.request
+            THEN coalesce(f.asked -> 'request', f.request) END AS former_request,
+       coalesce(f.asked_priority = r.asked_priority
+                AND f.is_priority_granted = r.is_priority_granted
+                AND f.queue = coalesce(f.set_queue, r.queue)
                 AND f.depends_on = r.depends_on, false)
            AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at) AS is_same_turn,
        (SELECT fluxqueue_room_is_awaited()) AS is_awaited
 FROM fluxjobs f LEFT JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, request jsonb, asked_priority int, queue text, depends_on jsonb, begin_at timestamptz
+    uid text, request jsonb, asked_priority int, is_priority_granted bool, queue text,
+    depends_on jsonb, begin_at timestamptz
 ) USING (uid)
 WHERE f.uid = ANY(CAST(:uids AS text[])) ORDER BY f.uid FOR UPDATE OF f
 """
@@ -340,6 +351,7 @@ def _next(
         has_progress=last is not None and one.succeeded > last.succeeded,
     )
     values = _to_row(one, change)
+    values["asks_for_more"] = _asks_for_more(old["former_request"], one.request)
     if row.is_same_request:
         del values["request"]
     if old["is_allocated"]:
@@ -352,6 +364,16 @@ def _next(
     return values
 
 
+def _asks_for_more(former: Mapping[str, Any] | None, request: Mapping[str, Any]) -> bool:
+    """Return whether a changed request takes a new place. ``former`` is None if it is the same."""
+    if former is None:
+        return False
+    try:
+        return asks_for_more(read_stored(former), read_stored(request))
+    except InvalidInput:
+        return True
+
+
 _STORED = tuple(one.name for one in fields(StoredRow))
 
 
@@ -361,6 +383,7 @@ def _asked(one: WorkloadSeen) -> dict[str, Any]:
         "uid": one.uid,
         "request": one.request,
         "asked_priority": one.priority,
+        "is_priority_granted": one.is_priority_granted,
         "queue": one.queue,
         "depends_on": one.depends_on,
         "begin_at": to_rfc3339(one.begin_at_s) if one.begin_at_s is not None else None,

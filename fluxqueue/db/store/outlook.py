@@ -20,27 +20,34 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.promises import Promise
 
-PROMISED, EXCUSED = "Promised", "PromiseExcused"
+PROMISED, EXCUSED, DELAYED = "Promised", "PromiseExcused", "ExpectedStartDelayed"
 """Events in ``history``, beside the names of states."""
 
-STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED)
+AHEAD = "a job ahead of it in the queue"
+"""The excuse of an expected start that no mishap has delayed."""
+
+STILL_WAITING = ("Pending", "Reserved", PREEMPTING, PROMISED, EXCUSED, DELAYED)
 """Events after which a FluxJob waits as before: its promise still stands."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredReservation:
-    """A planned start: node of each slot in slot order, epoch seconds."""
+    """A latest start: node of each slot in slot order, epoch seconds. ``is_firm``: promised."""
 
     starts_at: int
     nodes: tuple[str, ...]
+    is_firm: bool = True
 
 
 async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
     """Return the plan of the last cycle, by UID."""
-    rows = await tx.fetch("SELECT uid, starts_at, nodes FROM reservations")
+    rows = await tx.fetch(
+        "SELECT uid, starts_at, nodes, true AS is_firm FROM reservations"
+        " UNION ALL SELECT uid, latest_start, nodes, false FROM expected_starts"
+    )
     # A damaged reservation is made anew by the next cycle.
     return {
-        row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"]))
+        row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"]), row["is_firm"])
         for row in rows
         if isinstance(row["nodes"], list) and all(isinstance(one, str) for one in row["nodes"])
     }
@@ -140,8 +147,6 @@ async def read_promises(tx: Transaction) -> dict[str, Promise]:
 
 async def store_promises(tx: Transaction, promises: Mapping[str, Promise]) -> None:
     """Write down promises that are new, or that have just got their excuse."""
-    if not promises:
-        return
     rows: list[dict[str, Any]] = [
         {
             "uid": uid,
@@ -151,6 +156,21 @@ async def store_promises(tx: Transaction, promises: Mapping[str, Promise]) -> No
         }
         for uid, one in promises.items()
     ]
+    await _note(tx, rows)
+
+
+async def store_delays(tx: Transaction, delayed: Mapping[str, int], excuse: str) -> None:
+    """Write down the latest starts that have moved later, by UID, and why."""
+    rows = [
+        {"uid": uid, "event": DELAYED, "detail": {"latest_start": at, "excuse": excuse}}
+        for uid, at in delayed.items()
+    ]
+    await _note(tx, rows)
+
+
+async def _note(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
+    if not rows:
+        return
     await tx.execute(
         """
         INSERT INTO history (uid, jobid, actor, event, detail)

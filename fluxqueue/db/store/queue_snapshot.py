@@ -28,7 +28,7 @@ from fluxqueue.fluxjob.lifecycle import (
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
-from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.workload.constraints import is_more_than_preferred
 
@@ -42,7 +42,8 @@ QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
 
 PENDING = (
-    "uid, jobid, priority, queue, user_name, request::text AS request, provision,"
+    "uid, jobid, place, is_limited, priority, queue, user_name, request::text AS request,"
+    " provision,"
     " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused,"
     " CASE WHEN ignored <> '[]' THEN ignored END AS ignored"
 )
@@ -92,13 +93,15 @@ OF_EACH, OF_ALL = 20, 1_000
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
-def _request(text: str, default_duration_s: int | None) -> Jobspec:
-    """Read a request. A long queue holds few different ones, and every cycle reads them."""
+def _request(text: str, planned_s: int) -> tuple[Jobspec, bool]:
+    """Read a request, with the planned duration, and whether that is only planned.
+
+    A long queue holds few different ones, and every cycle reads them.
+    """
     jobspec = read_stored(orjson.loads(text))
     # Equal requests of two queues are one cached request. The queue determines the duration.
-    return replace(
-        jobspec, queue="", duration_s=jobspec.duration_s or float(default_duration_s or 0)
-    )
+    planned = replace(jobspec, queue="", duration_s=jobspec.duration_s or float(planned_s))
+    return planned, not jobspec.duration_s
 
 
 @dataclass(slots=True)
@@ -123,17 +126,21 @@ class Unreadable:
 def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
     """Read a row with the columns of ``PENDING``, with the values that its queue sets."""
     queue = rules.get(row["queue"])
+    request, is_planned = _request(row["request"], PLANNED_S if queue is None else queue.planned_s)
     return PendingJob(
         row["uid"],
         row["jobid"],
         row["priority"],
-        _request(row["request"], None if queue is None else queue.default_duration_s),
+        request,
         row["queue"],
         row["user_name"],
         tuple(sorted(row["refused"] or ())),
         _provision(row["provision"]),
         # A preference has no effect, so no node refuses a pod because of it.
         is_unsure=is_more_than_preferred(row["ignored"] or ()),
+        has_limit=row["is_limited"],
+        is_planned=is_planned,
+        place=row["place"],
     )
 
 
@@ -156,7 +163,7 @@ def _head(columns: str, view: QueueHead) -> str:
         f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
         f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
         f" AND NOT is_deleting AND result IS NULL{not_full}"
-        " ORDER BY priority DESC, jobid LIMIT coalesce(q.queue_depth, :depth)) h"
+        " ORDER BY priority DESC, place LIMIT coalesce(q.queue_depth, :depth)) h"
         f"{others}"
     )
 
@@ -166,10 +173,10 @@ def _first_of_each(columns: str) -> str:
     return (
         " UNION ALL"  # noqa: S608 constants
         f" SELECT {columns} FROM (SELECT uid FROM (SELECT uid, row_number() OVER ("
-        " PARTITION BY queue, user_name ORDER BY priority DESC, jobid) AS place FROM fluxjobs"
+        " PARTITION BY queue, user_name ORDER BY priority DESC, place) AS nth FROM fluxjobs"
         f" WHERE queue = ANY(CAST(:crowded AS text[])) AND {_WAITS}"
         " AND NOT is_deleting AND result IS NULL) ranked"
-        " WHERE place <= :of_each ORDER BY place LIMIT :of_all) few"
+        " WHERE nth <= :of_each ORDER BY nth LIMIT :of_all) few"
         f" JOIN LATERAL (SELECT {PENDING} FROM fluxjobs f WHERE f.uid = few.uid) h ON true"
     )
 
@@ -222,7 +229,8 @@ async def lock_queue(tx: Transaction, view: QueueHead) -> Locked:
     values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
     rows = await tx.fetch(
         f"""
-        SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks, state = 'Reserved' AS is_planned
+        SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks,
+               state = 'Reserved' OR uid IN (SELECT uid FROM expected_starts) AS is_planned
         FROM fluxjobs WHERE uid IN (
             (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY {_IN_TURN} LIMIT :examined_max)
             UNION ALL
@@ -277,11 +285,11 @@ async def queue_head(
     unreadable: Unreadable,
     locked: Locked | None = None,
 ) -> list[PendingJob]:
-    """Return the first FluxJobs of each queue in one order: priority, then submission."""
+    """Return the first FluxJobs of each queue in one order: priority, then place."""
     if locked is not None and not locked.has_waiting:
         return []
     rows = await tx.fetch(
-        f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, jobid",  # noqa: S608
+        f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, place",  # noqa: S608
         **_head_values(view),
     )
     if locked is not None:
@@ -347,7 +355,8 @@ async def appraise(tx: Transaction, queues: Collection[str]) -> int:
     return await tx.execute(
         f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
         " AND priority_parts <>"
-        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)",
+        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,"
+        " is_priority_granted)",
         queues=sorted(queues),
     )
 

@@ -18,7 +18,7 @@ from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.db.tables import LIVING
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
-from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, rules_or_none
+from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PLANNED_S, QueueRules, rules_or_none
 
 logger = logging.getLogger(__name__)
 
@@ -107,14 +107,19 @@ async def queue_names(tx: Transaction) -> list[str]:
     return [row["name"] for row in await tx.fetch("SELECT name FROM fluxqueues")]
 
 
-async def read_rules(tx: Transaction) -> dict[str, QueueRules]:
-    """Read the rules of all queues. A spec that only another release can use counts as empty."""
+async def read_rules(tx: Transaction, planned_s: int = PLANNED_S) -> dict[str, QueueRules]:
+    """Read the rules of all queues. A spec that only another release can use counts as empty.
+
+    ``planned_s`` is what the site plans for jobs without a duration (seconds).
+    """
     rows = await tx.fetch("SELECT name, spec, namespaces FROM fluxqueues")
     found = {}
     for row in rows:
         allowed = _namespaces(row["name"], row["namespaces"])
-        rules = rules_or_none(row["name"], row["spec"], allowed)
-        found[row["name"]] = rules or QueueRules(row["name"], namespaces=allowed)
+        rules = rules_or_none(row["name"], row["spec"], allowed, planned_s)
+        found[row["name"]] = rules or QueueRules(
+            row["name"], namespaces=allowed, planned_s=planned_s
+        )
     return found
 
 

@@ -324,8 +324,8 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
 async def _reserve_jobids(tx: Transaction, highest: int) -> None:
     """Have new numbers begin after ``highest`` and after all existing ones."""
     await tx.execute(
-        "SELECT setval(seq.name, greatest(CAST(:highest AS bigint), (SELECT coalesce(max(jobid), 1)"
-        " FROM fluxjobs), nextval(seq.name) - 1))"
+        "SELECT setval(seq.name, greatest(CAST(:highest AS bigint),"
+        " (SELECT coalesce(max(greatest(jobid, place)), 1) FROM fluxjobs), nextval(seq.name) - 1))"
         " FROM (SELECT CAST(pg_get_serial_sequence('fluxjobs', 'jobid') AS regclass) AS name) seq",
         highest=highest,
     )
@@ -507,6 +507,7 @@ WHERE f.uid = r.uid
 _SAID = """
 UPDATE fluxjobs f SET
     flux_uid = coalesce(r.flux_uid, f.flux_uid),
+    place = coalesce(r.place, f.place),
     set_priority = coalesce(r.set_priority, f.set_priority),
     set_queue = coalesce(r.set_queue, f.set_queue),
     queue = coalesce(r.set_queue, f.queue),
@@ -519,7 +520,7 @@ UPDATE fluxjobs f SET
     released_generation = coalesce(f.released_generation, r.released_generation),
     steered = coalesce(f.steered, jsonb_build_object('requeue', r.requeue))
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, flux_uid text, set_priority int, set_queue text, author_hold text,
+    uid text, flux_uid text, place bigint, set_priority int, set_queue text, author_hold text,
     released_generation bigint,
     accepted_by text, requeue text, vacate_by text, cancel_by text, reason text)
 WHERE f.uid = r.uid
@@ -580,6 +581,7 @@ def _said(case: _Case) -> dict[str, Any]:
         "author_hold": SUSPENDED if _is_suspended_by_author(case.found) else None,
         "version": record.version,
         "flux_uid": record.flux_uid,
+        "place": record.place,
         "set_priority": record.set_priority,
         "set_queue": record.set_queue,
         "accepted_by": record.accepted_by,

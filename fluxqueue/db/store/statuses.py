@@ -30,6 +30,7 @@ class StatusRow:
 
     uid: str
     jobid: int
+    place: int
     namespace: str
     name: str
     workload_kind: str
@@ -84,7 +85,7 @@ class StatusRow:
 
 
 _COLUMNS = """
-f.uid, f.jobid, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid,
+f.uid, f.jobid, f.place, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid,
 f.flux_version, f.state, f.reason, f.size, f.version, f.written_version, f.told, f.told_version,
 f.ignored, f.submitted_at,
 f.allocated_at, f.started_at, f.ended_at, f.expected_start, f.held_by, f.author_hold,

@@ -13,14 +13,9 @@ if TYPE_CHECKING:
     from fluxqueue.graph.ledger.booking import Booking
 
 FOREVER = 1 << 62
-"""End of an allocation without a duration."""
+"""End of what no plan ends, such as an allocation that cannot be read. Nothing starts after it.
 
-UNKNOWN_END = 1 << 61
-"""The planned end of an allocation without a duration: after everything that is known.
-
-A FluxJob that waits for such allocations can still get a reservation on their nodes. Other jobs
-without a known end may not take those nodes before it. Otherwise work without durations would
-starve every large FluxJob.
+A job never has it: a job that states no duration is planned with the one of its queue.
 """
 
 OVERRUN_GRACE_S = 5
@@ -42,6 +37,9 @@ class Placement:
 
     If ``is_exclusive`` is set, the nodes of all slots are held whole. ``held`` are further nodes
     that are held whole, with or without a slot: those of an exclusive rack.
+
+    ``is_firm``: its time rests on limits that are enforced. This is the end of an allocation, and
+    the start of a reservation. Otherwise that time is only planned.
     """
 
     slots: tuple[PlacedSlot, ...]
@@ -49,6 +47,7 @@ class Placement:
     until: int
     is_exclusive: bool = False
     held: tuple[str, ...] = ()
+    is_firm: bool = True
     vertices: Booking | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -87,10 +86,8 @@ def planned_end(until: int, now: int) -> int:
     """Return when a live allocation is planned to end.
 
     An allocation past its end is planned to end in growing steps, so that a reservation behind it
-    moves less and less often.
+    moves less and less often (Tsafrir et al., 2007).
     """
-    if until >= FOREVER:
-        return UNKNOWN_END
     if until > now:
         return until
     return until + (OVERRUN_GRACE_S << ((now - until) // OVERRUN_GRACE_S).bit_length())

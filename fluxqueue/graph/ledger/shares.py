@@ -55,10 +55,14 @@ class Patch:
 
 @dataclass(slots=True)
 class Live:
-    """A live allocation: its placements (several after it was extended) and its planned end."""
+    """A live allocation: its placements (several after it was extended) and its planned end.
+
+    ``is_firm``: a limit enforces that end.
+    """
 
     holds: list[tuple[int, Hold]]
     until: int
+    is_firm: bool = True
 
 
 class ShareLedger:
@@ -306,7 +310,7 @@ class ShareLedger:
         """Book a live allocation under ``key``. It replaces what was booked there (idempotent)."""
         if key in self._live:
             self.cancel(key)
-        self._live[key] = Live([], placement.until)
+        self._live[key] = Live([], placement.until, placement.is_firm)
         self._book(key, placement)
 
     def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
@@ -320,7 +324,8 @@ class ShareLedger:
         for key, placement in given:
             self.cancel(key)
             hold = self.compile(placement)
-            self._live[key] = Live([(self.ends.add(hold), hold)], placement.until)
+            holds = [(self.ends.add(hold), hold)]
+            self._live[key] = Live(holds, placement.until, placement.is_firm)
             for row in hold.rows.tolist():
                 self._keys_on[row][key] = 1
             if hold.claims:

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.ledger.placement import FOREVER, OVERRUN_GRACE_S, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, Placement
 from fluxqueue.graph.model.arrays import Matrix, Vector
 
 TIME_BITS = 40
 LAST_TIME = (1 << TIME_BITS) - 1
-"""Later times are equal in the sort key. Only ``UNKNOWN_END`` is later."""
+"""Later times are equal in the sort key. Only ``FOREVER`` is later."""
 
 
 @dataclass(slots=True)
@@ -126,9 +126,10 @@ class Ends:
         self._forget()
 
     def _move(self, now: int) -> None:
-        """Plan the allocations past their end to end later than now."""
+        """Put off the planned ends that have passed."""
+        # Also those that were put off: the time may have gone back.
         self._now = now
-        late = np.flatnonzero(self._untils <= now)
+        late = np.flatnonzero((self._untils <= now) | (self.times != self._untils))
         if not len(late):
             return
         times = _planned(self._untils[late], now)
@@ -201,8 +202,7 @@ class Ends:
 def _planned(untils: Vector, now: int) -> Vector:
     """Return ``planned_end`` of each."""
     steps = np.frexp(np.maximum(0, now - untils) // OVERRUN_GRACE_S)[1].astype(np.int64)
-    times = np.where(untils > now, untils, untils + (OVERRUN_GRACE_S << steps))
-    return np.where(untils >= FOREVER, UNKNOWN_END, times)
+    return np.where(untils > now, untils, untils + (OVERRUN_GRACE_S << steps))
 
 
 def sort_keys(rows: Vector, times: Vector) -> Vector:

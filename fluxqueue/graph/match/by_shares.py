@@ -123,8 +123,7 @@ class ByShares:
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
         """Find the earliest start after ``now`` that the plan allows.
 
-        It is not before ``not_before``, which must itself be a time at which something ends. It is
-        ``UNKNOWN_END`` if it depends on something without a known end.
+        It is not before ``not_before``, which must itself be a time at which something ends.
 
         Raises
         ------
@@ -146,9 +145,8 @@ class ByShares:
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
             return found
-        is_promised = any(one.until >= FOREVER for one in self.ledger.plan.placements)
-        if is_promised and self._fits_at_last(ask):
-            raise InsufficientResources("jobs promised a start before it have no known end")
+        if self._fits_at_last(ask):
+            raise InsufficientResources("no plan says when its nodes are free")
         raise InsufficientResources(NOT_USABLE)
 
     def _steps_at(self, now: int) -> Steps:

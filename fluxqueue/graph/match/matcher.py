@@ -73,8 +73,7 @@ class MatcherVerbs:
     def match_later(self, request: Jobspec, now: int, *, not_before: int = 0) -> Placement:
         """Find the earliest start after ``now`` that running work and reservations allow.
 
-        It is not before ``not_before``, which must itself be a time at which something ends. It is
-        ``UNKNOWN_END`` if it depends on something without a known end.
+        It is not before ``not_before``, which must itself be a time at which something ends.
 
         Raises
         ------

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement, PolicyOnNode
+from fluxqueue.graph.ledger.placement import Placement, PolicyOnNode, planned_end
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.model.arrays import Mask, Matrix
@@ -32,10 +32,14 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A live allocation in the way: its key and its end (epoch seconds, ``FOREVER`` for none)."""
+    """A live allocation in the way: its key and its planned end (epoch seconds).
+
+    ``is_firm``: a limit enforces that end.
+    """
 
     key: str
     until: int
+    is_firm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +53,11 @@ class InTheWay:
 def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
     """Return the running work that must end before ``placement`` can start."""
     rows = rows_in_use(table.ledger, placement)
-    is_endless = placement.starts_at >= UNKNOWN_END
-    untils = {
-        key: table.ledger.live[key].until for row in rows for key in table.ledger.keys_on(row)
-    }
+    keys = {key for row in rows for key in table.ledger.keys_on(row)}
     holders = [
-        Holder(key, until)
-        for key, until in untils.items()
-        if is_endless or until <= placement.starts_at
+        Holder(key, live.until, live.is_firm)
+        for key, live in ((key, table.ledger.live[key]) for key in keys)
+        if planned_end(live.until, table.ledger.time) <= placement.starts_at
     ]
     return InTheWay(
         tuple(table.ledger.names[row] for row in rows),
@@ -93,9 +94,7 @@ def _place(table: ByShares, nodes: Iterable[str], level: str) -> str | None:
 
 def describe_holders(holders: Sequence[Holder], now: int, jobids: Mapping[str, int]) -> str:
     """Return holders in words: ``job 17 until 14:05 UTC, job 12 until 13:40 UTC and 2 more``."""
-    return enumerate_some(
-        [f"{name_of(one.key, jobids)} {_until(one.until, now)}" for one in holders]
-    )
+    return enumerate_some([f"{name_of(one.key, jobids)} {_until(one, now)}" for one in holders])
 
 
 def enumerate_some(words: Sequence[str]) -> str:
@@ -110,10 +109,11 @@ def name_of(key: str, jobids: Mapping[str, int]) -> str:
     return f"job {jobids[key]}" if key in jobids else "another job"
 
 
-def _until(until: int, now: int) -> str:
-    if until >= FOREVER:
-        return "without a known end"
-    return f"until {write_time(until, now)}" if until > now else "past its end"
+def _until(one: Holder, now: int) -> str:
+    if one.until <= now:
+        return "past its end" if one.is_firm else "past its planned end, without a limit"
+    until = "until" if one.is_firm else "without a limit, planned until"
+    return f"{until} {write_time(one.until, now)}"
 
 
 def write_time(at: int, now: int) -> str:
@@ -125,7 +125,7 @@ def write_time(at: int, now: int) -> str:
 def why_no_plan(table: ByShares, request: Jobspec, *, names_others: bool = True) -> str | None:
     """Return why no end of running work lets a request start that fits the empty cluster.
 
-    None means that it would fit if none of our jobs ran: then a reservation has no known end.
+    None means that it would fit if none of our jobs ran.
     ``names_others``: name the namespaces of the unmanaged pods in the way.
     """
     if table.fits_empty(request, beside_others=table.ledger.foreign, on_all_nodes=False):

@@ -21,7 +21,7 @@ from fluxqueue.workload.gates import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import DEFAULT_PRIORITY, build_request, choose_priority
+from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 
@@ -205,7 +205,7 @@ class WorkloadKind(ABC):
         *,
         class_values: Mapping[str, int] | None = None,
         default: int = DEFAULT_PRIORITY,
-    ) -> int:
+    ) -> AskedPriority:
         """Choose its priority, as ``shape.choose_priority`` does.
 
         Raises

@@ -68,7 +68,7 @@ async def admin() -> AsyncIterator[KubeClient]:
 @pytest_asyncio.fixture
 async def watch(admin: KubeClient, marks: DirtySet) -> AsyncIterator[QueueWatch]:
     """A running watch."""
-    made = QueueWatch(admin, marks.names.append, ManualClock(), "hybrid")
+    made = QueueWatch(admin, marks.names.append, ManualClock(), {"policy": "hybrid"})
     for informer in (made.objects, made.namespaces):
         informer.start()
         await informer.synced.wait()

@@ -120,7 +120,7 @@ class Story:
 
     def draw_waits(self) -> list[Wait]:
         """Names there are, names there are not yet, numbers."""
-        jobs = [*NAMES, *(str(n) for n in range(1, 12))]
+        jobs = [*NAMES, *(str(n) for n in range(1, 16))]
         count = self.random.choice((0, 1, 1, 2))
         return [
             Wait(self.random.choice(list(DependencyKind)), self.random.choice(jobs))
@@ -142,7 +142,9 @@ class Story:
         uid, waits = f"{self.random.randrange(1000):03}-{number}", self.draw_waits()
         self.remember(uid, waits)
         await self.rows.see(self.seen(uid, name=name))  # type: ignore[arg-type]
-        self.model.submit(uid, Thing(name, number, waits))
+        # A place that is drawn again leaves a gap in the numbers.
+        jobid = await self.rows.value("SELECT jobid FROM fluxjobs WHERE uid = :uid", uid=uid)
+        self.model.submit(uid, Thing(name, jobid, waits))
 
     def remember(self, uid: str, waits: list[Wait]) -> None:
         """As the annotation says it."""

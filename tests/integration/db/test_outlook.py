@@ -150,14 +150,36 @@ async def test_beyond_the_depth_nothing_is_estimated(rows: Rows) -> None:
     assert found["d"][1] is None
 
 
-async def test_work_without_an_end_is_named(rows: Rows) -> None:
-    """No estimate, and the reason says whose end is not known."""
+async def test_work_without_a_limit_is_named(rows: Rows) -> None:
+    """The start is expected and not promised, and the reason says whose end is only planned."""
+    now = rows.clock.now_s()
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", request(1, cpu=4)))
     await rows.match()
     await rows.see(workload("b", request(1, cpu=2, duration_s=60)))
     await rows.match()
-    assert await told(rows) == {"b": ("waits for n0; no known end: job 1 has no duration", None)}
+    reason, start = (await told(rows))["b"]
+    assert start == now + HOUR_S
+    assert reason.startswith("expected to start by ")
+    assert "not promised; waits for n0 held by job 1 without a limit, planned until" in reason
+    assert await rows.states() == {"a": "Allocated", "b": "Pending"}
+    assert await rows.value("SELECT latest_start FROM expected_starts") == now + 2 * HOUR_S
+    # The next matcher reads it. It moves by an overrun only, and history says of which job.
+    cast("ManualClock", rows.clock).advance(HOUR_S + 30)
+    await rows.begin_term()
+    await rows.match()
+    assert await rows.value("SELECT latest_start FROM expected_starts") == now + 2 * HOUR_S
+    cast("ManualClock", rows.clock).advance(HOUR_S)
+    await rows.match()
+    latest = await rows.value("SELECT latest_start FROM expected_starts")
+    assert latest == now + HOUR_S + 64 * 60
+    delays = await rows.fetch(
+        "SELECT detail FROM history WHERE event = 'ExpectedStartDelayed' AND uid = 'b'"
+    )
+    excuse = {"latest_start": latest, "excuse": "overrun of job 1"}
+    assert [row["detail"] for row in delays] == [excuse]
+    assert (await read_rows(rows.database)).promises == ()
+    await rows.check()
 
 
 async def test_pods_of_others_are_named_by_their_namespace(rows: Rows) -> None:
@@ -262,7 +284,7 @@ async def test_the_check_sees_promises_kept_and_broken(rows: Rows) -> None:
 async def test_who_leaves_the_queue_is_promised_nothing_any_more(rows: Rows) -> None:
     """Held and released: the second wait has a promise of its own, the first an excuse."""
     now = await busy_cluster(rows)
-    await rows.execute("UPDATE fluxjobs SET state = 'Held', held_by = 'x' WHERE uid = 'b'")
+    await rows.execute("UPDATE fluxjobs SET state = 'Held', held_by = 'queue' WHERE uid = 'b'")
     await rows.match()
     await rows.execute("UPDATE fluxjobs SET state = 'Pending', held_by = NULL WHERE uid = 'b'")
     cast("ManualClock", rows.clock).advance(60)

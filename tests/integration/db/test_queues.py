@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.decisions import load_graph
 from fluxqueue.db.store.queue_snapshot import QueueHead, _head, appraise
 from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.limits import Amounts
@@ -336,22 +338,41 @@ async def test_a_changed_queue_orders_anew_what_waits(rows: Rows) -> None:
     assert (await rows.states())["y"] == "Allocated"
 
 
-async def test_the_largest_numbers_do_not_overflow(rows: Rows) -> None:
-    """Kubernetes' own priorities and a queue's, added."""
+async def test_the_largest_numbers_are_added(rows: Rows) -> None:
+    """At an end at which all are equal, the priority of the queue would not count."""
     await see_queues(rows, queue("q", priority=1_000_000_000))
     await rows.see(job("a", "q", priority=2**31 - 1), job("b", "q", priority=-(2**31) + 1))
-    assert await priority(rows, "a") == 2**31 - 1
+    assert await priority(rows, "a") == 2**31 - 1 + 1_000_000_000
     assert await priority(rows, "b") == -(2**31) + 1 + 1_000_000_000
 
 
+async def test_users_only_lower_what_they_write_themselves(rows: Rows) -> None:
+    """A class of an administrator counts, and so do an operator's value and a maxPriority."""
+    await see_queues(rows, queue("open", maxPriority=5), queue("floor", minPriority=3), queue("q"))
+    own = {"is_priority_granted": False}
+    await rows.see(*(job(uid, "q", priority=9, **own) for uid in ("a", "given")))
+    await rows.see(job("low", "q", priority=-9, **own), job("class", "q", priority=9))
+    await rows.see(job("open", "open", priority=9, **own), job("floor", "floor", priority=9, **own))
+    await rows.execute("UPDATE fluxjobs SET set_priority = 7 WHERE uid = 'given'")
+    found = {uid: await priority(rows, uid) for uid in await rows.states()}
+    assert found == {"a": 0, "given": 7, "low": -9, "class": 9, "open": 5, "floor": 3}
+    await rows.see(job("a", "q", priority=9))
+    assert await priority(rows, "a") == 9
+
+
 async def test_a_default_duration_is_planned_with(rows: Rows) -> None:
-    """The allocation ends then; a job that says its own keeps it."""
+    """Only a duration of its own is a limit. The other is planned, and planned again from rows."""
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("q", defaultDuration="5m"))
     await rows.see(job("a", "q", request(cpu=1)), job("b", "q", request(cpu=1, duration_s=60)))
     await rows.match()
     found = await rows.fetch("SELECT uid, until - starts_at AS s FROM allocations ORDER BY uid")
-    assert [(row["uid"], row["s"]) for row in found] == [("a", 300), ("b", 60)]
+    assert [(row["uid"], row["s"]) for row in found] == [("a", None), ("b", 60)]
+    ledger, now = ShareLedger(), rows.clock.now_s()
+    async with rows.database.begin() as tx:
+        await load_graph(tx, ledger, rules=await read_rules(tx))
+    ends = {uid: (one.until - now, one.is_firm) for uid, one in ledger.live.items()}
+    assert ends == {"a": (300, False), "b": (60, True)}
 
 
 async def test_a_spec_that_cannot_be_used_leaves_the_former_one(rows: Rows) -> None:
@@ -472,6 +493,7 @@ async def test_queues_change_while_cycles_run(rows: Rows) -> None:
     assert after == before
     wrong = await rows.fetch(
         "SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND priority_parts <>"
-        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority)"
+        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,"
+        " is_priority_granted)"
     )
     assert wrong == []

@@ -235,15 +235,18 @@ async def test_slots_of_unequal_pods_keep_their_kinds(rows: Rows) -> None:
 
 async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
     """Held by hand, with a priority and a queue of its own."""
-    record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast")
+    record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast", place=9)
     await _take(rows, _found("a", record))
-    (row,) = await rows.fetch("SELECT state, held_by, set_priority, priority, queue FROM fluxjobs")
+    (row,) = await rows.fetch(
+        "SELECT state, held_by, set_priority, priority, queue, place FROM fluxjobs"
+    )
     assert row == {
         "state": "Held",
         "held_by": "ann",
         "set_priority": 7,
         "priority": 7,
         "queue": "fast",
+        "place": 9,
     }
 
 

@@ -234,18 +234,24 @@ async def test_who_comes_while_a_slot_is_on_its_way_for_another_is_not_forgotten
     await rows.check()
 
 
-async def test_what_runs_goes_before_what_waits(rows: Rows) -> None:
-    """A lacking slot is filled before the queue is walked."""
+async def test_what_grows_takes_its_turn(rows: Rows) -> None:
+    """Growth is a request of now: it goes behind what waits, and before what comes later."""
     await rows.add_nodes(cpu_node("n0", cpu=4))
     await started(rows, "a", 1)
     await rows.see(workload("x", request(cpu=4)))
     await rows.match()
     grown = workload("a", request(2, cpu=2), wanted=2, pods=(runs("a0"), pod("m")))  # type: ignore[arg-type]
-    await rows.see(grown, workload("y", request(cpu=2), priority=9))
-    await rows.reconcile("a")
+    await rows.see(workload("x", request(cpu=4), result="Failed"), workload("y", request(cpu=2)))
+    await rows.see(grown, workload("z", request(cpu=2)))
+    await rows.reconcile("a", "x")
+    await rows.match()
+    assert (await rows.states())["y"] == "Allocated"
+    assert [slot[2] for slot in await rows.slots("a")] == ["held"]
+    await rows.see(workload("y", request(cpu=2), result="Completed", wanted=0))
+    await rows.reconcile("y")
     await rows.match()
     assert [slot[2] for slot in await rows.slots("a")] == ["held", "free"]
-    assert (await rows.states())["y"] != "Allocated"
+    assert (await rows.states())["z"] == "Pending"
     await rows.check()
 
 

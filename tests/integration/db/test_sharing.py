@@ -81,7 +81,7 @@ async def test_the_picture_of_kubeflux(sharing: Sharing) -> None:
     await rows.see(workload("second", request(cpu=8)))
     await rows.match()
     assert await rows.states() == {"first": "Allocated", "second": "Pending"}
-    assert (await sharing.reason("second")).startswith("waits for n0")
+    assert "waits for n0 held by job 1" in await sharing.reason("second")
     await sharing.pods(gone=("web",))
     await rows.match()
     assert await rows.states() == {"first": "Allocated", "second": "Allocated"}

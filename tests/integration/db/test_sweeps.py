@@ -9,8 +9,8 @@ import pytest
 from fluxqueue.db.store.decisions import REUSE_S, load_graph
 from fluxqueue.db.store.queues import read_use
 from fluxqueue.fluxjob.observation import WorkloadSeen
-from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
+from fluxqueue.policy.queue_rules import PLANNED_S
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
 
@@ -84,7 +84,7 @@ async def test_the_rows_of_many_tasks_are_few(rows: Rows) -> None:
 
 
 async def test_a_new_matcher_knows_when_each_task_ends(rows: Rows) -> None:
-    """Each slot ends after its own time, and without a duration at no known time."""
+    """Each slot ends after its own time, or after what its queue plans."""
     await start(rows, a_sweep(duration_s=500))
     await rows.execute(
         "UPDATE allocation_slots SET given_at = now() - interval '200 s' WHERE number = 0"
@@ -98,7 +98,10 @@ async def test_a_new_matcher_knows_when_each_task_ends(rows: Rows) -> None:
     ledger = ShareLedger()
     async with rows.database.begin() as tx:
         await load_graph(tx, ledger)
-    assert ledger.live["x"].until == FOREVER
+    first, second = sorted(hold.until for _, hold in ledger.live["x"].holds)
+    assert 195 <= second - first <= 205
+    given_at = await rows.value("SELECT max(given_at) FROM allocation_slots")
+    assert second - given_at.timestamp() == pytest.approx(PLANNED_S, abs=5)
 
 
 async def test_its_pods_come_after_work_of_higher_priority(rows: Rows) -> None:

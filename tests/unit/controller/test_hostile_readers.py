@@ -113,7 +113,7 @@ async def test_a_priority_class_without_a_number() -> None:
         quarantine = Quarantine(client, clock, begin)
         marking: Any = _Marking(DirtySet(clock))
         watches = Watches(
-            client, clock, OwnerKinds(), marking, quarantine=quarantine, policy="fcfs"
+            client, clock, OwnerKinds(), marking, quarantine=quarantine, default_queue={}
         )
         for name, value in (("high", 9), ("odd", "nine"), ("none", None), ("low", 1)):
             one = {"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "value": value}

@@ -16,7 +16,7 @@ from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxion.tell.vertices import why_not
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher, MatcherVerbs
 from fluxqueue.graph.tell.never import why_never
@@ -236,14 +236,15 @@ def test_nodes_of_several_kinds_are_different_ones(make: Make, kind: str, unit: 
 
 @each_graph
 def test_without_an_end(make: Make, kind: str, unit: int) -> None:
-    """Work without a duration is planned to end after everything that is known."""
+    """Nothing is planned behind work without an end."""
     matcher = make()
     matcher.allocate(1, matcher.match_now(slots(8, kind, unit, 0.0), 0))
-    waits = matcher.match_later(slots(1, kind, unit), 0)
-    assert waits.starts_at == UNKNOWN_END
-    matcher.reserve(waits, 0)
-    assert matcher.match_later(slots(8, kind, unit, 0.0), 0).starts_at == UNKNOWN_END + 100
+    with pytest.raises(InsufficientResources):
+        matcher.match_later(slots(1, kind, unit), 0)
     matcher.cancel(1)
+    matcher.allocate(2, matcher.match_now(slots(8, kind, unit), 0))
+    matcher.reserve(matcher.match_later(slots(1, kind, unit), 0), 0)
+    matcher.cancel(2)
     # What has no end must not take what is promised at some time, however late.
     with pytest.raises(InsufficientResources):
         matcher.match_now(slots(8, kind, unit, 0.0), 0)
@@ -254,7 +255,7 @@ def test_a_graph_that_ends() -> None:
     """Fluxion's have a last second: what waits for work without a duration is not planned."""
     matcher = FluxionMatcher(graph_from_nodes(facts(), takes_shares=True), "lonode")
     assert matcher.match(slots(8, "cpu", 1000, 0.0), 1) is not None
-    with pytest.raises(InsufficientResources, match="until the graph ends"):
+    with pytest.raises(InsufficientResources, match="no plan says when"):
         matcher.match(slots(1, "cpu", 1000), 2, verb=LATER)
 
 

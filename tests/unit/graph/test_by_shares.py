@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, MatchPolicy
-from fluxqueue.graph.ledger.placement import FOREVER, UNKNOWN_END, PlacedSlot, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
@@ -87,16 +87,13 @@ def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
     assert pools.match_later(request(cpu=1), NOW).starts_at > NOW
 
 
-def test_a_wait_behind_work_without_end_is_planned_after_all_that_is_known() -> None:
-    """The head gets nodes to wait for, and endless work may not take them first."""
+def test_nothing_is_planned_behind_what_no_plan_ends() -> None:
+    """An allocation that cannot be read has no end. It keeps no other node idle."""
     pools = pool_set(4, 4)
-    pools.allocate("endless", placement(("n0", {CPU: 2}), until=FOREVER))
-    planned = pools.match_later(request(2, cpu=4), NOW)
-    assert planned.starts_at == UNKNOWN_END
-    pools.reserve(planned, NOW)
-    with pytest.raises(InsufficientResources):
-        pools.match_now(request(cpu=1), NOW)
-    assert pools.match_now(request(cpu=1, duration_s=60), NOW).nodes == ("n0",)
+    pools.allocate("unreadable", placement(("n0", {CPU: 2}), until=FOREVER))
+    with pytest.raises(InsufficientResources, match="no plan says"):
+        pools.match_later(request(2, cpu=4), NOW)
+    assert pools.match_now(request(2, cpu=2), NOW).nodes == ("n0", "n1")
 
 
 def test_no_start_is_promised_on_nodes_that_are_down() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.graph.ledger.placement import FOREVER, Others
+from fluxqueue.graph.ledger.placement import Others
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import (
@@ -66,7 +66,10 @@ def test_holders_are_named_by_jobid_with_their_ends() -> None:
     assert describe_holders(holders, NOON, jobids) == (
         "job 1 until 13:00 UTC, job 2 until 14:00 UTC, job 3 until 15:00 UTC and 2 more"
     )
-    assert describe_holders([Holder("u9", FOREVER)], NOON, {}) == "another job without a known end"
+    planned = Holder("u9", NOON + 3600, is_firm=False)
+    assert describe_holders([planned], NOON, {}) == (
+        "another job without a limit, planned until 13:00 UTC"
+    )
     assert describe_holders([Holder("u1", NOON - 5)], NOON, jobids) == "job 1 past its end"
 
 

@@ -43,6 +43,7 @@ def test_every_field_is_read() -> None:
             "enabled": False,
             "started": False,
             "defaultDuration": "2h",
+            "maxDelayByPlan": "30m",
             "limits": {
                 "perJob": {"nodes": 4, "cpu": 64, "durationSeconds": 7200},
                 "perUser": {"jobs": 2, "cpu": "1500m"},
@@ -67,6 +68,8 @@ def test_every_field_is_read() -> None:
         per_user=Limits(jobs=2, cpu_m=1500),
         total=Limits(nodes=100),
         default_duration_s=7200,
+        planned_s=7200,
+        max_delay_s=1800,
         namespaces=frozenset({"a"}),
         fair_share=FairShare(86_400, 50),
     )

@@ -46,7 +46,7 @@ def chosen(
     placed = matcher.match_now(asked, 0)
     matcher.allocate("u", placed)
     try:
-        found = give_choices(matcher, Decisions(allocated=[(job, placed)]), Given(), 0)
+        found = give_choices(matcher, Decisions(allocated=[(job, placed)]), 0)
     finally:
         matcher.cancel("u")
     return found.get("u")
@@ -132,7 +132,7 @@ def test_the_choice_is_bounded() -> None:
         (PendingJob(f"u{n}", n, 0, one, is_unsure=True), matcher.match_now(one, 0))
         for n in range(JOBS_MAX + 5)
     ]
-    assert len(give_choices(matcher, Decisions(allocated=started), Given(), 0)) == JOBS_MAX
+    assert len(give_choices(matcher, Decisions(allocated=started), 0)) == JOBS_MAX
 
 
 def test_a_pod_that_is_sent_elsewhere_has_a_choice() -> None:
@@ -142,7 +142,7 @@ def test_a_pod_that_is_sent_elsewhere_has_a_choice() -> None:
     lack = Lack("u", 1, asked, ("n0",), None, refused=("n1",))
     placed = Placement((PlacedSlot("n2", ((CPU, 2),), "s0"),), 0, FOREVER)
     given = Given([(lack, [placed])])
-    assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n0", "n3", "n4", "n5")]}
+    assert give_choices(matcher, Decisions(grown=given), 0) == {"u": [("n0", "n3", "n4", "n5")]}
 
 
 def test_further_pods_of_running_work_have_the_choice_of_the_first() -> None:
@@ -156,11 +156,11 @@ def test_further_pods_of_running_work_have_the_choice_of_the_first() -> None:
         expected = {"u": [("n0", "n1", "n3", "n4", "n5")]}
         if is_sweep:
             grown = Decisions(grown=given)
-            assert give_choices(matcher, grown, Given(), 0) == expected
+            assert give_choices(matcher, grown, 0) == expected
         else:
-            assert give_choices(matcher, Decisions(), given, 0) == expected
+            assert give_choices(matcher, Decisions(grown=given), 0) == expected
         sure = Given([(replace(lack, is_unsure=False), [placed])])
-        assert give_choices(matcher, Decisions(), sure, 0) == {}
+        assert give_choices(matcher, Decisions(grown=sure), 0) == {}
 
 
 def test_further_pods_with_nodes_of_their_own_divide_the_others() -> None:
@@ -170,4 +170,4 @@ def test_further_pods_with_nodes_of_their_own_divide_the_others() -> None:
     lack = Lack("u", 2, asked, ("n0", "n1"), None, is_unsure=True)
     slots = [Placement((PlacedSlot(name, ((CPU, 2),), "s0"),), 0, FOREVER) for name in ("n2", "n3")]
     given = Given([(lack, slots)])
-    assert give_choices(matcher, Decisions(), given, 0) == {"u": [("n4",), ("n5",)]}
+    assert give_choices(matcher, Decisions(grown=given), 0) == {"u": [("n4",), ("n5",)]}

@@ -16,8 +16,7 @@ from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
-from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.top_up import top_up
+from fluxqueue.scheduler.lack import Given, Lack
 from tests.support.asked import Slots, asked
 from tests.support.pool_model import node, placement, request
 
@@ -156,7 +155,7 @@ def test_a_job_of_any_size_starts_with_the_least_that_the_claim_permits() -> Non
 def lack(*claims: str, is_sweep: bool) -> Lack:
     """A running job with pods that wait for three further slots."""
     asks = job(1, *claims).request
-    return Lack("s", 3, asks, ("a",), None, is_sweep=is_sweep, jobid=1, duration_s=60)
+    return Lack("s", 3, asks, ("a",), 60, is_sweep=is_sweep, jobid=1, duration_s=60)
 
 
 def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
@@ -176,18 +175,24 @@ def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
     assert found.grown.barred == {"s": IN_USE}
 
 
+def grown(matcher: Matcher, one: Lack) -> Given:
+    """What a running job gets in a cycle without waiting jobs."""
+    return run_cycle(matcher, [], POLICIES["easy"], 0, lacks=[one]).grown
+
+
 def test_further_pods_of_a_running_set_wait_for_their_claim() -> None:
     """Other kinds of its pods get their slots."""
     matcher = cluster()
     matcher.allocate("s", placement(("a", {CPU: 1, DATA: 1})))
-    given = top_up(matcher, [lack(DATA, is_sweep=False)], 0)
+    given = grown(matcher, lack(DATA, is_sweep=False))
     assert given.barred == {"s": IN_USE}
     assert not given.slots
     mixed = replace(
         lack(is_sweep=False), request=unequal((1, DATA), (1, LOGS)), kinds=("s0", "s1"), count=2
     )
-    given = top_up(matcher, [mixed], 0)
+    given = grown(matcher, mixed)
     ((_, placed),) = given.slots
     assert [slot.kind for one in placed for slot in one.slots] == ["s1"]
     matcher.cancel("s")
-    assert top_up(matcher, [lack(DATA, is_sweep=False)], 0).slots
+    matcher.allocate("s", placement(("a", {CPU: 1})))
+    assert grown(matcher, lack(DATA, is_sweep=False)).slots

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
@@ -20,13 +19,14 @@ NOON = 1_700_049_600
 RUNNING = {"r": 17}
 
 
-def pools(count: int = 2, until: int = NOON + 3600) -> Matcher:
+def pools(count: int = 2, *, is_firm: bool = True) -> Matcher:
     """Nodes of 4 cores in one rack, all held by job 17."""
     found = Matcher(ShareLedger(), "lonode")
     for number in range(count):
         found.set_node(node(f"n{number}", rack="r2"), {})
     nodes = [(f"n{number}", {"cpu": 4}) for number in range(count)]
-    found.allocate("r", placement(*nodes, until=until))
+    held = replace(placement(*nodes, until=NOON + 3600), is_firm=is_firm)
+    found.allocate("r", held)
     return found
 
 
@@ -85,16 +85,15 @@ def test_a_place_is_named_where_all_must_be_in_one() -> None:
     )
 
 
-def test_unknown_ends_are_no_estimate() -> None:
-    """Behind work without a duration; and behind a plan without one."""
-    found = outlook(pools(until=FOREVER), [job(1), job(2)], "easy")
-    assert found[1] == (None, "waits for n0; no known end: job 17 has no duration")
-    assert found[2] == (None, "waits for n1; no known end: job 17 has no duration")
-    found = outlook(pools(), [job(1, 2, hours=None), job(2), job(3)], "easy")
-    assert found[1][0] == 1
-    assert found[2] == (
-        None,
-        "priority 10 behind 1 job; no known end: job 1, planned before it, has no duration",
+def test_an_expected_start_is_no_promise() -> None:
+    """The head waits for a job without a limit: by plan at 13:00, at the latest an hour later."""
+    found = outlook(pools(is_firm=False), [job(1), job(2)], "easy")
+    assert found[1] == (
+        1,
+        (
+            "expected to start by 14:00 UTC, not promised; waits for n0 held by job 17 without a"
+            " limit, planned until 13:00 UTC"
+        ),
     )
 
 

@@ -39,7 +39,6 @@ def test_the_first_mishap_is_the_excuse() -> None:
     lost = Mishaps(lost=["n2", "n1"])
     assert not ledger.take_in([JOB], planned(None), now=110, mishaps=lost)
     assert lost.excuse() == "less capacity on n[1-2]"
-    assert Mishaps(topped_up=[3]).excuse() == "further slots for job 3"
 
 
 def test_without_a_mishap_there_is_no_excuse() -> None:

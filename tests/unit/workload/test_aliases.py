@@ -166,6 +166,6 @@ def test_classes_of_kueue_win_over_those_of_pods() -> None:
     """An unknown class does not count."""
     wishes = read_wishes(job(annotations={labels.PRIORITY_CLASS: "urgent"}))
     values = {f"{WORKLOAD_CLASS}urgent": 9, "urgent": 4, "low": 2}
-    assert choose_priority({"priorityClassName": "low"}, wishes, values, 0) == 9
-    assert choose_priority({}, wishes, {"urgent": 4}, 0) == 4
-    assert choose_priority({"priorityClassName": "low"}, wishes, {"low": 2}, 0) == 2
+    assert choose_priority({"priorityClassName": "low"}, wishes, values, 0) == (9, True)
+    assert choose_priority({}, wishes, {"urgent": 4}, 0) == (4, False)
+    assert choose_priority({"priorityClassName": "low"}, wishes, {"low": 2}, 0) == (2, True)

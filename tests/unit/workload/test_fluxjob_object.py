@@ -299,6 +299,7 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         author_hold="annotation",
         priority=7,
         priority_parts={"asked": 7},
+        place=9,
         position=4,
         generation=2,
         last_good={"fluxqueue/priority": "5"},

@@ -156,7 +156,8 @@ class Steps:
         bad_from = np.where(good, FOREVER, times)
         next_bad = np.minimum.accumulate(bad_from[::-1])[::-1]
         until = np.full_like(times, FOREVER) if duration_s is None else times + duration_s
-        return times[good & self.has_release & (times > self.now) & (next_bad >= until)]
+        is_planned = (times > self.now) & (times < FOREVER)
+        return times[good & self.has_release & is_planned & (next_bad >= until)]
 
 
 def first_of_each(rows: Vector) -> Vector:

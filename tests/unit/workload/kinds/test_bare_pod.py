@@ -43,5 +43,5 @@ def test_a_pod_without_status_and_one_that_is_going() -> None:
 
 
 def test_the_zero_that_admission_writes_is_not_a_priority() -> None:
-    assert BARE_POD.priority(bare_pod(priority=0), default=4) == 4
-    assert BARE_POD.priority(bare_pod(priority=9), default=4) == 9
+    assert BARE_POD.priority(bare_pod(priority=0), default=4).value == 4
+    assert BARE_POD.priority(bare_pod(priority=9), default=4).value == 9

@@ -10,8 +10,10 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import parse_document, render
+from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.kinds import batch_job as batch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.shape import choose_priority
 from fluxqueue.workload.site import Site
 from tests.support.jobspecs import draw
 from tests.support.workloads import batch_job, container
@@ -90,10 +92,27 @@ def test_priority_annotation_then_class_then_default() -> None:
     )
     classed = batch_job(pod={"priorityClassName": "high"})
     values = {"high": 1000}
-    assert BATCH_JOB.priority(wished, class_values=values) == 5
-    assert BATCH_JOB.priority(classed, class_values=values) == 1000
-    assert BATCH_JOB.priority(classed, default=3) == 3
-    assert BATCH_JOB.priority(batch_job(), class_values=values) == 0
+    assert BATCH_JOB.priority(wished, class_values=values).value == 5
+    assert BATCH_JOB.priority(classed, class_values=values).value == 1000
+    assert BATCH_JOB.priority(classed, default=3).value == 3
+    assert BATCH_JOB.priority(batch_job(), class_values=values).value == 0
+
+
+def test_only_a_class_of_an_administrator_grants_a_priority() -> None:
+    """Not an annotation, a number in a template, or a class that Kubernetes has for all."""
+    values = {"high": 1000, "system-node-critical": 2_000_001_000}
+    templates = (
+        ({"priorityClassName": "high"}, True),
+        ({"priorityClassName": "high", "priority": 1000}, True),
+        ({"priorityClassName": "high", "priority": 1001}, False),
+        ({"priority": 2_000_000_000}, False),
+        ({"priorityClassName": "system-node-critical"}, False),
+        ({"priorityClassName": "unknown"}, False),
+    )
+    for spec, is_granted in templates:
+        assert choose_priority(spec, Wishes(), values, 0).is_granted == is_granted, spec
+    for wishes in (Wishes(priority=5), Wishes(priority_class="high")):
+        assert not choose_priority({"priorityClassName": "high"}, wishes, values, 0).is_granted
 
 
 @pytest.mark.parametrize(

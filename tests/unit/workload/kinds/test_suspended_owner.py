@@ -176,7 +176,7 @@ def test_one_whose_templates_stand_elsewhere_gathers_until_those_are_there() -> 
         "waits for its JobSet, which says what it asks for",
     )
     assert SUSPENDED_OWNER.to_request(alone).size == 0
-    assert SUSPENDED_OWNER.priority(alone, class_values={}) == 0
+    assert SUSPENDED_OWNER.priority(alone, class_values={}).value == 0
     assert ENTRY is not None
     stored = {"metadata": {"uid": "j", "generation": 3}, "spec": job_set()["spec"]}
     told = train_job(made=tell_made(stored, ENTRY))
