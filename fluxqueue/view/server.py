@@ -42,7 +42,6 @@ from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.openapi import document
 from fluxqueue.view.parameters import ViewQuery, parse, write_token
-from fluxqueue.view.places import Places, TooManyRequests
 from fluxqueue.view.replies import (
     PRIVATE,
     cached,
@@ -51,6 +50,7 @@ from fluxqueue.view.replies import (
     to_json,
     unauthorized,
 )
+from fluxqueue.view.request_places import RequestPlaces, TooManyRequests
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 from fluxqueue.view.sessions import token_of, why_not_ours
 from fluxqueue.view.time_machine import (
@@ -122,8 +122,8 @@ class ViewServer:
         self._keeper = Doorkeeper(client, clock)
         self._feed = Feed(reader, clock)
         self._document = to_json(document())
-        self._places = Places(AT_ONCE_MAX, OF_USER_MAX)
-        self._unknown = Places(UNKNOWN_MAX, OF_ADDRESS_MAX)
+        self._places = RequestPlaces(AT_ONCE_MAX, OF_USER_MAX)
+        self._unknown = RequestPlaces(UNKNOWN_MAX, OF_ADDRESS_MAX)
         self.port = config.port
 
     async def __aenter__(self) -> Self:

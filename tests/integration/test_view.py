@@ -26,7 +26,7 @@ from fluxqueue.db.store import steering
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.view.openapi import document
-from fluxqueue.view.places import Places
+from fluxqueue.view.request_places import RequestPlaces
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.viewing import Answer, Viewing, viewing
@@ -443,7 +443,7 @@ async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) 
 async def test_too_much_at_once_is_put_off(view: Viewing, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rather than kept waiting in memory."""
     usual = view.server._places
-    view.server._places = Places(0, 0)
+    view.server._places = RequestPlaces(0, 0)
     answer = await view.get("/queue")
     assert (answer.code, answer.headers["Retry-After"]) == (503, "1")
     monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_MAX", 0)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.view import server, window
-from fluxqueue.view.places import Places, TooManyRequests
+from fluxqueue.view.request_places import RequestPlaces, TooManyRequests
 from tests.support.viewing import Viewing, viewing
 
 GREEDY = 100
@@ -97,7 +97,7 @@ async def test_made_up_tokens_keep_no_user_out(view: Viewing) -> None:
 
 def test_a_caller_has_a_bounded_share() -> None:
     """Others still find a place, and a place that is given back early counts once."""
-    places = Places(10, 4)
+    places = RequestPlaces(10, 4)
     with ExitStack() as exits:
         held = exits.enter_context
         leave, *_ = [held(places.hold("mallory")) for _ in range(4)]

@@ -18,7 +18,7 @@ class TooManyRequests(FluxQueueError):
     """All places are taken, or all those of this caller."""
 
 
-class Places:
+class RequestPlaces:
     """Places by caller, within one event loop.
 
     Parameters
