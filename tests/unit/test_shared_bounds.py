@@ -224,7 +224,7 @@ WITHIN: dict[str, str] = {
         explain/status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
         fluxjob/start_watch.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
-        jobspec/extension.py:_AMOUNT_MAX jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
+        db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
         logs.py:ERROR_MAX scheduler/node_requests.py:REASON_MAX scheduler/preemption.py:NAMED_MAX
         scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX
