@@ -251,7 +251,7 @@ def run_cycle(
     queues : The rules of the named queues, and their use by queue and user. A queue without an
         entry has no limits.
     promised : Reservations of the previous cycle, by UID. A promise moves earlier, or stays. A
-        latest start that is no promise moves later for jobs ahead only, or by an overrun.
+        latest start that is not a promise moves later for jobs ahead only, or by an overrun.
     preemptions : Running jobs that may be requeued, and victims that leave already. The matcher
         plans each victim that is chosen here to end when its preemptor may start.
     allowances : Limits the work of each user. Jobs beyond it wait, and block no other job.
