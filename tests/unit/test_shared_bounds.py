@@ -21,7 +21,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler import choices, cycle, sweeps
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle
-from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.lack import Lack
 from fluxqueue.turns import first_in_turn
 from fluxqueue.view.rights import Remembered
 from fluxqueue.workload import learned_sizes
@@ -51,7 +51,7 @@ def _choices() -> None:
         (PendingJob(f"{user}-{n}", n, 0, one, user=user, is_unsure=True), matcher.match_now(one, 0))
         for n, user in enumerate(users)
     ]
-    found = choices.give_choices(matcher, Decisions(allocated=started), Given(), 0)
+    found = choices.give_choices(matcher, Decisions(allocated=started), 0)
     assert f"modest-{many}" in found
     assert len(found) == choices.JOBS_MAX
 
@@ -224,7 +224,8 @@ WITHIN: dict[str, str] = {
         explain/status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
         fluxjob/start_watch.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
-        db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
+        db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
+        jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
         logs.py:ERROR_MAX scheduler/node_requests.py:REASON_MAX scheduler/preemption.py:NAMED_MAX
         scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX
