@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,7 +215,8 @@ async def make_space(world: World, labels: Mapping[str, str] | None = None) -> S
 
 async def remove_space(space: Space, *, timeout_s: float = WAIT_S) -> None:
     """Delete the namespace and wait until nothing that uses resources is left in it."""
-    await space.client.delete(NAMESPACES, None, space.name)
+    with suppress(NotFound):  # a test may have deleted it
+        await space.client.delete(NAMESPACES, None, space.name)
     left: list[Obj] = []
 
     async def is_empty() -> bool:

@@ -23,8 +23,8 @@ async def test_the_global_default_counts_for_jobs_as_for_pods(space: Space) -> N
         await eventually(lambda: _priority_is(space, USUAL), "the class is known")
         await space.create(job("plain"))
         await space.create(bare_pod("plain-pod"))
-        await space.create(job("own", wishes={"priority": "7"}))
-        for name, expected in (("plain", USUAL), ("plain-pod", USUAL), ("own", 7)):
+        await space.create(job("own", wishes={"priority": "-7"}))
+        for name, expected in (("plain", USUAL), ("plain-pod", USUAL), ("own", -7)):
             found = await space.until_state(name, "Completed")
             assert found["status"]["priority"] == expected, name
     finally:

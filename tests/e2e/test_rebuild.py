@@ -23,7 +23,7 @@ from tests.support.waiting import eventually
 pytestmark = pytest.mark.slow
 
 LONG_S = 120.0
-WAITING = {"wait-low": "1", "wait-first": "5", "wait-second": "5", "wait-third": "5"}
+WAITING = {"wait-low": "-5", "wait-first": "-1", "wait-second": "-1", "wait-third": "-1"}
 
 
 async def _rows(space: Space) -> dict[str, dict[str, Any]]:

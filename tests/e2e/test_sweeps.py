@@ -91,11 +91,10 @@ async def test_a_sweep_starts_with_what_fits_and_grows(space: Space) -> None:
 async def test_further_pods_come_in_their_turn(space: Space) -> None:
     """Work of higher priority starts as soon as a task ends. The sweep keeps one slot."""
     async with space.recording() as seen:
-        await space.create(sweep("x", tasks=12, at_once=4, cpu="4", run={"duration": "1500ms"}))
+        low = {"wishes": {"priority": "-100"}, "run": {"duration": "1500ms"}}
+        await space.create(sweep("x", tasks=12, at_once=4, cpu="4", **low))
         await until_held(space, 4)
-        await space.create(
-            job("urgent", cpu="8", wishes={"priority": "100"}, run={"duration": "300ms"}, **SINGLE)
-        )
+        await space.create(job("urgent", cpu="8", run={"duration": "300ms"}, **SINGLE))
         await space.until_all_complete(["urgent"])
         ended = sum(pod["status"].get("phase") == "Succeeded" for pod in await space.pods("x"))
         assert ended < 12, "it did not wait for the end of the sweep"
@@ -177,12 +176,12 @@ async def test_a_task_is_requeued_by_the_deletion_of_its_pod(space: Space) -> No
 @pytest.mark.long("an array of 100,000 tasks, of which 300 pods wait, beside other work")
 async def test_an_array_of_100_000_tasks_does_not_stop_the_queue(space: Space) -> None:
     """Rows depend on the tasks at once, not on their number. Other jobs go on."""
-    await space.create(sweep("x", tasks=100_000, at_once=300, cpu="1", run={"duration": "200ms"}))
+    low = {"wishes": {"priority": "-10"}, "run": {"duration": "200ms"}}
+    await space.create(sweep("x", tasks=100_000, at_once=300, cpu="1", **low))
     await until_held(space, 16)
     names = [f"beside-{n}" for n in range(5)]
     await space.create_all(
-        job(name, cpu="2", wishes={"priority": "10"}, run={"duration": "200ms"}, **SINGLE)
-        for name in names
+        job(name, cpu="2", run={"duration": "200ms"}, **SINGLE) for name in names
     )
     await space.until_all_complete(names)
     (pods,) = await space.world.rows(

@@ -138,7 +138,7 @@ async def test_psql_shows_the_queue(space: Space) -> None:
     """``select * from queue`` is the first thing to type."""
     await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("blocker", "Running")
-    await space.create(job("waits", pods=2, cpu="8", pool="single", wishes={"priority": "7"}))
+    await space.create(job("waits", pods=2, cpu="8", pool="single", wishes={"priority": "-7"}))
     await space.until_state("waits", "Pending", "Reserved")
     sql = "SELECT * FROM queue WHERE namespace = :namespace"
 
@@ -147,7 +147,7 @@ async def test_psql_shows_the_queue(space: Space) -> None:
         return found if found and found[0]["reason"] else []
 
     (row,) = await eventually(with_reason, "a reason in the queue")
-    assert (row["position"], row["name"], row["size"], row["priority"]) == (1, "waits", 2, 7)
+    assert (row["position"], row["name"], row["size"], row["priority"]) == (1, "waits", 2, -7)
 
 
 async def test_kubectl_gets_fluxjobs_in_columns(space: Space) -> None:
