@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary differential test test-cluster test-fast test-long test-real coverage chaos docs house lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -112,6 +112,10 @@ lint: prose $(STAMP) ## ruff: rules and format; squawk: SQL of migrations; prose
 
 prose: ## Plain English: sentences, banned words, and which paths are not converted yet
 	$(PYTHON) docs/prose.py
+
+# docs/house.json is the record. ARGS: --update lowers it, --list NAME shows what a figure counts.
+house: ## The size of the project beside its record, which may only fall
+	$(PYTHON) docs/house.py $(ARGS)
 
 types: $(STAMP) ## mypy --strict
 	cd localcluster && $(HERE)/mypy
