@@ -11,13 +11,7 @@ import re
 from pathlib import Path
 
 from sqlalchemy.dialects import postgresql
-from sqlalchemy.schema import (
-    CreateIndex,
-    CreateTable,
-    DDLElement,
-    SetColumnComment,
-    SetTableComment,
-)
+from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
 
 from fluxqueue.db import tables
 
@@ -31,8 +25,6 @@ def table_statements() -> list[str]:
     for table in tables.metadata.tables.values():  # in the order of tables.py: referred ones first
         found.append(CreateTable(table))
         found += [CreateIndex(i) for i in sorted(table.indexes, key=lambda i: str(i.name))]
-        found += [SetTableComment(table)] if table.comment else []
-        found += [SetColumnComment(column) for column in table.columns if column.comment]
     return [_text(element) for element in found]
 
 

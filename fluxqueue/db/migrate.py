@@ -137,7 +137,8 @@ def check(url: str) -> list[str]:
         is_behind = bool(left_out(found))
         if found != head() and not is_behind:
             return [f"the database is at revision {found or 'none'}, this code needs {startable()}"]
-        differences = compare_metadata(context, metadata)
+        found_here = map(_without_comments, compare_metadata(context, metadata))
+        differences = [item for item in found_here if item]
         told = [_describe(item) for item in differences if not (is_behind and _is_for_post(item))]
         is_same = _stored_digest(connection) == files.digest(str(found))
         return told if is_same else [*told, f"{_OTHER_TEXT} {found}"]
@@ -491,6 +492,13 @@ def _describe(item: Any) -> str:
         return f"{verb}: {table}.{column}: {in_database} in the database, {in_code} in the code"
     names = [getattr(subject, "name", subject) for subject in subjects]
     return f"{verb}: " + ".".join(str(name) for name in names if name is not None)
+
+
+def _without_comments(item: Any) -> Any:
+    """Return a difference without those of comments, which are SQL (``sql/05_comments.sql``)."""
+    if isinstance(item, list):
+        return [part for part in item if part[0] != "modify_comment"]
+    return None if str(item[0]).endswith("_table_comment") else item
 
 
 def _is_for_post(item: Any) -> bool:

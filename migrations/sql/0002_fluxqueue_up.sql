@@ -138,204 +138,6 @@ CREATE INDEX ix_fluxjobs_unexamined ON fluxjobs (jobid) WHERE NOT is_examined AN
 
 CREATE INDEX ix_fluxjobs_waiting ON fluxjobs (queue, priority DESC, place) WHERE state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL;
 
-COMMENT ON TABLE fluxjobs IS 'One row per workload: what it asks for, its state, the workload as last seen';
-
-COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
-
-COMMENT ON COLUMN fluxjobs.jobid IS 'number in the order of submission; what users see';
-
-COMMENT ON COLUMN fluxjobs.place IS 'order in one priority, see 32_place.sql';
-
-COMMENT ON COLUMN fluxjobs.namespace IS 'namespace of the workload';
-
-COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
-
-COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
-
-COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
-
-COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
-
-COMMENT ON COLUMN fluxjobs.flux_version IS 'resourceVersion that it had when we wrote it last, if known';
-
-COMMENT ON COLUMN fluxjobs.written_version IS 'version that the FluxJob object shows';
-
-COMMENT ON COLUMN fluxjobs.observed_generation IS 'generation of the FluxJob''s spec that was applied last';
-
-COMMENT ON COLUMN fluxjobs.status_written_at IS 'when that was written, or put off';
-
-COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
-
-COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became the reason';
-
-COMMENT ON COLUMN fluxjobs.notices IS 'what else is to be told by Events, with the next status';
-
-COMMENT ON COLUMN fluxjobs.status_due_at IS 'pending_actions: its status is to be written, from then on';
-
-COMMENT ON COLUMN fluxjobs.release_at IS 'pending_actions: its workload object is to be made what the row says';
-
-COMMENT ON COLUMN fluxjobs.reconcile_at IS 'pending_actions: a look at its pods, slots or begin time, from then on';
-
-COMMENT ON COLUMN fluxjobs.said IS 'what its author says that counts, by annotation: the last good value of each';
-
-COMMENT ON COLUMN fluxjobs.faults IS 'what of its objects cannot be used since it was admitted';
-
-COMMENT ON COLUMN fluxjobs.stalled IS 'why what is pending_actions is refused, by task';
-
-COMMENT ON COLUMN fluxjobs.troubled_at IS 'since when it has faults, or stalls';
-
-COMMENT ON COLUMN fluxjobs.last_error IS 'why what is pending_actions has failed last';
-
-COMMENT ON COLUMN fluxjobs.user_name IS 'who submitted it';
-
-COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
-
-COMMENT ON COLUMN fluxjobs.set_queue IS 'where an operator moved it; wins over the author''s';
-
-COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
-
-COMMENT ON COLUMN fluxjobs.asked_priority IS 'what its author asked for';
-
-COMMENT ON COLUMN fluxjobs.is_priority_granted IS 'a class that an administrator made gives what its author asked for';
-
-COMMENT ON COLUMN fluxjobs.set_priority IS 'given by an operator; wins over the author''s';
-
-COMMENT ON COLUMN fluxjobs.priority_parts IS 'what the priority is made of';
-
-COMMENT ON COLUMN fluxjobs.state IS 'where it is in its life; docs/developer/state-machine.md';
-
-COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, for people';
-
-COMMENT ON COLUMN fluxjobs.wait_reason IS 'kind of what keeps it from its turn; null: only room';
-
-COMMENT ON COLUMN fluxjobs.position IS 'place in its queue, roughly, as far as it was planned';
-
-COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user who held it';
-
-COMMENT ON COLUMN fluxjobs.quarantined_by IS 'version of the software that could not decide it';
-
-COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
-
-COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
-
-COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
-
-COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
-
-COMMENT ON COLUMN fluxjobs.is_limited IS 'Kubernetes ends its pods after duration_s';
-
-COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that took it in; asked again after a move';
-
-COMMENT ON COLUMN fluxjobs.begin_at IS 'not to start before';
-
-COMMENT ON COLUMN fluxjobs.set_begin_at IS 'set by hand; wins over the author''s';
-
-COMMENT ON COLUMN fluxjobs.steered IS 'what its FluxJob''s spec said by hand when it was last applied';
-
-COMMENT ON COLUMN fluxjobs.depends_on IS 'what must have ended or started before, as its author wrote it';
-
-COMMENT ON COLUMN fluxjobs.blocked_by IS 'why no cycle considers it yet; null: one does';
-
-COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same, at length';
-
-COMMENT ON COLUMN fluxjobs.is_gathered IS 'no object stands for it: it is made by its pods';
-
-COMMENT ON COLUMN fluxjobs.made_by IS 'who makes its pods, where they cannot be deleted one by one';
-
-COMMENT ON COLUMN fluxjobs.owner IS 'what makes its pods, of a kind that is no entry: where it is';
-
-COMMENT ON COLUMN fluxjobs.missing IS 'pods yet to come';
-
-COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same, in words';
-
-COMMENT ON COLUMN fluxjobs.gather_s IS 'they may take so long';
-
-COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
-
-COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
-
-COMMENT ON COLUMN fluxjobs.asked IS 'what it came to ask for since it was given its nodes';
-
-COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, whoever else does';
-
-COMMENT ON COLUMN fluxjobs.vacate_by IS 'who wants its pods gone and it back in the queue';
-
-COMMENT ON COLUMN fluxjobs.cancel_by IS 'who wants its workload deleted';
-
-COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
-
-COMMENT ON COLUMN fluxjobs.released_generation IS 'generation of the BatchJob that our release made';
-
-COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
-
-COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
-
-COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
-
-COMMENT ON COLUMN fluxjobs.is_placeable IS 'its pod template may name the node of each index';
-
-COMMENT ON COLUMN fluxjobs.is_placed IS 'its pod template names the node of each index since its release';
-
-COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind is held by being suspended';
-
-COMMENT ON COLUMN fluxjobs.replaces_pods IS 'another pod is made for one that is deleted';
-
-COMMENT ON COLUMN fluxjobs.restarts_on_loss IS 'where a pod is lost with its node, all of them start anew';
-
-COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each takes its own turn';
-
-COMMENT ON COLUMN fluxjobs.waits_gated IS 'it is not suspended while it waits: its pods exist, gated';
-
-COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
-
-COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
-
-COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing is known';
-
-COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
-
-COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
-
-COMMENT ON COLUMN fluxjobs.retry_at IS 'it is not tried again before';
-
-COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
-
-COMMENT ON COLUMN fluxjobs.provision IS 'whether nodes may be asked for; null: when needed';
-
-COMMENT ON COLUMN fluxjobs.spare_failures IS 'how many of its pods may be deleted before it fails; null: any number';
-
-COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
-
-COMMENT ON COLUMN fluxjobs.wanted IS 'pods that it can still use';
-
-COMMENT ON COLUMN fluxjobs.wanted_of IS 'the same by kind of slots, where that is known';
-
-COMMENT ON COLUMN fluxjobs.lacking IS 'slots to be added';
-
-COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no pod any more';
-
-COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: it has not';
-
-COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
-
-COMMENT ON COLUMN fluxjobs.is_gone IS 'its workload is not there any more';
-
-COMMENT ON COLUMN fluxjobs.is_suspended IS 'its workload is suspended';
-
-COMMENT ON COLUMN fluxjobs.is_examined IS 'a cycle has asked whether it can ever fit';
-
-COMMENT ON COLUMN fluxjobs.submitted_at IS 'when it was first seen';
-
-COMMENT ON COLUMN fluxjobs.allocated_at IS 'when its nodes were given to it';
-
-COMMENT ON COLUMN fluxjobs.started_at IS 'when its first pod was seen running';
-
-COMMENT ON COLUMN fluxjobs.ended_at IS 'when it had ended and returned everything';
-
-COMMENT ON COLUMN fluxjobs.expected_start IS 'when it will start, as far as is known';
-
-COMMENT ON COLUMN fluxjobs.version IS 'rises with each change that its status shows';
-
 CREATE TABLE allocations (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     uid TEXT NOT NULL,
@@ -354,26 +156,6 @@ CREATE TABLE allocations (
 CREATE INDEX ix_allocations_uid ON allocations (uid);
 
 CREATE UNIQUE INDEX uq_allocations_live ON allocations (uid) WHERE is_live;
-
-COMMENT ON TABLE allocations IS 'One live row per workload that holds resources, and those of before';
-
-COMMENT ON COLUMN allocations.id IS 'number of the allocation';
-
-COMMENT ON COLUMN allocations.uid IS 'whose it is: fluxjobs.uid';
-
-COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
-
-COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
-
-COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
-
-COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
-
-COMMENT ON COLUMN allocations.held IS 'further nodes held whole, as of an exclusive rack';
-
-COMMENT ON COLUMN allocations.is_live IS 'it has not ended';
-
-COMMENT ON COLUMN allocations.ended_at IS 'when it ended';
 
 CREATE TABLE allocation_slots (
     allocation_id BIGINT NOT NULL,
@@ -404,36 +186,6 @@ CREATE INDEX ix_allocation_slots_returned_at ON allocation_slots (returned_at) W
 
 CREATE UNIQUE INDEX uq_allocation_slots_pod ON allocation_slots (pod_uid) WHERE pod_uid IS NOT NULL;
 
-COMMENT ON TABLE allocation_slots IS 'One row per slot of an allocation: where it is, what it holds, whose';
-
-COMMENT ON COLUMN allocation_slots.allocation_id IS 'of which allocation';
-
-COMMENT ON COLUMN allocation_slots.number IS 'counts from 0 within the allocation';
-
-COMMENT ON COLUMN allocation_slots.node IS 'name of the node';
-
-COMMENT ON COLUMN allocation_slots.resources IS 'amounts in base units: millicores, bytes, pieces';
-
-COMMENT ON COLUMN allocation_slots.state IS 'free (no pod has it), held, or returned to the cluster';
-
-COMMENT ON COLUMN allocation_slots.pod_uid IS 'the pod that has it';
-
-COMMENT ON COLUMN allocation_slots.given_at IS 'when it was given to the workload';
-
-COMMENT ON COLUMN allocation_slots.returned_at IS 'when it went back to the cluster';
-
-COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
-
-COMMENT ON COLUMN allocation_slots.completion_index IS 'whose slot it is, once a pod of it has held it';
-
-COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
-
-COMMENT ON COLUMN allocation_slots.granted IS 'what it was before its pod was resized in place';
-
-COMMENT ON COLUMN allocation_slots.others IS 'further nodes that its pod may be bound to';
-
-COMMENT ON COLUMN allocation_slots.past_s IS 'seconds for which a sweep had it before it was given again';
-
 CREATE TABLE reservations (
     uid TEXT NOT NULL,
     starts_at BIGINT NOT NULL,
@@ -443,16 +195,6 @@ CREATE TABLE reservations (
     CONSTRAINT fk_reservations_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
 );
 
-COMMENT ON TABLE reservations IS 'Planned starts of the last cycle: promises';
-
-COMMENT ON COLUMN reservations.uid IS 'whose it is: fluxjobs.uid';
-
-COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
-
-COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
-
-COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
-
 CREATE TABLE expected_starts (
     uid TEXT NOT NULL,
     latest_start BIGINT NOT NULL,
@@ -460,14 +202,6 @@ CREATE TABLE expected_starts (
     CONSTRAINT pk_expected_starts PRIMARY KEY (uid),
     CONSTRAINT fk_expected_starts_uid_fluxjobs FOREIGN KEY(uid) REFERENCES fluxjobs (uid) ON DELETE CASCADE
 );
-
-COMMENT ON TABLE expected_starts IS 'Latest starts of blocked jobs that wait for jobs without a limit';
-
-COMMENT ON COLUMN expected_starts.uid IS 'whose it is: fluxjobs.uid';
-
-COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
-
-COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
 
 CREATE TABLE preemptions (
     victim TEXT NOT NULL,
@@ -484,28 +218,6 @@ CREATE TABLE preemptions (
 );
 
 CREATE INDEX ix_preemptions_preemptor ON preemptions (preemptor);
-
-COMMENT ON TABLE preemptions IS 'Who makes way for whom, until the latter has started';
-
-COMMENT ON COLUMN preemptions.victim IS 'UID of who makes way';
-
-COMMENT ON COLUMN preemptions.allocation_id IS 'what it is to give back';
-
-COMMENT ON COLUMN preemptions.preemptor IS 'UID of whom it makes way for';
-
-COMMENT ON COLUMN preemptions.jobid IS 'of the preemptor';
-
-COMMENT ON COLUMN preemptions.vacate_at IS 'epoch seconds: not to leave before';
-
-COMMENT ON COLUMN preemptions.decided_at IS 'when a cycle wanted it';
-
-COMMENT ON COLUMN preemptions.is_told IS 'both sides have been told';
-
-COMMENT ON COLUMN preemptions.is_vacated IS 'it has been asked to leave';
-
-COMMENT ON COLUMN preemptions.is_off IS 'over: the preemptor has started, or does not want it any more';
-
-COMMENT ON COLUMN preemptions.reason_before IS 'what the victim said before it was told';
 
 CREATE TABLE pods (
     uid TEXT NOT NULL,
@@ -533,40 +245,6 @@ CREATE INDEX ix_pods_unmanaged ON pods (node) WHERE unmanaged IS NOT NULL;
 
 CREATE INDEX ix_pods_workload_uid ON pods (workload_uid);
 
-COMMENT ON TABLE pods IS 'Pods of our workloads that have not ended, as last seen';
-
-COMMENT ON COLUMN pods.uid IS 'UID of the pod';
-
-COMMENT ON COLUMN pods.workload_uid IS 'whose it is: fluxjobs.uid';
-
-COMMENT ON COLUMN pods.namespace IS 'namespace of the pod';
-
-COMMENT ON COLUMN pods.name IS 'name of the pod';
-
-COMMENT ON COLUMN pods.phase IS 'its phase, as Kubernetes says';
-
-COMMENT ON COLUMN pods.is_gated IS 'our gate is on it';
-
-COMMENT ON COLUMN pods.is_terminating IS 'it is being deleted';
-
-COMMENT ON COLUMN pods.node IS 'the node that it is bound to';
-
-COMMENT ON COLUMN pods.completion_index IS 'its index, of an Indexed Job';
-
-COMMENT ON COLUMN pods.sent_at IS 'when it was last sent to be let go';
-
-COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
-
-COMMENT ON COLUMN pods.uses IS 'what it asks for by its own words';
-
-COMMENT ON COLUMN pods.used_first IS 'the same when it was seen first';
-
-COMMENT ON COLUMN pods.unmanaged IS 'what of it no slot covers, once bound';
-
-COMMENT ON COLUMN pods.unschedulable IS 'why kube-scheduler cannot bind it, in its own words, or what scheduler is missing';
-
-COMMENT ON COLUMN pods.unschedulable_at IS 'since when';
-
 CREATE TABLE nodes (
     name TEXT NOT NULL,
     fact JSONB NOT NULL,
@@ -576,16 +254,6 @@ CREATE TABLE nodes (
 );
 
 CREATE INDEX ix_nodes_hostname ON nodes (hostname);
-
-COMMENT ON TABLE nodes IS 'Nodes as last seen';
-
-COMMENT ON COLUMN nodes.name IS 'name of the node';
-
-COMMENT ON COLUMN nodes.fact IS 'capacity (base units), labels, taints, whether it is up and schedulable';
-
-COMMENT ON COLUMN nodes.seen_at IS 'when that was written';
-
-COMMENT ON COLUMN nodes.hostname IS 'value of the label by which pods choose it; need not be its name';
 
 CREATE TABLE foreign_usage (
     pod_uid TEXT NOT NULL,
@@ -599,20 +267,6 @@ CREATE TABLE foreign_usage (
 
 CREATE INDEX ix_foreign_usage_node ON foreign_usage (node);
 
-COMMENT ON TABLE foreign_usage IS 'Pods of others that are bound to a node';
-
-COMMENT ON COLUMN foreign_usage.pod_uid IS 'UID of the pod';
-
-COMMENT ON COLUMN foreign_usage.namespace IS 'namespace of the pod';
-
-COMMENT ON COLUMN foreign_usage.name IS 'name of the pod';
-
-COMMENT ON COLUMN foreign_usage.node IS 'name of its node';
-
-COMMENT ON COLUMN foreign_usage.resources IS 'amounts in base units: millicores, bytes, pieces';
-
-COMMENT ON COLUMN foreign_usage.is_permanent IS 'of a DaemonSet, or static';
-
 CREATE TABLE graph_changes (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
     kind TEXT NOT NULL,
@@ -620,14 +274,6 @@ CREATE TABLE graph_changes (
     CONSTRAINT pk_graph_changes PRIMARY KEY (id),
     CONSTRAINT ck_graph_changes_kind CHECK (kind IN ('node', 'foreign', 'allocation', 'queue', 'fluxjob', 'sharing', 'pool', 'cluster'))
 );
-
-COMMENT ON TABLE graph_changes IS 'What no cycle has taken in yet';
-
-COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
-
-COMMENT ON COLUMN graph_changes.kind IS 'node, queue, sharing, pool: name; foreign: its node''s; allocation: its id; fluxjob: uid';
-
-COMMENT ON COLUMN graph_changes.key IS 'which one has changed';
 
 CREATE TABLE leadership (
     role TEXT NOT NULL,
@@ -639,22 +285,6 @@ CREATE TABLE leadership (
     since TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_leadership PRIMARY KEY (role)
 );
-
-COMMENT ON TABLE leadership IS 'Who may match, and who may observe, under which term';
-
-COMMENT ON COLUMN leadership.role IS 'matcher or controller';
-
-COMMENT ON COLUMN leadership.term IS 'rises with each holder; an older one commits nothing';
-
-COMMENT ON COLUMN leadership.holder IS 'name of the process';
-
-COMMENT ON COLUMN leadership.expires_at IS 'until when, unless it is renewed';
-
-COMMENT ON COLUMN leadership.commits IS 'transactions that decided, of all terms; never falls in one database';
-
-COMMENT ON COLUMN leadership.timeline IS 'timeline of Postgres that the term began on; null: not known';
-
-COMMENT ON COLUMN leadership.since IS 'of the controller: since when rows are compared without a gap';
 
 CREATE TABLE history (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -668,22 +298,6 @@ CREATE TABLE history (
 );
 
 CREATE INDEX ix_history_uid ON history (uid, id);
-
-COMMENT ON TABLE history IS 'Who did what to which FluxJob, and when';
-
-COMMENT ON COLUMN history.id IS 'in the order of writing';
-
-COMMENT ON COLUMN history.at IS 'when';
-
-COMMENT ON COLUMN history.uid IS 'to which workload: fluxjobs.uid';
-
-COMMENT ON COLUMN history.jobid IS 'its number';
-
-COMMENT ON COLUMN history.actor IS 'who: a user, or a part of fluxqueue';
-
-COMMENT ON COLUMN history.event IS 'what: the state it came to, or a command';
-
-COMMENT ON COLUMN history.detail IS 'from which state, why, and what else belongs to it';
 
 CREATE TABLE fluxqueues (
     name TEXT NOT NULL,
@@ -701,30 +315,6 @@ CREATE TABLE fluxqueues (
     CONSTRAINT ck_fluxqueues_queue_depth CHECK (queue_depth > 0)
 );
 
-COMMENT ON TABLE fluxqueues IS 'One row per named queue';
-
-COMMENT ON COLUMN fluxqueues.name IS 'name of the FluxQueue';
-
-COMMENT ON COLUMN fluxqueues.uid IS 'UID of the FluxQueue object; null before it was seen';
-
-COMMENT ON COLUMN fluxqueues.generation IS 'generation of the spec in force';
-
-COMMENT ON COLUMN fluxqueues.spec IS 'the spec in force';
-
-COMMENT ON COLUMN fluxqueues.namespaces IS 'those allowed, selectors resolved; null: all';
-
-COMMENT ON COLUMN fluxqueues.queue_depth IS 'null: as the settings say';
-
-COMMENT ON COLUMN fluxqueues.priority IS 'added to the priority of its FluxJobs';
-
-COMMENT ON COLUMN fluxqueues.min_priority IS 'the least that can be asked for';
-
-COMMENT ON COLUMN fluxqueues.max_priority IS 'the most that can be asked for';
-
-COMMENT ON COLUMN fluxqueues.newcomer_points IS 'fair share of users without a row; 0: fair share is off';
-
-COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
-
 CREATE TABLE sharing_policies (
     name TEXT NOT NULL,
     uid TEXT NOT NULL,
@@ -733,18 +323,6 @@ CREATE TABLE sharing_policies (
     fault TEXT,
     CONSTRAINT pk_sharing_policies PRIMARY KEY (name)
 );
-
-COMMENT ON TABLE sharing_policies IS 'One row per ResourceSharingPolicy: what of nodes jobs may have';
-
-COMMENT ON COLUMN sharing_policies.name IS 'name of the ResourceSharingPolicy';
-
-COMMENT ON COLUMN sharing_policies.uid IS 'UID of the ResourceSharingPolicy object';
-
-COMMENT ON COLUMN sharing_policies.generation IS 'generation of the spec that is in force, or was refused';
-
-COMMENT ON COLUMN sharing_policies.spec IS 'the spec in force; null: there was no valid one yet';
-
-COMMENT ON COLUMN sharing_policies.fault IS 'why the last spec seen is not the one in force';
 
 CREATE TABLE node_pools (
     name TEXT NOT NULL,
@@ -759,28 +337,6 @@ CREATE TABLE node_pools (
     missing JSONB DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_node_pools PRIMARY KEY (name)
 );
-
-COMMENT ON TABLE node_pools IS 'One row per FluxNodePool: what nodes may be asked for';
-
-COMMENT ON COLUMN node_pools.name IS 'name of the FluxNodePool';
-
-COMMENT ON COLUMN node_pools.uid IS 'UID of the FluxNodePool object';
-
-COMMENT ON COLUMN node_pools.generation IS 'generation of the spec that is in force, or was refused';
-
-COMMENT ON COLUMN node_pools.spec IS 'the spec in force; null: there was no valid one yet';
-
-COMMENT ON COLUMN node_pools.fault IS 'why the last spec seen is not the one in force';
-
-COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
-
-COMMENT ON COLUMN node_pools.retry_at IS 'nothing is asked of it before (epoch seconds)';
-
-COMMENT ON COLUMN node_pools.failed_because IS 'why it failed last';
-
-COMMENT ON COLUMN node_pools.learned IS 'seconds that its last nodes took to come, the newest last';
-
-COMMENT ON COLUMN node_pools.missing IS 'names that did not come when they were asked for: epoch seconds by name';
 
 CREATE TABLE node_requests (
     number BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -808,40 +364,6 @@ CREATE INDEX ix_node_requests_open ON node_requests (number) WHERE ended IS NULL
 
 CREATE INDEX ix_node_requests_uid ON node_requests (uid);
 
-COMMENT ON TABLE node_requests IS 'Nodes that were asked for, for one job each, and how each request ended';
-
-COMMENT ON COLUMN node_requests.number IS 'in the order of asking';
-
-COMMENT ON COLUMN node_requests.pool IS 'name of the FluxNodePool';
-
-COMMENT ON COLUMN node_requests.uid IS 'the job that they are for: fluxjobs.uid';
-
-COMMENT ON COLUMN node_requests.queue IS 'the queue of the job, with the budget that pays';
-
-COMMENT ON COLUMN node_requests.count IS 'nodes asked for';
-
-COMMENT ON COLUMN node_requests.price IS 'of a node and hour';
-
-COMMENT ON COLUMN node_requests.asked_at IS 'when (epoch seconds)';
-
-COMMENT ON COLUMN node_requests.ready_at IS 'when they are expected (epoch seconds)';
-
-COMMENT ON COLUMN node_requests.kept IS 'slots of the job on present nodes, held for it: node and resources of each';
-
-COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it for good';
-
-COMMENT ON COLUMN node_requests.pool_spec IS 'spec of the pool at that time; by it the request is taken back';
-
-COMMENT ON COLUMN node_requests.names IS 'the names that its nodes will have; empty: the provider chooses them';
-
-COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
-
-COMMENT ON COLUMN node_requests.reason IS 'why it ended';
-
-COMMENT ON COLUMN node_requests.ended_at IS 'when it ended';
-
-COMMENT ON COLUMN node_requests.is_settled IS 'pending_actions: false until the provider has taken it back after its end';
-
 CREATE TABLE pool_nodes (
     node TEXT NOT NULL,
     pool TEXT NOT NULL,
@@ -853,18 +375,6 @@ CREATE TABLE pool_nodes (
 
 CREATE INDEX ix_pool_nodes_request ON pool_nodes (request);
 
-COMMENT ON TABLE pool_nodes IS 'The nodes of pools, and the request that each came for';
-
-COMMENT ON COLUMN pool_nodes.node IS 'name of the node';
-
-COMMENT ON COLUMN pool_nodes.pool IS 'name of the FluxNodePool';
-
-COMMENT ON COLUMN pool_nodes.request IS 'node_requests.number that it came for; null: none';
-
-COMMENT ON COLUMN pool_nodes.returned_at IS 'pending_actions: since when its provider is to take it back (epoch seconds)';
-
-COMMENT ON COLUMN pool_nodes.seen_at IS 'when it could be used first';
-
 CREATE TABLE fair_shares (
     queue TEXT NOT NULL,
     user_name TEXT NOT NULL,
@@ -874,20 +384,6 @@ CREATE TABLE fair_shares (
     computed_at TIMESTAMP WITH TIME ZONE NOT NULL,
     CONSTRAINT pk_fair_shares PRIMARY KEY (queue, user_name)
 );
-
-COMMENT ON TABLE fair_shares IS 'Decayed use by queue and user, and the points it is worth';
-
-COMMENT ON COLUMN fair_shares.queue IS 'name of the queue';
-
-COMMENT ON COLUMN fair_shares.user_name IS 'who';
-
-COMMENT ON COLUMN fair_shares.used IS 'cpu-seconds, decayed to computed_at';
-
-COMMENT ON COLUMN fair_shares.factor IS '1 is nothing used, 0.5 exactly one''s share';
-
-COMMENT ON COLUMN fair_shares.points IS 'what is added to the priority';
-
-COMMENT ON COLUMN fair_shares.computed_at IS 'when';
 
 CREATE TABLE dependencies (
     uid TEXT NOT NULL,
@@ -905,22 +401,6 @@ CREATE TABLE dependencies (
 CREATE INDEX ix_dependencies_namespace_job ON dependencies (namespace, job);
 
 CREATE INDEX ix_dependencies_target_uid ON dependencies (target_uid);
-
-COMMENT ON TABLE dependencies IS 'Edges of depends_on, each with the workload its name stands for';
-
-COMMENT ON COLUMN dependencies.uid IS 'who waits: fluxjobs.uid';
-
-COMMENT ON COLUMN dependencies.number IS 'counts from 0 within the workload';
-
-COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany or after';
-
-COMMENT ON COLUMN dependencies.namespace IS 'where the name is looked for';
-
-COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
-
-COMMENT ON COLUMN dependencies.target_uid IS 'the workload that is meant; null: there is none yet';
-
-COMMENT ON COLUMN dependencies.is_satisfied IS 'it stays satisfied once it was';
 
 CREATE TABLE accounting (
     id BIGINT GENERATED ALWAYS AS IDENTITY,
@@ -957,50 +437,6 @@ CREATE INDEX ix_accounting_queue_user ON accounting (queue, user_name, ended_at)
 
 CREATE UNIQUE INDEX uq_accounting_run ON accounting (uid, run);
 
-COMMENT ON TABLE accounting IS 'One row per run: when, where, how much, and how it ended';
-
-COMMENT ON COLUMN accounting.id IS 'in the order of writing';
-
-COMMENT ON COLUMN accounting.uid IS 'of which workload';
-
-COMMENT ON COLUMN accounting.jobid IS 'its number';
-
-COMMENT ON COLUMN accounting.run IS 'counts from 1; a requeue begins another';
-
-COMMENT ON COLUMN accounting.allocation_id IS 'null: it never had one';
-
-COMMENT ON COLUMN accounting.namespace IS 'its namespace';
-
-COMMENT ON COLUMN accounting.name IS 'name of the workload';
-
-COMMENT ON COLUMN accounting.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
-
-COMMENT ON COLUMN accounting.user_name IS 'who submitted it';
-
-COMMENT ON COLUMN accounting.queue IS 'in which queue';
-
-COMMENT ON COLUMN accounting.size IS 'pods that ran at once';
-
-COMMENT ON COLUMN accounting.queued_at IS 'when this run began to wait';
-
-COMMENT ON COLUMN accounting.allocated_at IS 'when it was given its nodes; null: never';
-
-COMMENT ON COLUMN accounting.started_at IS 'when the first pod was seen running';
-
-COMMENT ON COLUMN accounting.ended_at IS 'when it had returned everything';
-
-COMMENT ON COLUMN accounting.nodes IS 'how many nodes it had';
-
-COMMENT ON COLUMN accounting.slots IS 'how many slots it had';
-
-COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
-
-COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
-
-COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
-
-COMMENT ON COLUMN accounting.reason IS 'why it ended so, for people';
-
 CREATE TABLE quarantined_objects (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -1011,20 +447,6 @@ CREATE TABLE quarantined_objects (
     CONSTRAINT pk_quarantined_objects PRIMARY KEY (kind, key)
 );
 
-COMMENT ON TABLE quarantined_objects IS 'Objects that the controller cannot read or write down, and why';
-
-COMMENT ON COLUMN quarantined_objects.kind IS 'workload, node, queue, foreign, ...';
-
-COMMENT ON COLUMN quarantined_objects.key IS 'its UID, or its name';
-
-COMMENT ON COLUMN quarantined_objects.namespace IS 'namespace of the object; empty where it has none';
-
-COMMENT ON COLUMN quarantined_objects.name IS 'its name';
-
-COMMENT ON COLUMN quarantined_objects.reason IS 'why it cannot be used';
-
-COMMENT ON COLUMN quarantined_objects.since IS 'since when';
-
 CREATE TABLE learned_sizes (
     namespace TEXT NOT NULL,
     template TEXT NOT NULL,
@@ -1033,18 +455,6 @@ CREATE TABLE learned_sizes (
     written_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_learned_sizes PRIMARY KEY (namespace, template)
 );
-
-COMMENT ON TABLE learned_sizes IS 'What pods ask for beyond their templates, by namespace and template';
-
-COMMENT ON COLUMN learned_sizes.namespace IS 'namespace of the workload';
-
-COMMENT ON COLUMN learned_sizes.template IS 'digest of what admission decides by';
-
-COMMENT ON COLUMN learned_sizes.extra IS 'what each pod asks for beyond the template';
-
-COMMENT ON COLUMN learned_sizes.learned_at IS 'creation time of the pod that showed it';
-
-COMMENT ON COLUMN learned_sizes.written_at IS 'when this was written';
 
 CREATE TABLE loops (
     loop TEXT NOT NULL,
@@ -1058,24 +468,6 @@ CREATE TABLE loops (
     CONSTRAINT pk_loops PRIMARY KEY (loop)
 );
 
-COMMENT ON TABLE loops IS 'When each loop of controller and worker last succeeded';
-
-COMMENT ON COLUMN loops.loop IS 'cycle, observe, publish, sweep, ...';
-
-COMMENT ON COLUMN loops.holder IS 'the process that wrote this last';
-
-COMMENT ON COLUMN loops.began_at IS 'since when it has been run without a pause';
-
-COMMENT ON COLUMN loops.written_at IS 'when this was written';
-
-COMMENT ON COLUMN loops.succeeded_at IS 'when it last succeeded, or had nothing to do';
-
-COMMENT ON COLUMN loops.failed_at IS 'when it last failed';
-
-COMMENT ON COLUMN loops.error IS 'why it has failed since it last succeeded';
-
-COMMENT ON COLUMN loops.patience_s IS 'so long without success, and it is late';
-
 CREATE TABLE schema_floor (
     is_only BOOLEAN DEFAULT true NOT NULL,
     oldest_head TEXT NOT NULL,
@@ -1083,14 +475,6 @@ CREATE TABLE schema_floor (
     CONSTRAINT pk_schema_floor PRIMARY KEY (is_only),
     CONSTRAINT ck_schema_floor_one_row CHECK (is_only)
 );
-
-COMMENT ON TABLE schema_floor IS 'The oldest code that still works on this schema';
-
-COMMENT ON COLUMN schema_floor.is_only IS 'there is one row';
-
-COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
-
-COMMENT ON COLUMN schema_floor.digest IS 'SHA-256 of the text of the revisions that made the schema';
 
 CREATE TABLE cluster (
     is_only BOOLEAN DEFAULT true NOT NULL,
@@ -1102,17 +486,397 @@ CREATE TABLE cluster (
     CONSTRAINT ck_cluster_one_row CHECK (is_only)
 );
 
+-- 05_comments.sql
+-- What `\d+ TABLE` shows in psql: what a row is, and what each column holds. Readers of the database
+-- see these sentences (docs/admin/psql.md). A test finds the table or column that lacks one.
+
+COMMENT ON TABLE fluxjobs IS
+    'One row per workload: what it asks for, its state, the workload as last seen';
+COMMENT ON COLUMN fluxjobs.uid IS 'UID of the workload object';
+COMMENT ON COLUMN fluxjobs.jobid IS 'number in the order of submission; what users see';
+COMMENT ON COLUMN fluxjobs.place IS 'order in one priority, see 32_place.sql';
+COMMENT ON COLUMN fluxjobs.namespace IS 'namespace of the workload';
+COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
+COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
+COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
+COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
+COMMENT ON COLUMN fluxjobs.flux_version IS
+    'resourceVersion that it had when we wrote it last, if known';
+COMMENT ON COLUMN fluxjobs.written_version IS 'version that the FluxJob object shows';
+COMMENT ON COLUMN fluxjobs.observed_generation IS
+    'generation of the FluxJob''s spec that was applied last';
+COMMENT ON COLUMN fluxjobs.status_written_at IS 'when that was written, or put off';
+COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
+COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became the reason';
+COMMENT ON COLUMN fluxjobs.notices IS 'further Events to emit with the next status update';
+COMMENT ON COLUMN fluxjobs.status_due_at IS 'pending action: write its status, from then on';
+COMMENT ON COLUMN fluxjobs.release_at IS
+    'pending action: change its workload object to what the row says, from then on';
+COMMENT ON COLUMN fluxjobs.reconcile_at IS
+    'pending action: reconcile its pods, slots and begin time, from then on';
+COMMENT ON COLUMN fluxjobs.said IS 'last valid value of each annotation of its author';
+COMMENT ON COLUMN fluxjobs.faults IS 'fields of its objects that became invalid after admission';
+COMMENT ON COLUMN fluxjobs.stalled IS 'why each pending action is refused, by task';
+COMMENT ON COLUMN fluxjobs.troubled_at IS 'when its present faults or refusals began';
+COMMENT ON COLUMN fluxjobs.last_error IS 'why a pending action failed last';
+COMMENT ON COLUMN fluxjobs.user_name IS 'user that submitted it';
+COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
+COMMENT ON COLUMN fluxjobs.set_queue IS
+    'queue that an operator chose; overrides queue of the author';
+COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
+COMMENT ON COLUMN fluxjobs.asked_priority IS 'priority that its author requested';
+COMMENT ON COLUMN fluxjobs.is_priority_granted IS
+    'a class that an administrator made gives what its author asked for';
+COMMENT ON COLUMN fluxjobs.set_priority IS
+    'priority that an operator set; overrides that of the author';
+COMMENT ON COLUMN fluxjobs.priority_parts IS 'parts of the priority';
+COMMENT ON COLUMN fluxjobs.state IS 'its state (docs/developer/state-machine.md)';
+COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, as a sentence';
+COMMENT ON COLUMN fluxjobs.wait_reason IS
+    'kind of reason why it waits; null: it waits for capacity';
+COMMENT ON COLUMN fluxjobs.position IS
+    'estimated position in its queue, as far as the plan reaches';
+COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user that held it';
+COMMENT ON COLUMN fluxjobs.quarantined_by IS 'version of the software that could not decide it';
+COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
+COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
+COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
+COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
+COMMENT ON COLUMN fluxjobs.is_limited IS 'Kubernetes ends its pods after duration_s';
+COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that accepted it; checked again after a move';
+COMMENT ON COLUMN fluxjobs.begin_at IS 'earliest start';
+COMMENT ON COLUMN fluxjobs.set_begin_at IS
+    'earliest start that an operator set; overrides that of the author';
+COMMENT ON COLUMN fluxjobs.steered IS 'spec changes by users that were applied last';
+COMMENT ON COLUMN fluxjobs.depends_on IS 'dependencies, as its author wrote them';
+COMMENT ON COLUMN fluxjobs.blocked_by IS 'why cycles do not consider it yet; null: they do';
+COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same as a sentence';
+COMMENT ON COLUMN fluxjobs.is_gathered IS 'a group of pods without an object of its own';
+COMMENT ON COLUMN fluxjobs.made_by IS
+    'object that makes its pods, if they cannot be deleted one by one';
+COMMENT ON COLUMN fluxjobs.owner IS
+    'reference to the object that makes its pods, if it is of a configured kind';
+COMMENT ON COLUMN fluxjobs.missing IS 'number of pods that are still missing';
+COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same as a sentence';
+COMMENT ON COLUMN fluxjobs.gather_s IS 'how long missing pods may take, in seconds';
+COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
+COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
+COMMENT ON COLUMN fluxjobs.asked IS 'newer request than that of its allocation';
+COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, beside other holds';
+COMMENT ON COLUMN fluxjobs.vacate_by IS
+    'what ends its pods and returns it to the queue: a user, author, a preemptor or a fault';
+COMMENT ON COLUMN fluxjobs.cancel_by IS 'user that cancelled it';
+COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
+COMMENT ON COLUMN fluxjobs.released_generation IS
+    'generation of the BatchJob that our release made';
+COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
+COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
+COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
+COMMENT ON COLUMN fluxjobs.is_placeable IS 'its pod template may name the node of each index';
+COMMENT ON COLUMN fluxjobs.is_placed IS
+    'its pod template names the node of each index since its release';
+COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind waits suspended';
+COMMENT ON COLUMN fluxjobs.replaces_pods IS 'its controller replaces a deleted pod';
+COMMENT ON COLUMN fluxjobs.restarts_on_loss IS
+    'if a pod is lost with its node, all its pods start again';
+COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each starts in its own turn';
+COMMENT ON COLUMN fluxjobs.waits_gated IS
+    'it is not suspended while it waits: its pods exist, gated';
+COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
+COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
+COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing known';
+COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
+COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
+COMMENT ON COLUMN fluxjobs.retry_at IS 'earliest time of the next try';
+COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
+COMMENT ON COLUMN fluxjobs.provision IS
+    'whether new nodes may be requested for it; null: when needed';
+COMMENT ON COLUMN fluxjobs.spare_failures IS
+    'how many of its pods may be deleted before it fails; null: any number';
+COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
+COMMENT ON COLUMN fluxjobs.wanted IS 'number of pods that it can still use';
+COMMENT ON COLUMN fluxjobs.wanted_of IS 'wanted by kind of slots, if known';
+COMMENT ON COLUMN fluxjobs.lacking IS 'number of slots that the matcher must add';
+COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no further pod';
+COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: not yet';
+COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
+COMMENT ON COLUMN fluxjobs.is_gone IS 'its workload no longer exists';
+COMMENT ON COLUMN fluxjobs.is_suspended IS 'its workload is suspended';
+COMMENT ON COLUMN fluxjobs.is_examined IS 'a cycle has checked whether it can ever fit';
+COMMENT ON COLUMN fluxjobs.submitted_at IS 'when it was first seen';
+COMMENT ON COLUMN fluxjobs.allocated_at IS 'when its nodes were allocated';
+COMMENT ON COLUMN fluxjobs.started_at IS 'when its first pod was seen running';
+COMMENT ON COLUMN fluxjobs.ended_at IS 'when it had ended and returned all its slots';
+COMMENT ON COLUMN fluxjobs.expected_start IS 'expected start, if known';
+COMMENT ON COLUMN fluxjobs.version IS 'rises with each change that its status shows';
+
+COMMENT ON TABLE allocations IS
+    'One live row per workload that holds resources, and those of before';
+COMMENT ON COLUMN allocations.id IS 'number of the allocation';
+COMMENT ON COLUMN allocations.uid IS 'its workload: fluxjobs.uid';
+COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
+COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
+COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
+COMMENT ON COLUMN allocations.held IS
+    'further nodes held whole, such as those of an exclusive rack';
+COMMENT ON COLUMN allocations.is_live IS 'it has not ended';
+COMMENT ON COLUMN allocations.ended_at IS 'when it ended';
+
+COMMENT ON TABLE allocation_slots IS
+    'One row per slot of an allocation: its node, resources and pod';
+COMMENT ON COLUMN allocation_slots.allocation_id IS 'its allocation: allocations.id';
+COMMENT ON COLUMN allocation_slots.number IS 'counts from 0 within the allocation';
+COMMENT ON COLUMN allocation_slots.node IS 'name of the node';
+COMMENT ON COLUMN allocation_slots.resources IS 'amounts in base units: millicores, bytes, pieces';
+COMMENT ON COLUMN allocation_slots.state IS
+    'free (no pod holds it), held, or returned to the cluster';
+COMMENT ON COLUMN allocation_slots.pod_uid IS 'UID of the pod that holds it';
+COMMENT ON COLUMN allocation_slots.given_at IS 'when it was given to the workload';
+COMMENT ON COLUMN allocation_slots.returned_at IS 'when it went back to the cluster';
+COMMENT ON COLUMN allocation_slots.refused_at IS 'when its node refused a pod';
+COMMENT ON COLUMN allocation_slots.completion_index IS
+    'completion index that owns the slot, once a pod of it has held it';
+COMMENT ON COLUMN allocation_slots.kind IS 'label in the request';
+COMMENT ON COLUMN allocation_slots.granted IS 'what it was before its pod was resized in place';
+COMMENT ON COLUMN allocation_slots.others IS 'further nodes that its pod may be bound to';
+COMMENT ON COLUMN allocation_slots.past_s IS
+    'seconds for which a sweep had it before it was given again';
+
+COMMENT ON TABLE reservations IS 'Planned starts of the last cycle: promises';
+COMMENT ON COLUMN reservations.uid IS 'its workload: fluxjobs.uid';
+COMMENT ON COLUMN reservations.starts_at IS 'epoch seconds';
+COMMENT ON COLUMN reservations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN reservations.nodes IS 'the slots that are planned';
+
+COMMENT ON TABLE expected_starts IS
+    'Latest starts of blocked jobs that wait for jobs without a limit';
+COMMENT ON COLUMN expected_starts.uid IS 'its workload: fluxjobs.uid';
+COMMENT ON COLUMN expected_starts.latest_start IS 'epoch seconds; by plan only';
+COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on';
+
+COMMENT ON TABLE preemptions IS 'Victims and their preemptors, until the preemptor has started';
+COMMENT ON COLUMN preemptions.victim IS 'UID of who makes way';
+COMMENT ON COLUMN preemptions.allocation_id IS 'what it is to give back';
+COMMENT ON COLUMN preemptions.preemptor IS 'UID of whom it makes way for';
+COMMENT ON COLUMN preemptions.jobid IS 'of the preemptor';
+COMMENT ON COLUMN preemptions.vacate_at IS 'epoch seconds: not to leave before';
+COMMENT ON COLUMN preemptions.decided_at IS 'when a cycle wanted it';
+COMMENT ON COLUMN preemptions.is_told IS 'both sides have been told';
+COMMENT ON COLUMN preemptions.is_vacated IS 'it has been asked to leave';
+COMMENT ON COLUMN preemptions.is_off IS
+    'over: the preemptor has started, or does not want it any more';
+COMMENT ON COLUMN preemptions.reason_before IS 'what the victim said before it was told';
+
+COMMENT ON TABLE pods IS 'Pods of our workloads that have not ended, as last seen';
+COMMENT ON COLUMN pods.uid IS 'UID of the pod';
+COMMENT ON COLUMN pods.workload_uid IS 'its workload: fluxjobs.uid';
+COMMENT ON COLUMN pods.namespace IS 'namespace of the pod';
+COMMENT ON COLUMN pods.name IS 'name of the pod';
+COMMENT ON COLUMN pods.phase IS 'its phase in Kubernetes';
+COMMENT ON COLUMN pods.is_gated IS 'it has the scheduling gate fluxqueue';
+COMMENT ON COLUMN pods.is_terminating IS 'it is being deleted';
+COMMENT ON COLUMN pods.node IS 'the node that it is bound to';
+COMMENT ON COLUMN pods.completion_index IS 'its completion index, if its Job is Indexed';
+COMMENT ON COLUMN pods.sent_at IS 'when a worker last began to ungate it';
+COMMENT ON COLUMN pods.slot_kind IS 'kind of slot that it needs';
+COMMENT ON COLUMN pods.uses IS 'its own resource requests';
+COMMENT ON COLUMN pods.used_first IS 'its resource requests when it was first seen';
+COMMENT ON COLUMN pods.unmanaged IS 'resources of a bound pod beyond its slot';
+COMMENT ON COLUMN pods.unschedulable IS
+    'why kube-scheduler cannot bind it, in its own words, or what scheduler is missing';
+COMMENT ON COLUMN pods.unschedulable_at IS 'since when';
+
+COMMENT ON TABLE nodes IS 'Nodes as last seen';
+COMMENT ON COLUMN nodes.name IS 'name of the node';
+COMMENT ON COLUMN nodes.fact IS
+    'capacity (base units), labels, taints, whether it is up and schedulable';
+COMMENT ON COLUMN nodes.seen_at IS 'when that was written';
+COMMENT ON COLUMN nodes.hostname IS
+    'value of kubernetes.io/hostname, which may differ from the name';
+
+COMMENT ON TABLE foreign_usage IS 'Unmanaged pods that are bound to a node';
+COMMENT ON COLUMN foreign_usage.pod_uid IS 'UID of the pod';
+COMMENT ON COLUMN foreign_usage.namespace IS 'namespace of the pod';
+COMMENT ON COLUMN foreign_usage.name IS 'name of the pod';
+COMMENT ON COLUMN foreign_usage.node IS 'name of its node';
+COMMENT ON COLUMN foreign_usage.resources IS 'amounts in base units: millicores, bytes, pieces';
+COMMENT ON COLUMN foreign_usage.is_permanent IS 'it belongs to a DaemonSet, or is a static pod';
+
+COMMENT ON TABLE graph_changes IS 'Changes that no cycle has read yet';
+COMMENT ON COLUMN graph_changes.id IS 'in the order of writing';
+COMMENT ON COLUMN graph_changes.kind IS
+    'node, queue, sharing, pool: name; foreign: its node''s; allocation: its id; fluxjob: uid';
+COMMENT ON COLUMN graph_changes.key IS 'the object that changed';
+
+COMMENT ON TABLE leadership IS 'The processes that may match and observe, each with its term';
+COMMENT ON COLUMN leadership.role IS 'matcher or controller';
+COMMENT ON COLUMN leadership.term IS 'rises with each holder; an older one commits nothing';
+COMMENT ON COLUMN leadership.holder IS 'name of the process';
+COMMENT ON COLUMN leadership.expires_at IS 'until when, unless it is renewed';
+COMMENT ON COLUMN leadership.commits IS
+    'transactions that decided, of all terms; never falls in one database';
+COMMENT ON COLUMN leadership.timeline IS
+    'timeline of Postgres that the term began on; null: not known';
+COMMENT ON COLUMN leadership.since IS
+    'of the controller: since when rows are compared without a gap';
+
+COMMENT ON TABLE history IS 'Changes of FluxJobs: who, what and when';
+COMMENT ON COLUMN history.id IS 'in the order of writing';
+COMMENT ON COLUMN history.at IS 'when';
+COMMENT ON COLUMN history.uid IS 'the workload: fluxjobs.uid';
+COMMENT ON COLUMN history.jobid IS 'its number';
+COMMENT ON COLUMN history.actor IS 'a user, or a part of fluxqueue';
+COMMENT ON COLUMN history.event IS 'the new state, or a command';
+COMMENT ON COLUMN history.detail IS 'the former state, the reason, and further facts';
+
+COMMENT ON TABLE fluxqueues IS 'One row per named queue';
+COMMENT ON COLUMN fluxqueues.name IS 'name of the FluxQueue';
+COMMENT ON COLUMN fluxqueues.uid IS 'UID of the FluxQueue object; null before it was seen';
+COMMENT ON COLUMN fluxqueues.generation IS 'generation of the spec in force';
+COMMENT ON COLUMN fluxqueues.spec IS 'the spec in force';
+COMMENT ON COLUMN fluxqueues.namespaces IS 'allowed namespaces, with selectors resolved; null: all';
+COMMENT ON COLUMN fluxqueues.queue_depth IS
+    'jobs that a cycle examines; null: the value of the settings';
+COMMENT ON COLUMN fluxqueues.priority IS 'added to the priority of its FluxJobs';
+COMMENT ON COLUMN fluxqueues.min_priority IS 'lowest priority that can be requested';
+COMMENT ON COLUMN fluxqueues.max_priority IS 'highest priority that can be requested';
+COMMENT ON COLUMN fluxqueues.newcomer_points IS
+    'fair share of users without a row; 0: fair share is off';
+COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
+
+COMMENT ON TABLE sharing_policies IS
+    'One row per ResourceSharingPolicy: the part of nodes that jobs may use';
+COMMENT ON COLUMN sharing_policies.name IS 'name of the ResourceSharingPolicy';
+COMMENT ON COLUMN sharing_policies.uid IS 'UID of the ResourceSharingPolicy object';
+COMMENT ON COLUMN sharing_policies.generation IS
+    'generation of the spec that is in force, or was refused';
+COMMENT ON COLUMN sharing_policies.spec IS 'the spec in force; null: there was no valid one yet';
+COMMENT ON COLUMN sharing_policies.fault IS 'why the last spec seen is not the one in force';
+
+COMMENT ON TABLE node_pools IS 'One row per FluxNodePool: the nodes that may be requested';
+COMMENT ON COLUMN node_pools.name IS 'name of the FluxNodePool';
+COMMENT ON COLUMN node_pools.uid IS 'UID of the FluxNodePool object';
+COMMENT ON COLUMN node_pools.generation IS
+    'generation of the spec that is in force, or was refused';
+COMMENT ON COLUMN node_pools.spec IS 'the spec in force; null: there was no valid one yet';
+COMMENT ON COLUMN node_pools.fault IS 'why the last spec seen is not the one in force';
+COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
+COMMENT ON COLUMN node_pools.retry_at IS 'earliest time of the next request (epoch seconds)';
+COMMENT ON COLUMN node_pools.failed_because IS 'reason of the last failure';
+COMMENT ON COLUMN node_pools.learned IS 'seconds until its last nodes were ready, the newest last';
+COMMENT ON COLUMN node_pools.missing IS
+    'nodes that did not come after a request: epoch seconds by name';
+
+COMMENT ON TABLE node_requests IS 'Requests for new nodes, each for one job, and how each ended';
+COMMENT ON COLUMN node_requests.number IS 'in the order of the requests';
+COMMENT ON COLUMN node_requests.pool IS 'name of the FluxNodePool';
+COMMENT ON COLUMN node_requests.uid IS 'the job that they are for: fluxjobs.uid';
+COMMENT ON COLUMN node_requests.queue IS 'queue of the job, with the budget that pays';
+COMMENT ON COLUMN node_requests.count IS 'number of requested nodes';
+COMMENT ON COLUMN node_requests.price IS 'price of a node for an hour';
+COMMENT ON COLUMN node_requests.asked_at IS 'when (epoch seconds)';
+COMMENT ON COLUMN node_requests.ready_at IS 'expected arrival of its nodes (epoch seconds)';
+COMMENT ON COLUMN node_requests.kept IS
+    'slots of the job on present nodes that are reserved for it: node and resources of each';
+COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it permanently';
+COMMENT ON COLUMN node_requests.pool_spec IS
+    'spec of the pool at that time, used to withdraw the request';
+COMMENT ON COLUMN node_requests.names IS
+    'the names that its nodes will have; empty: the provider chooses them';
+COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
+COMMENT ON COLUMN node_requests.reason IS 'why it ended';
+COMMENT ON COLUMN node_requests.ended_at IS 'when it ended';
+COMMENT ON COLUMN node_requests.is_settled IS
+    'pending action: false until the provider has withdrawn it after its end';
+
+COMMENT ON TABLE pool_nodes IS 'Nodes of pools, each with the request that it came for';
+COMMENT ON COLUMN pool_nodes.node IS 'name of the node';
+COMMENT ON COLUMN pool_nodes.pool IS 'name of the FluxNodePool';
+COMMENT ON COLUMN pool_nodes.request IS 'node_requests.number that it came for; null: none';
+COMMENT ON COLUMN pool_nodes.returned_at IS
+    'pending action: its provider removes it, since then (epoch seconds)';
+COMMENT ON COLUMN pool_nodes.seen_at IS 'when it was first usable';
+
+COMMENT ON TABLE fair_shares IS 'Decayed use by queue and user, and the points it is worth';
+COMMENT ON COLUMN fair_shares.queue IS 'name of the queue';
+COMMENT ON COLUMN fair_shares.user_name IS 'the user';
+COMMENT ON COLUMN fair_shares.used IS 'cpu-seconds, decayed to computed_at';
+COMMENT ON COLUMN fair_shares.factor IS '1: nothing used, 0.5: exactly the share';
+COMMENT ON COLUMN fair_shares.points IS 'points that are added to the priority';
+COMMENT ON COLUMN fair_shares.computed_at IS 'when they were computed';
+
+COMMENT ON TABLE dependencies IS 'Edges of depends_on, each with the workload its name stands for';
+COMMENT ON COLUMN dependencies.uid IS 'the waiting workload: fluxjobs.uid';
+COMMENT ON COLUMN dependencies.number IS 'counts from 0 within the workload';
+COMMENT ON COLUMN dependencies.kind IS 'afterok, afternotok, afterany or after';
+COMMENT ON COLUMN dependencies.namespace IS 'namespace of the name';
+COMMENT ON COLUMN dependencies.job IS 'name or jobid, as its author wrote it';
+COMMENT ON COLUMN dependencies.target_uid IS 'UID of the workload that it names; null: none yet';
+COMMENT ON COLUMN dependencies.is_satisfied IS 'it is satisfied, and stays so';
+
+COMMENT ON TABLE accounting IS 'One row per run: when, where, how much, and how it ended';
+COMMENT ON COLUMN accounting.id IS 'in the order of writing';
+COMMENT ON COLUMN accounting.uid IS 'UID of the workload';
+COMMENT ON COLUMN accounting.jobid IS 'its number';
+COMMENT ON COLUMN accounting.run IS 'counts from 1; a requeue begins another';
+COMMENT ON COLUMN accounting.allocation_id IS 'null: it never had one';
+COMMENT ON COLUMN accounting.namespace IS 'its namespace';
+COMMENT ON COLUMN accounting.name IS 'name of the workload';
+COMMENT ON COLUMN accounting.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
+COMMENT ON COLUMN accounting.user_name IS 'user that submitted it';
+COMMENT ON COLUMN accounting.queue IS 'its queue';
+COMMENT ON COLUMN accounting.size IS 'pods that ran at once';
+COMMENT ON COLUMN accounting.queued_at IS 'when this run began to wait';
+COMMENT ON COLUMN accounting.allocated_at IS 'when its nodes were allocated; null: never';
+COMMENT ON COLUMN accounting.started_at IS 'when the first pod was seen running';
+COMMENT ON COLUMN accounting.ended_at IS 'when it had returned all its slots';
+COMMENT ON COLUMN accounting.nodes IS 'how many nodes it had';
+COMMENT ON COLUMN accounting.slots IS 'how many slots it had';
+COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
+COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
+COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
+COMMENT ON COLUMN accounting.reason IS 'why it ended, as a sentence';
+
+COMMENT ON TABLE quarantined_objects IS 'Objects that the controller cannot read or store, and why';
+COMMENT ON COLUMN quarantined_objects.kind IS 'workload, node, queue, foreign, ...';
+COMMENT ON COLUMN quarantined_objects.key IS 'its UID, or its name';
+COMMENT ON COLUMN quarantined_objects.namespace IS
+    'namespace of the object; empty where it has none';
+COMMENT ON COLUMN quarantined_objects.name IS 'its name';
+COMMENT ON COLUMN quarantined_objects.reason IS 'why it cannot be used';
+COMMENT ON COLUMN quarantined_objects.since IS 'since when';
+
+COMMENT ON TABLE learned_sizes IS
+    'Requests of pods beyond their templates, by namespace and template';
+COMMENT ON COLUMN learned_sizes.namespace IS 'namespace of the workload';
+COMMENT ON COLUMN learned_sizes.template IS 'digest of what admission decides by';
+COMMENT ON COLUMN learned_sizes.extra IS 'requests of each pod beyond the template';
+COMMENT ON COLUMN learned_sizes.learned_at IS 'creation time of the pod that showed it';
+COMMENT ON COLUMN learned_sizes.written_at IS 'when this was written';
+
+COMMENT ON TABLE loops IS 'When each loop of controller and worker last succeeded';
+COMMENT ON COLUMN loops.loop IS 'cycle, observe, publish, sweep, ...';
+COMMENT ON COLUMN loops.holder IS 'process that wrote this last';
+COMMENT ON COLUMN loops.began_at IS 'when it began to run without a pause';
+COMMENT ON COLUMN loops.written_at IS 'when this was written';
+COMMENT ON COLUMN loops.succeeded_at IS 'when it last succeeded, or had nothing to do';
+COMMENT ON COLUMN loops.failed_at IS 'when it last failed';
+COMMENT ON COLUMN loops.error IS 'why it has failed since it last succeeded';
+COMMENT ON COLUMN loops.patience_s IS 'seconds without success after which it is late';
+
+COMMENT ON TABLE schema_floor IS 'The oldest code that still works on this schema';
+COMMENT ON COLUMN schema_floor.is_only IS 'there is one row';
+COMMENT ON COLUMN schema_floor.oldest_head IS 'newest revision that such code knows';
+COMMENT ON COLUMN schema_floor.digest IS
+    'SHA-256 of the text of the revisions that made the schema';
+
 COMMENT ON TABLE cluster IS 'The cluster that all rows are about';
-
 COMMENT ON COLUMN cluster.is_only IS 'there is one row';
-
 COMMENT ON COLUMN cluster.uid IS 'UID of its namespace kube-system';
-
-COMMENT ON COLUMN cluster.server IS 'address of its API server, as it was reached then';
-
+COMMENT ON COLUMN cluster.server IS 'address of its API server at that time';
 COMMENT ON COLUMN cluster.bound_at IS 'since when';
-
-COMMENT ON COLUMN cluster.autoscaler IS 'what adds nodes to it; empty: nothing is seen';
+COMMENT ON COLUMN cluster.autoscaler IS 'autoscaler that adds nodes to it; empty: none seen';
 
 -- 10_floor.sql
 -- Code with this newest revision works on the schema. So does all newer code. A revision of
