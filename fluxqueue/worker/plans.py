@@ -97,7 +97,7 @@ class Plans:
     prolonged: Sequence[str] = ()
     """The UIDs of jobs that the last changes gave a later planned end."""
     _last: Cycle | None = None
-    reconciled: Counter[str] = field(default_factory=Counter)
+    outcomes: Counter[str] = field(default_factory=Counter)
     """The outcomes of the promises to jobs that the last cycle started."""
     planned: dict[str, Placement] = field(default_factory=dict)
     """The placements that the last forecast planned for waiting jobs, by UID."""
@@ -163,14 +163,14 @@ class Plans:
         self._reserved = {job.uid: placement for job, placement in kept}
         self._requests = {job.uid: job.request for job, _ in kept}
         outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
-        self.reconciled = Counter(filter(None, outcomes))
+        self.outcomes = Counter(filter(None, outcomes))
         if self._last is None:
             self._since_s = self.context.clock.monotonic_s()
         # If no job waits, there is nothing to report, so no cycle runs for a forecast alone.
-        is_anybody_told = bool(decisions.waiting or decisions.reserved or self._told)
-        if not is_anybody_told:
+        is_shown = bool(decisions.waiting or decisions.reserved or self._told)
+        if not is_shown:
             self.planned = {}
-        wants_forecast = is_anybody_told and self.context.settings.forecast_depth
+        wants_forecast = is_shown and self.context.settings.forecast_depth
         self._last = cycle if wants_forecast else None
 
     async def _mishaps(self, tx: Transaction, matcher: Matcher) -> Mishaps:

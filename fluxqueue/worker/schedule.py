@@ -313,7 +313,7 @@ class CycleRunner:
                     is_more = await self._decide(tx)
         for outcome, number in self._decided.items():
             metrics.DECISIONS.labels(outcome).inc(number)
-        for outcome, number in self._plans.reconciled.items():
+        for outcome, number in self._plans.outcomes.items():
             metrics.PROMISES.labels(outcome).inc(number)
         self.nodes.committed()
         return is_more

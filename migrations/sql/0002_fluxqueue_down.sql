@@ -31,7 +31,7 @@ DROP FUNCTION fluxjobs_defer CASCADE;
 DROP FUNCTION fluxjobs_defer_new CASCADE;
 DROP FUNCTION graph_changes_wake CASCADE;
 DROP FUNCTION fluxqueue_sweep CASCADE;
-DROP FUNCTION fluxqueue_anybody_waits CASCADE;
+DROP FUNCTION fluxqueue_has_waiting CASCADE;
 DROP FUNCTION fluxqueue_room_is_awaited CASCADE;
 DROP FUNCTION fluxqueue_wake_matcher CASCADE;
 DROP FUNCTION fluxqueue_defer_crowded CASCADE;

@@ -103,7 +103,7 @@ END
 $$;
 
 -- Return whether a job could use capacity that becomes free.
-CREATE FUNCTION fluxqueue_anybody_waits() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+CREATE FUNCTION fluxqueue_has_waiting() RETURNS boolean LANGUAGE plpgsql STABLE AS $$
 BEGIN
     RETURN fluxqueue_room_is_awaited()
         OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue'));
@@ -137,7 +137,7 @@ BEGIN
     IF NOT EXISTS (SELECT FROM procrastinate.procrastinate_jobs
                    WHERE queue_name = 'schedule' AND status IN ('todo', 'doing'))
        AND (EXISTS (SELECT FROM graph_changes WHERE kind NOT IN ('allocation', 'foreign'))
-            OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_anybody_waits())
+            OR (EXISTS (SELECT FROM graph_changes) AND fluxqueue_has_waiting())
             -- Without any job the changes must not grow for ever.
             OR EXISTS (SELECT FROM graph_changes OFFSET 1000)
             OR EXISTS (SELECT FROM fluxjobs WHERE NOT is_examined
@@ -158,7 +158,7 @@ $$;
 CREATE FUNCTION graph_changes_wake() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM new_rows WHERE kind NOT IN ('allocation', 'foreign'))
-       OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_anybody_waits())
+       OR (EXISTS (SELECT FROM new_rows) AND fluxqueue_has_waiting())
     THEN
         PERFORM fluxqueue_wake_matcher();
     END IF;

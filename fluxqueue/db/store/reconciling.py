@@ -128,8 +128,8 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
        CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
        coalesce(f.retry_at > now(), false) AS is_retry,
-       -- Its pods come without a gate: some may be there that nobody has seen, until whoever makes
-       -- them says, after the last that we did to it, that there are none.
+       -- Its pods come without a gate. Some may exist that were not observed yet, until its
+       -- controller reports after our last write that there are none.
        f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable OR f.is_placeable)
            AND NOT coalesce(f.idle_in > f.released_generation, false) AS is_stopping,
        f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
@@ -529,7 +529,7 @@ def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     if row["replaces_pods"]:
         then = "a pod that is lost there is made again elsewhere"
     elif all(pods[str(slot.pod_uid)].node for slot in held):
-        then = "Kubernetes deletes the pod there after a while, and nobody makes it again"
+        then = "Kubernetes deletes the pod there after a while, and no controller makes it again"
     else:
         then = "its pod was sent there and cannot be sent elsewhere: delete it and make it again"
     return f"{LOST}{nodes} {are} {gone}; {then}"

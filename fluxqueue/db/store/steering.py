@@ -394,7 +394,7 @@ async def apply_spec_changes(
     for field, verb in _SPEC_VERBS.items():
         if before.get(field) == values.get(field):
             continue
-        actor = by.get(field) or "somebody"
+        actor = by.get(field) or "an unknown user"
         actor = f"user {actor}" if _is_reserved(actor) else actor
         await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
         outcomes.append(await _apply_spec_change(tx, row, actor, field, verb, values.get(field)))
