@@ -122,7 +122,8 @@ async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> Non
         before = await _until_run(space, seen, 6)
         rows, holders = await _rows(space), await _holders(space)
         async with everybody_killed(world.stack):
-            await space.create(job("meanwhile", cpu="16", pool="single"))
+            low = {"priority": "-9"}
+            await space.create(job("meanwhile", cpu="16", pool="single", wishes=low))
             await empty(world.stack)
         again = await _until_rows(
             space,
