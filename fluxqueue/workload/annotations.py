@@ -49,6 +49,7 @@ ANNOTATIONS = frozenset(
         labels.START_TIMEOUT,
         labels.PROVISION,
         labels.GROUP_USERS,
+        labels.FOLLOWERS,
         labels.JOB_NAME,
         labels.ACCOUNT,
         labels.COMMENT,

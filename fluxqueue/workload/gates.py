@@ -39,17 +39,24 @@ _UNPINNED = {
 
 
 def gate_pod(
-    pod: Mapping[str, Any], wishes: Wishes, user: str, group: Membership | None = None
+    pod: Mapping[str, Any],
+    wishes: Wishes,
+    user: str,
+    group: Membership | None = None,
+    *,
+    followers: str = "",
 ) -> Patch:
     """Return the admission patch for a Pod: gated, labelled, with its deadline and group mark.
 
     ``user`` is the submitter that the API server authenticated. It replaces any value in the
-    manifest.
+    manifest. ``followers``: the annotation for a driver that has none, as its arguments tell.
 
     Idempotent, as ``suspend_job``: the result of the patch gets an empty patch, so reinvocation
     changes nothing.
     """
     spec = pod.get("spec") or {}
+    stamps = {labels.USER: user, labels.GROUP: _mark(group)}
+    stamps |= {labels.FOLLOWERS: followers} if followers else {}
     return [
         *_add_gate(spec, "/spec"),
         *_replace_former_scheduler(spec, "/spec"),
@@ -57,7 +64,7 @@ def gate_pod(
         *_disown(pod, ("metadata", "labels")),
         *set_in(pod, ("metadata", "labels"), labels.MANAGED, "true"),
         *_add_deadline(spec, wishes),
-        *_stamp(pod, {labels.USER: user, labels.GROUP: _mark(group)}),
+        *_stamp(pod, stamps),
     ]
 
 

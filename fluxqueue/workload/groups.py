@@ -17,8 +17,11 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
+from fluxqueue.workload.followers import is_driver, is_follower
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 
+POD = "Pod"
+"""The kind of a driver, which makes the other pods of its group."""
 SIZE_MAX = 100_000
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,61}[a-z0-9])?")
 _SIZE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
@@ -121,7 +124,8 @@ def read_membership(workload: Mapping[str, Any]) -> Membership | None:
     """
     said = dict(_said(workload))
     found = (
-        _ours(said, workload)
+        _of_driver(said, workload)
+        or _ours(said, workload)
         or _former(said)
         or _of_object(said)
         or _native(workload)
@@ -148,6 +152,32 @@ def has_group(template: Mapping[str, Any]) -> bool:
     meta, spec = template.get("metadata") or {}, template.get("spec") or {}
     said = {*(meta.get("labels") or {}), *(meta.get("annotations") or {})}
     return _names_native(spec) or bool(said & {*labels.group_keys(), labels.GROUP_SIZE})
+
+
+def _of_driver(
+    said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]
+) -> Membership | None:
+    """Return the group that a driver without a controller forms with the pods that it makes."""
+    meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
+    is_made = controller_owner({"metadata": meta}) is not None
+    if "template" in spec:
+        if labels.FOLLOWERS in said:
+            where, value = said[labels.FOLLOWERS]
+            hint = "set it on a pod without a template, such as a driver in cluster mode"
+            raise InvalidInput("is for pods only", where=where, value=value, hint=hint)
+        return None
+    named = next((key for key in labels.group_keys() if key in said), None)
+    if labels.FOLLOWERS in said and named is not None:
+        where, value = said[named]
+        hint = f"remove this name or {labels.FOLLOWERS}"
+        raise InvalidInput(
+            "is a group, and a driver is one by itself", where=where, value=value, hint=hint
+        )
+    if is_made or named is not None or not is_driver(workload):
+        return None
+    # Admission does not know a generated name. The controller uses that of the stored pod.
+    name = str(meta.get("name") or meta.get("generateName") or "").rstrip("-.")
+    return Membership(name, 1, None, of=POD) if _OWNER.fullmatch(name) else None
 
 
 def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> Membership | None:
@@ -224,7 +254,8 @@ def _of_owner(workload: Mapping[str, Any]) -> Membership | None:
     """Return the group of the object that makes a Pod or BatchJob, if that asks to be queued."""
     meta, spec = workload.get("metadata") or {}, workload.get("spec") or {}
     owner = controller_owner({"metadata": meta})
-    if owner is None or not asks(meta, spec) or not is_possible_owner(owner):
+    is_asking = asks(meta, spec) or is_follower(meta)
+    if owner is None or not is_asking or not is_possible_owner(owner):
         return None
     return Membership(owner["name"], None, None, of=owner["kind"])
 
@@ -281,7 +312,13 @@ def _size(text: str, where: str) -> tuple[int, int]:
 
 
 def read_users(pod: Mapping[str, Any]) -> frozenset[str]:
-    """Return the users that may join the group of ``pod`` in addition to its submitter."""
-    annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    parts = str(annotations.get(labels.GROUP_USERS, "")).split(",")
+    """Return the users that may join the group of ``pod`` in addition to its submitter.
+
+    The service account of a driver makes its followers.
+    """
+    meta = pod.get("metadata") or {}
+    parts = str((meta.get("annotations") or {}).get(labels.GROUP_USERS, "")).split(",")
+    if is_driver(pod):
+        account = (pod.get("spec") or {}).get("serviceAccountName") or "default"
+        parts.append(f"system:serviceaccount:{meta.get('namespace')}:{account}")
     return frozenset(part.strip() for part in parts if part.strip())

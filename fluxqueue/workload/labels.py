@@ -106,6 +106,12 @@ GROUP_SIZE = "fluxqueue/group-size"
 GROUP_USERS = "fluxqueue/group-users"
 """Annotation: other users with pods that may join the group, ``bob,carol``."""
 
+FOLLOWERS = "fluxqueue/followers"
+"""Annotation on a driver: how many pods it makes, with what requests, ``2 cpu=4,memory=8Gi``.
+
+See ``workload.followers``.
+"""
+
 GROUP = "fluxqueue/group"
 """Annotation from admission on pods of a group: its name and size, in one spelling."""
 
@@ -212,6 +218,9 @@ def group_keys() -> tuple[str, ...]:
     """Return every label or annotation that names a group."""
     return (POD_GROUP, *(name for name, _ in FORMER_GROUPS), *POD_GROUP_OBJECTS)
 
+
+SPARK_ROLE = "spark-role"
+"""Label of Spark: ``driver`` or ``executor``. Executors are queued with their driver."""
 
 DEFAULT_SCHEDULER = "default-scheduler"
 HOSTNAME = "kubernetes.io/hostname"

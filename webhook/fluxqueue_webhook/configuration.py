@@ -426,7 +426,9 @@ def _bare_pods(aliases: Aliases) -> list[dict[str, str]]:
     """
     group_keys = (*labels.group_keys(), *aliases.of(labels.POD_GROUP))
     keys = ", ".join(f'"{key}"' for key in group_keys)
-    asking_keys = ", ".join(f'"{key}"' for key in (labels.MANAGED, *aliases.of(labels.QUEUE)))
+    asking_keys = ", ".join(
+        f'"{key}"' for key in (labels.MANAGED, labels.SPARK_ROLE, *aliases.of(labels.QUEUE))
+    )
     in_labels = "has(object.metadata.labels) && k in object.metadata.labels"
     in_annotations = "has(object.metadata.annotations) && k in object.metadata.annotations"
     is_member = f"[{keys}].exists(k, ({in_labels}) || ({in_annotations}))"

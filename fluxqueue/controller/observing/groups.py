@@ -36,8 +36,9 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_name import name_for
-from fluxqueue.workload.groups import Membership, read_mark, read_users
-from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
+from fluxqueue.workload.followers import is_driver
+from fluxqueue.workload.groups import POD, Membership, read_mark, read_users
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slots_beside
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.pods import controller_owner, has_ended, pod_fact
 
@@ -173,7 +174,7 @@ class Groups:
         membership = read_mark(pod)
         if membership is None or _is_of_nobody(pod):
             return None
-        owner = self._top(pod) if membership.of else None
+        owner = self._maker(pod) if membership.of else None
         # Not placed yet: a group founded before the owner is known would never be merged with it.
         if membership.of and owner is None:
             return None
@@ -198,9 +199,12 @@ class Groups:
             if membership is not None:
                 group.take(membership)
             self._extend_window(group)
-            group.slot_kinds[pod_uid] = (
-                slots_of_member(group.held, pod) if group.held else (slot_kind(pod))
-            )
+            members = {**group.members, pod_uid: pod}
+            # A driver decides which slots its followers need, also if they were seen before it.
+            for one in members.values() if is_driver(pod) else (pod,):
+                group.slot_kinds[one["metadata"]["uid"]] = (
+                    slots_of_member(group.held, one) if group.held else slots_beside(members, one)
+                )
             # Only the group's own user may admit other users: a guest pod must not admit more of
             # them.
             if _user(pod) == group.user:
@@ -212,7 +216,14 @@ class Groups:
         group.members[pod_uid] = pod
         # Without its owner, the size of the group stays unknown and it waits for the whole window.
         if group.of and group.owner is None:
-            group.owner = self._top(pod)
+            group.owner = self._maker(pod)
+
+    def _maker(self, pod: Object) -> Owner | None:
+        """Return the topmost owner of a pod, or None until it is known. A driver is its own."""
+        meta, mark = pod["metadata"], read_mark(pod)
+        if controller_owner(pod) is None and mark is not None and mark.of == POD:
+            return Owner("v1", POD, meta["name"], meta["uid"])
+        return self._top(pod)
 
     def _extend_window(self, group: _Group) -> None:
         if group.of and group.arrived is None:
@@ -228,7 +239,7 @@ class Groups:
         uid = self._of_pod.get(pod["metadata"]["uid"])
         group = self._groups.get(uid or "")
         if group is not None and group.of:
-            group.owner = self._top(pod) or group.owner
+            group.owner = self._maker(pod) or group.owner
         return uid
 
     def gathering(self, uid: str) -> tuple[Owner, Object] | None:

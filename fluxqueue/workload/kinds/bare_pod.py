@@ -19,6 +19,7 @@ from fluxqueue.workload.annotations import (
     refuse_sweep,
     refuse_wait,
 )
+from fluxqueue.workload.followers import learn_followers, read_followers
 from fluxqueue.workload.gates import gate_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
@@ -81,7 +82,10 @@ class BarePodKind(WorkloadKind):
             raise InvalidInput(
                 "is a group without a size", where=group.where, value=group.name, hint=hint
             )
-        return gate_pod(workload, wishes, user, group)
+        told = ""
+        if read_followers(workload) is None and group is not None:
+            told = learn_followers(workload)
+        return gate_pod(workload, wishes, user, group, followers=told)
 
     def is_held(self, workload: Object) -> bool:
         is_owned = (workload.get("metadata") or {}).get("ownerReferences")

@@ -9,7 +9,8 @@ when capacity is free.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
+from fluxqueue.workload.followers import Followers, stored_followers
+from fluxqueue.workload.groups import POD
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
@@ -32,6 +35,7 @@ from fluxqueue.workload.site import DEFAULT_SITE, Site
 _NO_WISHES = {
     *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES, labels.SLOTS),
     *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS, labels.SUBMITTER),
+    labels.FOLLOWERS,
 }
 _SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
 
@@ -107,7 +111,7 @@ class PodGroupKind(WorkloadKind):
         """
         spec = workload["spec"]
         of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
-        return first_said([*map(read_wishes, _first_of_each_kind(workload)), of_object])
+        return first_said([*map(read_wishes, _telling(workload)), of_object])
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
         """Return the metadata of the first pod of each kind. The oldest pod wins."""
@@ -140,23 +144,34 @@ class PodGroupKind(WorkloadKind):
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Return one kind of slots for each kind of pods. Kinds that need no pod yet count 0."""
-        return self._request(workload, first_pods(workload), site)
+        first = first_pods(workload)
+        return self._request(workload, first, site, _still_to_come(workload, first))
 
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
         return self._request(workload, _first_of_each_kind(workload), site)
 
-    def _request(self, workload: Object, pods: Sequence[Object], site: Site) -> Jobspec:
-        kinds, parts = workload["slotKinds"], []
-        for pod in _first_of_each_kind(workload):
-            label = kinds[pod["metadata"]["uid"]]
-            count = sum(kinds[one["metadata"]["uid"]] == label for one in pods)
-            parts.append(ShapePart(label, pod["spec"], count))
+    def _request(
+        self,
+        workload: Object,
+        pods: Sequence[Object],
+        site: Site,
+        to_come: Iterable[tuple[Object, Followers, int]] = (),
+    ) -> Jobspec:
+        kinds = workload["slotKinds"]
+        counts = Counter(kinds[one["metadata"]["uid"]] for one in pods)
+        specs = {
+            kinds[pod["metadata"]["uid"]]: pod["spec"] for pod in _first_of_each_kind(workload)
+        }
+        for driver, told, count in to_come:
+            specs.setdefault(told.label, told.pod_spec(driver["spec"]))
+            counts[told.label] += count
+        parts = [ShapePart(label, spec, counts[label]) for label, spec in specs.items()]
         deadline_s = self.deadline_s(workload)
         return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
 
     def deadline_s(self, workload: Object) -> int | None:
-        """Return the longest deadline of its pods."""
-        return longest_deadline([pod["spec"] for pod in _first_of_each_kind(workload)])
+        """Return the longest deadline of its pods, or that of their driver."""
+        return longest_deadline([pod["spec"] for pod in _telling(workload)])
 
     def why_not(self, workload: Object) -> str | None:
         return "a group has no object of its own"
@@ -172,6 +187,8 @@ class PodGroupKind(WorkloadKind):
 
         BatchJobs are deleted with their group. Any other owner belongs to its author.
         """
+        if _has_driver(workload):
+            return None
         if workload["of"] is not None:
             return f"{workload['of'].kind} {workload['metadata']['name']}"
         for pod in workload["members"].values():
@@ -219,15 +236,22 @@ class PodGroupKind(WorkloadKind):
         results = {uid: _job_result(workload, job) for uid, job in jobs.items()}
         results |= {uid: _last_result(workload, job) for uid, job in workload["goneJobs"].items()}
         to_come = sum(_to_come(jobs[uid], live) for uid in jobs if not results[uid])
-        staying = sum(not pod_fact(pod).is_terminating for pod in live)
+        kept = [(told.label, count) for _, told, count in _still_to_come(workload, live)]
+        to_come += sum(count for _, count in kept)
+        counted = _counted(workload)
+        staying = len(counted)
         most = workload["spec"]["maximum"]
         wanted = staying + to_come
         is_waited_for = any(not results[uid] for uid in jobs)
         has_ended = any(map(_has_ended, _ended(workload)))
+        wanted_of = Counter(workload["slotKinds"][pod["metadata"]["uid"]] for pod in counted)
+        for label, count in kept:
+            wanted_of[label] += count
         is_over = not live and not is_waited_for and has_ended
         return WorkloadFact(
             wanted=wanted if most is None else min(wanted, most),
             result=_result(workload, results) if is_over else None,
+            wanted_of=wanted_of if kept else {},
         )
 
     def news(self, workload: Object) -> tuple[Any, ...]:
@@ -294,6 +318,18 @@ def assemble(
     }
 
 
+def slots_beside(members: Mapping[str, Object], pod: Object) -> str:
+    """Return the kind of slots that a pod of a group with ``members`` needs.
+
+    A follower that fits gets a slot that was kept for the followers of its driver.
+    """
+    driver = members.get(_maker(pod) or "")
+    told = None if driver is None else stored_followers(driver)
+    if driver is not None and told is not None and told.fits(pod, driver["spec"]):
+        return told.label
+    return slot_kind(pod)
+
+
 def slot_kind(pod: Object) -> str:
     """Return the label of the slots that such a pod needs. Equal needs give equal labels."""
     spec = pod["spec"]
@@ -340,6 +376,37 @@ def _first_of_each_kind(workload: Object) -> list[Object]:
     for pod in waiting or counted or sorted(workload["members"].values(), key=_age):
         found.setdefault(kinds[pod["metadata"]["uid"]], pod)
     return list(found.values())
+
+
+def _telling(workload: Object) -> list[Object]:
+    """Return the pods that say what the group wishes. Followers do not repeat it."""
+    of = workload["of"]
+    driver = None if of is None else workload["members"].get(of.uid)
+    return _first_of_each_kind(workload) if driver is None else [driver]
+
+
+def _has_driver(workload: Object) -> bool:
+    """Tell whether the group consists of a driver and of the pods that it makes."""
+    return workload["of"] is not None and workload["of"].kind == POD
+
+
+def _still_to_come(workload: Object, pods: Sequence[Object]) -> list[tuple[Object, Followers, int]]:
+    """Return each driver among ``pods`` with its followers, and how many are not there.
+
+    A driver that terminates makes no more of them.
+    """
+    makers = Counter(
+        (_maker(pod), workload["slotKinds"][pod["metadata"]["uid"]])
+        for pod in pods
+        if not pod_fact(pod).is_terminating
+    )
+    found = []
+    for pod in pods:
+        told = stored_followers(pod)
+        if told is not None and not pod_fact(pod).is_terminating:
+            there = makers[pod["metadata"]["uid"], told.label]
+            found.append((pod, told, max(0, told.count - there)))
+    return found
 
 
 def _disputed(workload: Object) -> list[str]:
@@ -393,6 +460,13 @@ def _has_ended(pod: Object) -> bool:
 
 
 def _result(workload: Object, results: Mapping[str, FluxJobState | None]) -> FluxJobState:
+    # A driver replaces its followers, so its own end counts.
+    if _has_driver(workload):
+        ended = [one for one in _ended(workload) if one["metadata"]["uid"] == workload["of"].uid]
+        phases = {pod_fact(one).phase for one in ended if _has_ended(one)}
+        if not phases:
+            return FluxJobState.CANCELLED
+        return FluxJobState.FAILED if "Failed" in phases else FluxJobState.COMPLETED
     # An owner may have replaced its failed or deleted pod. What has gone of others was not.
     own = [pod for pod in workload["members"].values() if _maker(pod) not in results]
     left = [pod for pod in workload["left"].values() if _maker(pod) is None]
