@@ -22,6 +22,7 @@ from fluxqueue.workload.quantity import parse_quantity, to_base_units
 from fluxqueue.workload.resources import raw_request
 
 FOLLOWERS_MAX = 100_000
+_OF_A_POD = {"apiVersion": "v1", "kind": "Pod"}
 _COUNT = re.compile(r"[0-9]{1,6}")
 _RESOURCE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?")
 _WHERE = f"metadata.annotations[{labels.FOLLOWERS}]"
@@ -133,7 +134,7 @@ def is_follower(meta: Mapping[str, Any]) -> bool:
     """
     said, owner = meta.get("labels") or {}, controller_owner({"metadata": meta})
     is_of_operator = any(key.startswith(_SPARK_OPERATOR) for key in said)
-    is_made = owner is not None and (owner["apiVersion"], owner["kind"]) == ("v1", "Pod")
+    is_made = owner is not None and _OF_A_POD.items() <= owner.items()
     return is_made and said.get(labels.SPARK_ROLE) == "executor" and not is_of_operator
 
 

@@ -248,7 +248,8 @@ WITHIN: dict[str, str] = {
         worker/review_tasks.py:CRASHES_MAX worker/sharing_keeping.py:JOBS_MAX
         workload/aliases.py:DEPTH_MAX workload/device_claims.py:REQUESTS_MAX
         workload/devices.py:SHARED_MAX workload/fluxjob_object.py:LAST_GOOD_MAX
-        workload/groups.py:SIZE_MAX workload/last_good.py:TRIES_MAX,FAULTS_MAX
+        workload/followers.py:FOLLOWERS_MAX workload/groups.py:SIZE_MAX
+        workload/last_good.py:TRIES_MAX,FAULTS_MAX
         workload/object_shape.py:VALUES_MAX workload/resources.py:QUANTITIES_MAX
         workload/starting.py:DEPENDENCIES_MAX,DEPENDS_ON_MAX workload/sweeps.py:SWEEP_PODS_MAX""",
     "a cache, of which the rest is found again": """

@@ -357,3 +357,38 @@ def test_replicas_of_a_workloads_group_are_groups_of_their_own() -> None:
     assert len(set(uids)) == 2
     assert groups.declared_by("default", "w.part") == uids
     assert groups.declared_by("default", "w") == []
+
+
+def test_a_driver_and_what_its_service_account_makes_are_one_group() -> None:
+    """Also if the followers are seen first, as after a restart."""
+    notes = {"fluxqueue/followers": "2 cpu=1"}
+    driver = member("app", "app", "1- Pod")
+    driver["metadata"]["annotations"] |= notes
+    account = "system:serviceaccount:default:default"
+
+    def executor(name: str, user: str = account) -> Obj:
+        made = member(name, "app", "?- Pod", user=user)
+        reference = owner("Pod", "app") | {"apiVersion": "v1"}
+        return made | {"metadata": made["metadata"] | {"ownerReferences": [reference]}}
+
+    of = Owner("v1", "Pod", "app", "uid-app")
+    names = ("e1", "e2", "theirs")
+    groups = make(owners={f"uid-{name}": of for name in names})
+    found = see(groups, driver)
+    assert found is not None
+    assert see(groups, executor("e1")) == found
+    assert see(groups, executor("theirs", user="mallory")) != found
+    stands = groups.object(found)
+    assert stands is not None
+    assert stands["metadata"]["fluxjob"] == "app-pod"
+    assert stands["slotKinds"]["uid-e1"].startswith("followers-")
+    again = make(owners={f"uid-{name}": of for name in names})
+    pods = frozenset({"uid-app", "uid-e2"})
+    again.know([KnownGroup(found, "default", "app", "app-pod", "alice", "", pods, 3)])
+    assert see(again, executor("e2")) == found
+    assert see(again, driver) == found
+    stands = again.object(found)
+    assert stands is not None
+    assert stands["slotKinds"]["uid-e2"].startswith("followers-")
+    assert stands["of"].uid == "uid-app"
+    assert POD_GROUP.to_request(stands).size == 3

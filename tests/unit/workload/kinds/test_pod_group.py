@@ -10,8 +10,9 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind, slots_beside
 from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.references import Reference
 from tests.support.workloads import bare_pod, batch_job, container, owner
 
 GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
@@ -182,3 +183,68 @@ def test_wishes_in_which_its_pods_do_not_agree_are_told() -> None:
     made["members"]["uid-p1"]["metadata"]["annotations"]["fluxqueue/priority"] = "0"
     assert POD_GROUP.disregarded(made) == []
     assert POD_GROUP.asks(made) != before
+
+
+def driven(*followers: dict[str, Any], driver: str = "Running", **more: Any) -> dict[str, Any]:
+    """The group of a driver with room for two followers of 4 cpu, as it is after its start."""
+    first = member("driver", "2", phase=driver)
+    first["metadata"] |= {"annotations": {"fluxqueue/followers": "2 cpu=4"}} | more
+    members = {pod["metadata"]["uid"]: pod for pod in (first, *followers)}
+    made = group(*members.values(), least=1, most=None, spec={"complete": True})
+    kinds = {uid: slots_beside(members, pod) for uid, pod in members.items()}
+    return made | {"of": Reference("v1", "Pod", "driver", "uid-driver"), "slotKinds": kinds}
+
+
+def follower(name: str, cpu: str = "4", *, phase: str = "Running") -> dict[str, Any]:
+    reference = owner("Pod") | {"apiVersion": "v1", "uid": "uid-driver"}
+    return member(name, cpu, phase=phase, meta={"ownerReferences": [reference]})
+
+
+def test_a_driver_asks_for_slots_of_pods_that_are_not_there_yet() -> None:
+    made = driven(driver="Pending")
+    assert _counts(made) == [(2000, 1), (4000, 2)]
+    assert POD_GROUP.to_request(made).size == 3
+    assert POD_GROUP.gathering(made) is None
+
+
+def test_slots_are_kept_for_followers_that_are_missing_as_long_as_the_driver_runs() -> None:
+    for there, wanted in ([], 3), ([follower("a")], 3), ([follower("a"), follower("b")], 3):
+        assert POD_GROUP.fact(driven(*there)).wanted == wanted
+    gone = follower("a", phase="Failed")
+    fact = POD_GROUP.fact(driven(gone, follower("b")))
+    assert fact.wanted == 3
+    assert sorted(fact.wanted_of.values()) == [1, 2]
+    more = POD_GROUP.fact(driven(*(follower(name) for name in "abc")))
+    assert (more.wanted, sorted(more.wanted_of.values())) == (4, [1, 3])
+    # A larger one takes none of the kept slots.
+    larger = POD_GROUP.fact(driven(follower("a", "5")))
+    assert (larger.wanted, sorted(larger.wanted_of.values())) == (4, [1, 1, 2])
+
+
+def test_a_driver_that_ends_or_is_being_deleted_keeps_no_slots() -> None:
+    assert POD_GROUP.fact(driven(follower("a"), driver="Succeeded")).wanted == 1
+    going = driven(follower("a"), deletionTimestamp="2026-01-01T00:00:00Z")
+    assert POD_GROUP.fact(going).wanted == 1
+
+
+def test_the_result_of_a_driver_is_that_of_its_group() -> None:
+    def result(*there: dict[str, Any], **how: Any) -> FluxJobState | None:
+        return POD_GROUP.fact(driven(*there, **how)).result
+
+    lost, done = follower("a", phase="Failed"), follower("b", phase="Succeeded")
+    assert result(lost, done, driver="Succeeded") is FluxJobState.COMPLETED
+    assert result(done, driver="Failed") is FluxJobState.FAILED
+    assert result(lost, done) is None
+    assert result(follower("c"), driver="Succeeded") is None
+    killed = driven(done, driver="Failed")
+    killed["members"]["uid-driver"]["status"]["fluxqueueKilled"] = True
+    assert POD_GROUP.fact(killed).result is FluxJobState.CANCELLED
+
+
+def test_a_driver_speaks_for_its_followers() -> None:
+    notes = {"fluxqueue/followers": "2 cpu=4", "fluxqueue/duration": "10m"}
+    made = driven(follower("a", phase="Pending"), annotations=notes)
+    assert POD_GROUP.wishes(made).duration_s == 600
+    made["members"]["uid-driver"]["spec"]["activeDeadlineSeconds"] = 600
+    assert POD_GROUP.deadline_s(made) == 600
+    assert POD_GROUP.made_by(made) is None
