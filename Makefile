@@ -113,7 +113,7 @@ lint: prose $(STAMP) ## ruff: rules and format; squawk: SQL of migrations; prose
 prose: ## Plain English: sentences, banned words, and which paths are not converted yet
 	$(PYTHON) docs/prose.py
 
-# docs/house.json is the record. ARGS: --update lowers it, --list NAME shows what a figure counts.
+# ARGS: --update lowers the record, --list NAME shows what a figure counts.
 house: ## The size of the project beside its record, which may only fall
 	$(PYTHON) docs/house.py $(ARGS)
 

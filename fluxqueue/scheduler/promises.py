@@ -64,7 +64,8 @@ class Mishaps:
         if self.prolonged:
             return f"later end of {_name_jobs(self.prolonged)}"
         if self.lost:
-            return f"less capacity on {compress(sorted(self.lost))[:NODES_MAX]}"
+            # A damaged row may name a node without a name.
+            return f"less capacity on {compress(sorted(filter(None, self.lost)))[:NODES_MAX]}"
         return None
 
 

@@ -403,7 +403,7 @@ def _placement(slots: Sequence[Mapping[str, Any]], until: int) -> Placement:
         starts_at=first["starts_at"],
         until=until,
         is_exclusive=first["is_exclusive"],
-        held=tuple(str(node) for node in first["held"] if node is not None),
+        held=tuple(str(node) for node in first["held"] if node),
         is_firm=bool(first["is_limited"]),
     )
 
