@@ -11,11 +11,15 @@ import asyncio
 import itertools
 import json
 import random
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import aiohttp
+
 from fluxqueue.kube.resources import (
+    FLUX_NODE_POOLS,
     FLUXJOBS,
     JOBS,
     PLACEMENT_REVIEWS,
@@ -302,6 +306,34 @@ async def queues_that_do_not_exist(tenant: Tenant, size: float) -> None:
         await tenant.create(JOBS, _noted(f"q{number}", {"queue": f"made-up-{number}"}))
 
 
+@_attack
+async def logins_half_sent(tenant: Tenant, size: float) -> None:
+    """Sixty-four logins without a body. The view server answers others meanwhile."""
+    world, head = tenant.space.world, b"POST /login HTTP/1.1\r\nHost: %s\r\nOrigin: https://%s\r\n"
+    head += b"Sec-Fetch-Site: same-origin\r\nX-Fluxqueue-Window: 1\r\nContent-Length: 20\r\n\r\n"
+    await world.has_view()
+    url = world.stack.view_url
+    host = url.removeprefix("https://")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    writers = []
+    try:
+        for _ in range(64):
+            opened = asyncio.open_connection(*host.split(":"), ssl=context)
+            writers.append((await opened)[1])
+            writers[-1].write(head % (host.encode(), host.encode()))
+        until = time.monotonic() + STORM_S * size
+        async with aiohttp.ClientSession() as session:
+            while time.monotonic() < until:
+                await tenant.create(JOBS, _noted("own", {}), dry_run=True)
+                async with session.get(f"{url}/openapi.json", ssl=context) as told:
+                    if told.status != 200:
+                        tenant.faults.append(f"the view server says {told.status}")
+    finally:
+        for writer in writers:
+            writer.transport.abort()
+
+
 # --- what the queue decides ----------------------------------------------------------------------
 
 
@@ -409,6 +441,26 @@ async def many_jobs_at_once(tenant: Tenant, size: float) -> None:
             for n in _of(5000, size)
         ),
     )
+
+
+@_attack
+async def jobs_for_a_full_pool(tenant: Tenant, size: float) -> None:
+    """Sixty Jobs for a node pool that may have no node. A Job for another pool gets its own."""
+    client, space = tenant.space.client, tenant.space
+    names = {name: f"{name}-{space.name}" for name in ("full", "open")}
+    for name, most in (("full", 0), ("open", 1)):
+        node = {"labels": {"pool": names[name]}, "allocatable": {"cpu": "8", "pods": "110"}}
+        spec: Obj = {"node": node, "max": most, "provisioningTime": "30s"}
+        spec["provider"] = {"placeholder": {}}
+        head = {"apiVersion": FLUX_NODE_POOLS.api_version, "kind": FLUX_NODE_POOLS.kind}
+        body = {**head, "metadata": {"name": names[name]}, "spec": spec}
+        await client.create(FLUX_NODE_POOLS, None, body)
+    bodies = [job(f"full-{n}", cpu="8", pool=names["full"]) for n in _of(60, max(size, 1))]
+    await tenant.create_all(JOBS, bodies)
+    await space.create(job("other", cpu="8", pool=names["open"]))
+    await space.until_state("other", "Provisioning")
+    for pool in names.values():
+        await client.delete(FLUX_NODE_POOLS, None, pool)
 
 
 @_attack

@@ -1,16 +1,12 @@
 """Probe Jobs of another tenant, one after the other, while an attack runs: how soon they go on.
 
-``Probing`` measures; ``assert_on_time`` judges by the goals. Figures are appended to the file that
-``FLUXQUEUE_ADVERSARY_FIGURES`` names (``make adversary`` prints them).
+``Probing`` measures; ``assert_on_time`` judges by the goals. ``make adversary`` prints the figures.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -19,12 +15,12 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import CONFIGMAPS, JOBS
 from tests.adversary.tenants import Tenant
 from tests.e2e.objects import job
+from tests.support.figures import write_down
 from tests.support.machine import SharedMachine
 from tests.support.waiting import WAIT_S, Pauses
 
 ADMITTED_S, RELEASED_S = 1.0, 2.0
 """The goals: a probe is admitted, and released, within so much."""
-FIGURES_VARIABLE = "FLUXQUEUE_ADVERSARY_FIGURES"
 POOL = "gpu"
 """Nodes on which the attackers run nothing: a full cluster is no attack."""
 CALM, CALM_S = 2, 0.3
@@ -148,17 +144,13 @@ class Probing:
             assert max(took) <= limit_s, f"{what} after {max(took):.2f} s; {said}"
 
     def _write_down(self) -> None:
-        path = os.environ.get(FIGURES_VARIABLE)
-        if not path or not self.released:
-            return
-        line = {
-            "attack": self._attack,
-            "cluster": self._victim.space.world.kind,
-            "admitted": max(self.admitted),
-            "released": max(self.released),
-            "plain": max(self.plain),
-            "probes": len(self.released),
-            "slower": self._machine.slower,
-        }
-        with Path(path).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        if self.released:
+            write_down(
+                "probe",
+                attack=self._attack,
+                cluster=self._victim.space.world.kind,
+                admitted=max(self.admitted),
+                released=max(self.released),
+                plain=max(self.plain),
+                slower=self._machine.slower,
+            )

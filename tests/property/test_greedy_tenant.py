@@ -1,7 +1,6 @@
-"""No edit, omission, grace or hold of a tenant breaks the promise to another one.
+"""No edit, omission, grace, retry, growth or hold of a tenant breaks the promise to another one.
 
-A promise is judged if Kubernetes enforces a limit of everything that runs when it is given. Only an
-operator, who may raise limits, can break it, and history says so.
+Only an operator, who may raise limits, can break it, and history says so.
 """
 
 from __future__ import annotations
