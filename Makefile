@@ -101,7 +101,7 @@ chaos: $(STAMP) ## Processes, database, API server and nodes fail at random; eve
 	FLUXQUEUE_CHAOS_SEED=$(SEED) FLUXQUEUE_CHAOS_DURATION_S=$(or $(DURATION),120) \
 	    timeout --signal=INT --kill-after=15 285 $(BIN)/python -m pytest -s tests/chaos
 
-# N hostile inputs of each kind. ARGS: --deleted, --size (python -m benchmarks.adversary -h).
+# N hostile inputs of each kind. ARGS: --lives, --cluster-lives, --set-back, --cancelled, --size (python -m benchmarks.adversary -h).
 adversary: $(STAMP) ## What tenants can do to the queue, as a table: N= KUBEBUILDER_ASSETS=folder
 	FLUXQUEUE_E2E_RBAC=chart $(BIN)/python -m benchmarks.adversary $(if $(N),--inputs $(N)) $(ARGS)
 

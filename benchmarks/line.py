@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """What was measured, its goal, and whether more is better."""
+    """What was measured, its goal, whether more is better, and what it was one round before."""
 
     what: str
     value: float
     unit: str
     goal: float | None = None
     is_more_better: bool = True
+    before: str = ""
 
     @property
     def is_reached(self) -> bool:
@@ -25,8 +26,9 @@ class Line:
     def render(self, digits: int = 1) -> str:
         """As text."""
         measured = f"{self.what:<58} {self.value:>10.{digits}f} {self.unit}"
+        before = f"  (before: {self.before})" if self.before else ""
         if self.goal is None:
-            return measured.rstrip()
+            return measured.rstrip() + before
         sign = ">=" if self.is_more_better else "<="
         verdict = "ok" if self.is_reached else "MISSED"
-        return f"{measured:<{58 + 12 + 12}} {sign} {self.goal:g} {verdict}"
+        return f"{measured:<{58 + 12 + 12}} {sign} {self.goal:g} {verdict}{before}"

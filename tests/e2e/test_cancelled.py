@@ -24,16 +24,17 @@ from tests.e2e.space import Space
 from tests.e2e.test_groups import MPI_JOB, member
 from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, create, template
 from tests.e2e.test_trainjobs import RUNTIMES, asks
+from tests.support.figures import write_down
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]
 
 EACH = int(os.environ.get("FLUXQUEUE_TEST_CANCELLED", "1"))
-"""How many jobs of each kind, way and moment. 4 make 200 in all."""
+"""How many jobs of each kind, way and moment. 5 make more than 200 Jobs."""
 
 MOMENTS = ("Pending", "Allocated", "Running")
-RESULTS = "SELECT name, state, reason FROM fluxjobs WHERE namespace = :space"
+RESULTS = "SELECT name, state, reason, workload_kind FROM fluxjobs WHERE namespace = :space"
 
 
 async def _cancel(space: Space, resource: ApiResource, name: str, fluxjob: str) -> None:
@@ -62,6 +63,9 @@ async def _assert_cancelled(space: Space, count: int) -> None:
 
     await eventually(have_ended, f"all {count} have ended")
     rows = await space.world.rows(RESULTS, space=space.name)
+    for kind in {row["workload_kind"] for row in rows}:
+        states = [row["state"] for row in rows if row["workload_kind"] == kind]
+        write_down("cancelled", kind=kind, count=states.count("Cancelled"), of=len(states))
     assert not [row for row in rows if row["state"] != "Cancelled"]
     accounts = await space.world.rows(
         "SELECT result FROM accounting WHERE namespace = :space", space=space.name
@@ -106,18 +110,21 @@ async def test_a_deleted_job_is_cancelled(space: Space, way: str) -> None:
 @pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_deleted_pod_or_group_is_cancelled(space: Space, way: str) -> None:
-    await space.create(bare_pod("alone", run=FOR_EVER))
-    for name in ("left", "right"):
-        await space.create(member(name, "pair", 2, run=FOR_EVER))
-    for name in ("alone-pod", "pair-group"):
-        await _until_running(space, name)
-    await WAYS[way](space, PODS, "alone", "alone-pod")
-    if way == "cancel":
-        await _cancel(space, PODS, "", "pair-group")
-    else:
-        for name in ("left", "right"):
-            await WAYS[way](space, PODS, name, "")
-    await _assert_cancelled(space, 2)
+    for number in range(EACH):
+        alone, pair = f"alone-{number}", f"pair-{number}"
+        await space.create(bare_pod(alone, cpu="100m", run=FOR_EVER))
+        members = [f"{side}-{number}" for side in ("left", "right")]
+        for name in members:
+            await space.create(member(name, pair, 2, cpu="100m", run=FOR_EVER))
+        for name in (f"{alone}-pod", f"{pair}-group"):
+            await _until_running(space, name)
+        await WAYS[way](space, PODS, alone, f"{alone}-pod")
+        if way == "cancel":
+            await _cancel(space, PODS, "", f"{pair}-group")
+        else:
+            for name in members:
+                await WAYS[way](space, PODS, name, "")
+    await _assert_cancelled(space, 2 * EACH)
 
 
 @pytest.mark.cases_long("the other cases are variations of the first")
@@ -133,13 +140,13 @@ async def test_a_deleted_owner_is_cancelled(space: Space, way: str) -> None:
     )
     runtimes = {**RUNTIMES, "endless": job_set_spec(node=(1, endless))}
     async with Operators(space, runtimes):
-        for resource, spec in owners:
-            name = f"a-{resource.kind.lower()}"
+        for number, (resource, spec) in enumerate(owners * EACH):
+            name = f"a{number}-{resource.kind.lower()}"
             await create(space, resource, name, spec)
             await _until_running(space, f"{name}-{resource.kind.lower()}")
             await WAYS[way](space, resource, name, f"{name}-{resource.kind.lower()}")
             await space.until_gone(resource, name)
-        await _assert_cancelled(space, len(owners))
+        await _assert_cancelled(space, len(owners) * EACH)
 
 
 async def test_jobs_of_a_deleted_namespace_are_cancelled(space: Space) -> None:
