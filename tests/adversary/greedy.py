@@ -33,7 +33,7 @@ DUE_S = 20
 STUBBORN = {"termination": "10m"}
 """A pod takes all of its grace."""
 VERBS = {
-    "submit": 8,
+    "submit": 6,
     "raise": 3,
     "remove_limit": 2,
     "lower": 1,
@@ -60,6 +60,10 @@ PROMISES = """
     WHERE f.namespace = :space
 """
 WAITING = "SELECT 1 FROM fluxjobs WHERE namespace = :space AND state IN ('Pending', 'Reserved')"
+THERE = """
+    SELECT workload_name AS name FROM fluxjobs
+    WHERE namespace = :space AND ended_at IS NULL ORDER BY jobid
+"""
 LEFT = "SELECT 1 FROM fluxjobs WHERE namespace = :space AND ended_at IS NULL"
 
 
@@ -72,7 +76,6 @@ class Life:
     chance: random.Random
     place: str
     """The name of the queue, and of the pool."""
-    jobs: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)
     log: list[str] = field(default_factory=list)
     made: int = 0
@@ -120,7 +123,8 @@ class Life:
     # --- the greedy tenant ----------------------------------------------------------------------
 
     async def _act(self, verb: str) -> None:
-        name = self.chance.choice(self.jobs) if self.jobs else ""
+        there = [row["name"] for row in await self._rows(THERE, self.greedy)]
+        name = self.chance.choice(there) if there else ""
         if verb == "submit" or not name:
             await self._submit()
             return
@@ -136,7 +140,7 @@ class Life:
         name, pods = f"greedy-{self.made}", chance.randint(1, 3)
         pod: Obj = {"terminationGracePeriodSeconds": chance.choice((0, 1, 3, 8))}
         more: Obj = {"completionMode": "Indexed"} if chance.random() < 0.5 else {}
-        limit_s = chance.randint(1, 6)
+        limit_s = chance.randint(2, 12)
         if chance.random() < 0.8:
             more["activeDeadlineSeconds"] = limit_s
         elif chance.random() < 0.5:
@@ -155,8 +159,6 @@ class Life:
             body["metadata"]["annotations"]["fluxqueue/hold"] = "true"
         answer = await self.greedy.create(JOBS, body)
         self._note(f"submit {name}: {answer.code} {pods} pods, {pod} {more}")
-        if answer.is_taken:
-            self.jobs.append(name)
 
     async def _set(self, name: str, **spec: Any) -> None:
         await self.greedy.patch(JOBS, name, {"spec": spec})
@@ -197,7 +199,6 @@ class Life:
         await self.greedy.patch(JOBS, name, {"metadata": {"annotations": {"fluxqueue/hold": hold}}})
 
     async def _delete(self, name: str) -> None:
-        self.jobs.remove(name)
         await self.greedy.delete(JOBS, name)
 
     async def _delete_pod(self, name: str) -> None:
