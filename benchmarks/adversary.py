@@ -106,7 +106,7 @@ def large() -> Line:
 
 
 @dataclass(frozen=True)
-class Run:
+class SuiteRun:
     """How many tests passed and failed, and the figures that they wrote down."""
 
     passed: int
@@ -123,7 +123,7 @@ class Run:
         return Line(what, self.failed, "", 0, is_more_better=False)
 
 
-def run_tests(*arguments: str, **environ: str) -> Run:
+def run_tests(*arguments: str, **environ: str) -> SuiteRun:
     """Run tests of this tree."""
     with tempfile.TemporaryDirectory() as folder:
         report, file = Path(folder) / "report.xml", Path(folder) / "figures"
@@ -133,7 +133,7 @@ def run_tests(*arguments: str, **environ: str) -> Run:
         known = {**os.environ, figures.VARIABLE: str(file), **environ}
         subprocess.run(command, env=known, check=False)
         counts = _counts(report.read_text()) if report.is_file() else (0, 1)
-        return Run(*counts, figures.read_all(file))
+        return SuiteRun(*counts, figures.read_all(file))
 
 
 def _counts(report: str) -> tuple[int, int]:

@@ -96,9 +96,9 @@ def make_next_version(folder: Path) -> Path:
     tables = root / "fluxqueue" / "db" / "tables.py"
     _replace(
         tables,
-        '    Column("told", Text, ',
+        '    Column("told", Text),\n',
         '    Column("next_note", Text, server_default="next", index=True),\n'
-        '    Column("told", Text, ',
+        '    Column("told", Text),\n',
     )
     seen_at = (
         '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'
@@ -106,8 +106,6 @@ def make_next_version(folder: Path) -> Path:
     # Another table has such a column, too.
     fact = '    Column("fact", JSONB, nullable=False),\n'
     _replace(tables, fact + seen_at, fact)
-    words = root / "fluxqueue" / "db" / "words.py"
-    _replace(words, '        "seen_at": "when that was written",\n', "")
     _replace(root / "fluxqueue" / "db" / "store" / "observations.py", ", seen_at = now()", "")
     return root
 
