@@ -657,7 +657,8 @@ class _Walk:
                 if len(placed) >= GROWTH_MAX:
                     given.is_more = True
                     return
-                given.barred[lack.uid] = why_busy(lack.request)
+                if lack.is_sweep:  # the reason of others names the pods and what was lost
+                    given.barred[lack.uid] = why_busy(lack.request)
                 self._note_hopeless(lack)
                 if self._plan_growth(line, lack) or lack.is_sweep:
                     line.blocker = line.blocker or lack

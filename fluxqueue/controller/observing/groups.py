@@ -334,6 +334,7 @@ class Groups:
             "patience_s": None if declared is None else declared.patience_s,
             "within": None if declared is None else declared.within,
             "priority": None if declared is None else declared.priority,
+            "priorityClassName": None if declared is None else declared.priority_class,
             "note": self._note(group),
         }
         if group.of:

@@ -50,6 +50,7 @@ class Declared:
     patience_s: int | None = None
     within: str | None = None
     priority: int | None = None
+    priority_class: str | None = None
 
 
 class PodGroups:
@@ -147,7 +148,8 @@ def read_declared(obj: Mapping[str, Any]) -> Iterator[tuple[str, Declared]]:
         topology = (spec.get("schedulingConstraints") or {}).get("topology") or ()
         within = next((one["key"] for one in topology if one.get("key")), None)
         # Admission writes 0 if no priority is given.
-        yield name, Declared(least, None, within, spec.get("priority") or None)
+        named = spec.get("priorityClassName")
+        yield name, Declared(least, None, within, spec.get("priority") or None, named)
     for one in spec.get("podGroups") or ():
         if (least := _least(one.get("policy"))) is not None:
             yield f"{name}.{one['name']}", Declared(least)

@@ -29,7 +29,13 @@ from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import ShapePart, build_parts
+from fluxqueue.workload.shape import (
+    DEFAULT_PRIORITY,
+    SYSTEM_CLASS,
+    AskedPriority,
+    ShapePart,
+    build_parts,
+)
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 _NO_WISHES = {
@@ -112,6 +118,19 @@ class PodGroupKind(WorkloadKind):
         spec = workload["spec"]
         of_object = Wishes(within=spec.get("within"), priority=spec.get("priority"))
         return first_said([*map(read_wishes, _telling(workload)), of_object])
+
+    def priority(
+        self,
+        workload: Object,
+        *,
+        class_values: Mapping[str, int] | None = None,
+        default: int = DEFAULT_PRIORITY,
+    ) -> AskedPriority:
+        asked = super().priority(workload, class_values=class_values, default=default)
+        # The API server has resolved the class that a native PodGroup names.
+        name = workload["spec"].get("priorityClassName") or SYSTEM_CLASS
+        of_class = None if name.startswith(SYSTEM_CLASS) else (class_values or {}).get(name)
+        return asked._replace(is_granted=asked.is_granted or asked.value == of_class)
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
         """Return the metadata of the first pod of each kind. The oldest pod wins."""
