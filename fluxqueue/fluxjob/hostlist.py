@@ -57,6 +57,11 @@ def compress(hosts: Iterable[str]) -> str:
     return ",".join(words)
 
 
+def is_host(name: str) -> bool:
+    """Return whether a name can be in a hostlist. A damaged row may hold another one."""
+    return bool(name) and not _FORBIDDEN.search(name)
+
+
 def check_names(names: Collection[str]) -> None:
     """Refuse names that cannot be in a hostlist. Raises ``InvalidInput``."""
     # One search over all names joined: this runs for every R that is written.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.hostlist import compress, is_host
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 
@@ -64,8 +64,8 @@ class Mishaps:
         if self.prolonged:
             return f"later end of {_name_jobs(self.prolonged)}"
         if self.lost:
-            # A damaged row may name a node without a name.
-            return f"less capacity on {compress(sorted(filter(None, self.lost)))[:NODES_MAX]}"
+            named = compress(sorted(filter(is_host, self.lost))) or "nodes without a valid name"
+            return f"less capacity on {named[:NODES_MAX]}"
         return None
 
 

@@ -39,6 +39,9 @@ def test_the_first_mishap_is_the_excuse() -> None:
     lost = Mishaps(lost=["n2", "n1"])
     assert not ledger.take_in([JOB], planned(None), now=110, mishaps=lost)
     assert lost.excuse() == "less capacity on n[1-2]"
+    damaged = Mishaps(lost=["", "a b", "n1", "\r"])
+    assert damaged.excuse() == "less capacity on n1", "a damaged row may name what is no node"
+    assert Mishaps(lost=["\r"]).excuse() == "less capacity on nodes without a valid name"
 
 
 def test_without_a_mishap_there_is_no_excuse() -> None:
