@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from datetime import UTC, datetime
 from typing import Protocol
 
 
@@ -72,13 +71,3 @@ class ManualClock:
         """Advance at once, and let other tasks run."""
         self.advance(delay_s)
         await asyncio.sleep(0)
-
-
-def to_rfc3339(at_s: int) -> str:
-    """Write epoch seconds as Kubernetes writes times: ``2026-01-02T03:04:05Z``."""
-    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def from_rfc3339(text: str) -> int:
-    """Read a Kubernetes time as epoch seconds. Fractions are dropped."""
-    return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())

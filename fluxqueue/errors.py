@@ -27,9 +27,8 @@
     │   ├── QueuedTimeout       in the queue
     │   └── RunningTimeout      while it ran
     ├── EffectsFailed           a part of a task has failed, and only that part is run again
-    ├── LostLeadership          this process no longer holds the term, nothing was committed
-    │   └── DatabaseWentBack    because the database lacks commits that were seen before
-    └── IllegalTransition       a state change that docs/developer/state-machine.md does not have
+    └── LostLeadership          this process no longer holds the term, nothing was committed
+        └── DatabaseWentBack    because the database lacks commits that were seen before
 """
 
 from __future__ import annotations
@@ -236,7 +235,3 @@ class LostLeadership(FluxQueueError):
 
 class DatabaseWentBack(LostLeadership):
     """The database knows less than a process has committed or read before. All terms are over."""
-
-
-class IllegalTransition(FluxQueueError):
-    """A state change outside the transition table."""

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.client.cluster_view import ClusterView
 from fluxqueue.errors import InsufficientResources, InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.levels import Levels
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
@@ -92,7 +92,7 @@ def ask(matcher: Matcher, jobspec: Jobspec, now: int) -> WhatIfAnswer:
         later = matcher.match_later(jobspec, now)
     except InsufficientResources as busy:
         return WhatIfAnswer(LATER, f"later: {describe(jobspec)}; {busy.reason}")
-    when = f"at {datetime.fromtimestamp(later.starts_at, tz=UTC):%Y-%m-%dT%H:%M:%SZ}"
+    when = f"at {to_rfc3339(later.starts_at)}"
     short = why_not_now(matcher.by_shares, jobspec)
     text = f"later, {when}: {describe(jobspec)}, on {_nodes(later.nodes)}"
     return WhatIfAnswer(LATER, text if short is None else f"{text}; {short}")

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fluxqueue.client.records import Records, at, html_table
-from fluxqueue.clock import from_rfc3339
 from fluxqueue.errors import ApiUnavailable, InvalidInput
+from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import parse_duration
 

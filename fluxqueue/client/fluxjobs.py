@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
-from fluxqueue.clock import from_rfc3339
 from fluxqueue.errors import ApiError, InvalidInput, NotFound
 from fluxqueue.fluxjob.states import FINAL, PROVISIONING, SHOWN, WAITING, FluxJobState
+from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, NAMESPACES
 from fluxqueue.workload.fluxjob_name import name_for

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluxqueue.clock import Clock, from_rfc3339
+from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.autoscalers import STATUS_NAME, STATUS_NAMESPACE
 from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import Conflict, FluxQueueError, NotFound
+from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import FLUX_NODE_POOLS

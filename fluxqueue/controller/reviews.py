@@ -16,7 +16,7 @@ import math
 from contextlib import suppress
 
 from fluxqueue import metrics
-from fluxqueue.clock import Clock, from_rfc3339
+from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.liveness import Liveness
 from fluxqueue.errors import (
@@ -28,6 +28,7 @@ from fluxqueue.errors import (
     NotFound,
 )
 from fluxqueue.explain.status import render_refusal
+from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 from fluxqueue.objects import Object

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.explain.answer import (
@@ -22,6 +21,7 @@ from fluxqueue.explain.answer import (
 )
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import describe
+from fluxqueue.fluxjob.times import to_rfc3339
 
 HIDDEN = "another namespace's job"
 TEXT_MAX = 1024
@@ -48,7 +48,7 @@ def render_answer(
     known : The jobid and state of the FluxJob in question, if there is one.
     """
     status: dict[str, Any] = {
-        "answeredAt": _time(now),
+        "answeredAt": to_rfc3339(now),
         **_outcome(answer.outcome),
         **(known or {}),
         "request": answer.request[:TEXT_MAX],
@@ -75,7 +75,7 @@ def render_answer(
 
 def render_refusal(reason: str, message: str, now: int, **more: Any) -> dict[str, Any]:
     """Render the status of a review that is not answered. ``more`` are further fields."""
-    return {"answeredAt": _time(now), "reason": reason, "message": message[:TEXT_MAX], **more}
+    return {"answeredAt": to_rfc3339(now), "reason": reason, "message": message[:TEXT_MAX], **more}
 
 
 def _outcome(outcome: PlacementOutcome) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _outcome(outcome: PlacementOutcome) -> dict[str, Any]:
         "message": outcome.message[:TEXT_MAX],
     }
     if outcome.starts_at is not None:
-        found["expectedStart"] = _time(outcome.starts_at)
+        found["expectedStart"] = to_rfc3339(outcome.starts_at)
     if outcome.certainty is not None:
         found["certainty"] = outcome.certainty.value
     if outcome.nodes:
@@ -137,7 +137,7 @@ def _blocker(one: Blocker, names: Mapping[str, Named]) -> dict[str, Any]:
     if named is not None:
         found |= {"name": named.name, "namespace": named.namespace, "jobid": named.jobid}
     if one.until is not None:
-        found["until"] = _time(one.until)
+        found["until"] = to_rfc3339(one.until)
     return found
 
 
@@ -148,7 +148,3 @@ def _variant(one: Variant) -> dict[str, Any]:
         "text": one.change.text,
         **_outcome(one.outcome),
     }
-
-
-def _time(at: int) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
-from fluxqueue.errors import IllegalTransition
-
 
 class FluxJobState(StrEnum):
     """State of a FluxJob in its life. The values are what users read in ``kubectl get``."""
@@ -89,18 +87,3 @@ TRANSITIONS: Mapping[FluxJobState, frozenset[FluxJobState]] = MappingProxyType(
         _S.CANCELLED: frozenset(),
     }
 )
-
-
-def check_transition(old: FluxJobState, new: FluxJobState) -> None:
-    """Refuse a transition that the table does not have.
-
-    Staying in the same state is no transition and always allowed.
-
-    Raises
-    ------
-    IllegalTransition
-        The error names both states, and the states that are allowed instead.
-    """
-    if old is not new and new not in TRANSITIONS[old]:
-        allowed = ", ".join(sorted(TRANSITIONS[old])) or "nothing: it is final"
-        raise IllegalTransition(f"{old} -> {new} is not a transition; from {old}: {allowed}")

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import yaml
 
-from fluxqueue.clock import from_rfc3339
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.fluxjob.times import from_rfc3339
 
 EXEC_VERSIONS = (
     "client.authentication.k8s.io/v1",

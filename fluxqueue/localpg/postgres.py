@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -277,11 +276,6 @@ class LocalPostgres:
             "PGUSER": SUPERUSER,
             "PGDATABASE": DATABASE,
         }
-
-    def psql_command(self) -> str:
-        """Return a shell command that opens psql on our database."""
-        args = ["-h", str(self.socket_dir), "-p", str(self._port), "-U", SUPERUSER, DATABASE]
-        return shlex.join([self.binaries.psql, *args])
 
     # -- internals -------------------------------------------------------------------------------
 

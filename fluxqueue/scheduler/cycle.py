@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 from fluxqueue.errors import InsufficientResources, TooComplex
@@ -891,6 +892,7 @@ class _Walk:
             slack_s=line.rules.slack_s,
             ahead=self._unfirm.values(),
             former=former,
+            replan=partial(self._earliest_from, job),
         )
         if booked.is_firm or former is None or not former.is_firm:
             return booked
@@ -898,6 +900,20 @@ class _Walk:
         if held is not None:
             return held
         return former if is_open(self.matcher.ledger, former, self.now) else booked
+
+    def _earliest_from(self, job: PendingJob, at: int) -> Placement | None:
+        try:
+            return self.matcher.match_later(job.request, self.now, not_before=at)
+        except InsufficientResources:
+            return None
+        except TooComplex:
+            if self._is_spent():
+                raise
+            return None
+
+    def _is_spent(self) -> bool:
+        """Return whether no work is left for the whole walk."""
+        return self._total is not None and self._total.left < 0
 
     def _earliest(
         self, job: PendingJob, reason: str, held: Placement | None
@@ -924,7 +940,7 @@ class _Walk:
             # Its promise is still possible: ``hold`` has found its nodes free.
             return held, ("", None)
         except TooComplex:
-            if self._total is not None and self._total.left < 0:
+            if self._is_spent():
                 raise
             # It does not fit now. Its start is not worth all this work.
             return held, (f"{reason}; its start is too costly to predict", None)

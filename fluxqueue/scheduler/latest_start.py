@@ -12,7 +12,7 @@ Every later job may use the nodes only if it is planned to end before the latest
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -30,6 +30,7 @@ def latest_start(
     slack_s: int,
     ahead: Iterable[Placement] = (),
     former: Placement | None = None,
+    replan: Callable[[int], Placement | None] = lambda _: None,
 ) -> Placement:
     """Return ``planned`` as it is reserved: from its latest start on.
 
@@ -39,6 +40,8 @@ def latest_start(
     slack_s : How much later than by plan the job may start because of later jobs, in seconds.
     ahead : Reservations that are not firm, or have an end that is not.
     former : What the last cycle reserved for the same request.
+    replan : Finds the earliest start at or after a time. Without one, ``planned`` is reserved even
+        if others have its nodes by its latest start.
     """
     end = _last_unfirm_end(ledger, planned)
     if end is None and not any(_waits_for(planned, one) for one in ahead):
@@ -48,10 +51,18 @@ def latest_start(
         latest = max(planned.starts_at, min(latest, former.starts_at))
     moved_s = latest - planned.starts_at
     found = replace(planned, starts_at=latest, until=planned.until + moved_s, is_firm=False)
-    # A reservation behind this one may need its nodes by then.
-    if moved_s and ledger.plan.placements and not is_open(ledger, found, now):
+    if not (moved_s and ledger.plan.placements) or is_open(ledger, found, now):
+        return found
+    # Another reservation has the nodes by then. Its job may start as early as this one is planned,
+    # so a start between its planned and its latest one is nothing to rely on.
+    if former is not None and not former.is_firm and is_open(ledger, former, now):
+        return former
+    later = replan(latest)
+    if later is None:
         return replace(planned, is_firm=False)
-    return found
+    return latest_start(
+        *(ledger, later, now), slack_s=slack_s, ahead=ahead, former=former, replan=replan
+    )
 
 
 def _waits_for(planned: Placement, other: Placement) -> bool:

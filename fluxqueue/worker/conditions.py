@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.clock import to_rfc3339
+from fluxqueue.fluxjob.times import to_rfc3339
 
 
 def condition(

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 from fluxqueue import metrics
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.store.node_pools import (
     NODE_POOLS,
     PoolOrder,
@@ -29,6 +28,7 @@ from fluxqueue.errors import (
     DatabaseUnavailable,
     NotFound,
 )
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUX_NODE_POOLS

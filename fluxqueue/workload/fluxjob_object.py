@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
@@ -23,6 +23,7 @@ from fluxqueue.fluxjob.holders import (
     BY_START,
 )
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
@@ -112,7 +113,7 @@ def _starting(workload: Mapping[str, Any], wishes: Wishes) -> dict[str, Any]:
         spec["dependsOn"] = [edge.to_json() for edge in wishes.depends_on]
     begin_at_s = begin_time(workload, wishes)
     if begin_at_s is not None:
-        spec["beginTime"] = _write_time(begin_at_s)
+        spec["beginTime"] = to_rfc3339(begin_at_s)
     if wishes.is_held:
         spec["hold"] = True
     return spec
@@ -193,14 +194,14 @@ def render_status(
     if nodes:
         status["nodes"] = hostlist.compress(dict.fromkeys(nodes))
     if started_at_s is not None:
-        status["startTime"] = status["start"] = _write_time(started_at_s)
+        status["startTime"] = status["start"] = to_rfc3339(started_at_s)
     elif expected_start_s is not None:
-        status["expectedStart"] = _write_time(expected_start_s)
+        status["expectedStart"] = to_rfc3339(expected_start_s)
         status["start"] = f"~{status['expectedStart']}"
     if position is not None:
         status["position"] = position
     if ended_at_s is not None:
-        status["endTime"] = _write_time(ended_at_s)
+        status["endTime"] = to_rfc3339(ended_at_s)
     if queue is not None:
         status["queue"] = queue
     if accepted_by is not None:
@@ -396,11 +397,7 @@ def _condition(
         "type": name,
         "status": "True" if holds else "False",
         **applied,
-        "lastTransitionTime": _write_time(at_s),
+        "lastTransitionTime": to_rfc3339(at_s),
         "reason": reason,
         "message": message,
     }
-
-
-def _write_time(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

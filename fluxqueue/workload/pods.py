@@ -12,14 +12,13 @@ from typing import Any
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
 from fluxqueue.fluxjob.start_watch import NOT_SEEN, cut
+from fluxqueue.fluxjob.times import LAST_S, epoch_s
 from fluxqueue.workload import labels
 
 DEFAULT_GRACE_S = 30
 """Kubernetes' default of ``terminationGracePeriodSeconds``."""
 
 INT32_MAX = 2**31 - 1
-TIME_MAX_S = 253_402_300_799
-"""The last second of the year 9999. Python reads no later time."""
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
@@ -146,25 +145,17 @@ def enforced_end(pod: Mapping[str, Any], own_end: int | None) -> int | None:
     """
     meta, spec = pod["metadata"], pod.get("spec") or {}
     if meta.get("deletionTimestamp"):
-        return epoch_s(meta["deletionTimestamp"]) or TIME_MAX_S
+        return min(epoch_s(meta["deletionTimestamp"]) or LAST_S, LAST_S)
     started_s = epoch_s((pod.get("status") or {}).get("startTime"))
     if own_end is None and started_s is not None and spec.get("activeDeadlineSeconds"):
         own_end = started_s + int(spec["activeDeadlineSeconds"])
-    return None if own_end is None else own_end + grace_s(spec)
+    return None if own_end is None else min(own_end + grace_s(spec), LAST_S)
 
 
 def longest_deadline(specs: Sequence[Mapping[str, Any]]) -> int | None:
     """Return the longest deadline of pods that run together, None if one of them has none."""
     found = [int(one["activeDeadlineSeconds"]) for one in specs if one.get("activeDeadlineSeconds")]
     return max(found) if found and len(found) == len(specs) else None
-
-
-def epoch_s(text: Any) -> int | None:
-    """Return the epoch second of a time in an object. None without one, or beyond year 9999."""
-    try:
-        return int(datetime.fromisoformat(text).timestamp()) if text else None
-    except ValueError:
-        return None
 
 
 def gate_index(spec: Mapping[str, Any]) -> int | None:

@@ -114,18 +114,6 @@ def test_each_installed_postgres_serves_tcp_and_socket(
         assert one_value(server.url, collate) == "C"
 
 
-def test_psql_command_works_as_printed(own_postgres: LocalPostgres) -> None:
-    """The line that ``fluxqueue up`` prints can be pasted into a shell."""
-    answer = subprocess.run(
-        own_postgres.psql_command() + " -Atc 'SELECT count(*) FROM queue'",
-        shell=True,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (answer.stdout, answer.returncode) == ("0\n", 0), answer.stderr
-
-
 def test_tcp_needs_the_password(own_postgres: LocalPostgres) -> None:
     """Loopback is open to every local user, so trust would make them superuser."""
     without = own_postgres.url.replace(f":{own_postgres.data.password}@", "@")

@@ -12,9 +12,10 @@ import yaml
 
 from fluxqueue.cli.user.access import ClusterAccess
 from fluxqueue.cli.user.pools import _apply, discover
-from fluxqueue.clock import ManualClock, SystemClock, from_rfc3339, to_rfc3339
+from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.controller.pool_following import SETTLED_S, PoolFollower
 from fluxqueue.errors import Invalid, InvalidInput, NotFound
+from fluxqueue.fluxjob.times import from_rfc3339, to_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.pool_sources import PoolSources, read_pool_sources

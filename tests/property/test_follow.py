@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.follow import (
     follow,
     is_lost_with,
 )
-from fluxqueue.fluxjob.states import FluxJobState, check_transition
+from fluxqueue.fluxjob.states import TRANSITIONS, FluxJobState
 
 RESULTS = (FluxJobState.COMPLETED, FluxJobState.FAILED)
 
@@ -65,12 +65,12 @@ class World:
         if decision.is_requeued:
             self._match_anew()
         elif decision.state is not None:
-            check_transition(self.state, decision.state)
+            assert decision.state in {self.state, *TRANSITIONS[self.state]}
             self.state = decision.state
 
     def _match_anew(self) -> None:
         """The matcher places the whole on healthy nodes."""
-        check_transition(self.state, FluxJobState.PENDING)
+        assert FluxJobState.PENDING in TRANSITIONS[self.state]
         self.state = FluxJobState.ALLOCATED
         self.workload = replace(self.workload, is_vacating=False)
         assert all(slot.state is SlotState.RETURNED for slot in self.slots)

@@ -34,7 +34,7 @@ class Timeline:
 @settings(max_examples=200, deadline=None)
 @given(steps=steps, query=st.tuples(st.integers(0, HORIZON), st.integers(1, 15)))
 def test_planner_is_a_timeline(steps: list[object], query: tuple[int, int]) -> None:
-    """Use, least free, fitting and candidate times agree after any adds, removes and reductions."""
+    """Use, least free, fitting and candidate times agree after any adds and removes."""
     planner, timeline = MultiPlanner((1, 4), TOTALS), Timeline()
     held: dict[int, tuple[int, int, tuple[int, int]]] = {}
     for job, step in enumerate(steps):
@@ -47,18 +47,9 @@ def test_planner_is_a_timeline(steps: list[object], query: tuple[int, int]) -> N
         elif held and isinstance(step, int):
             gone = sorted(held)[step % len(held)]
             start, end, counts = held[gone]
-            if step % 3:
-                assert planner.remove_span(gone)
-                timeline.shift(start, end, counts, -1)
-                del held[gone]
-            else:
-                less = (counts[0] // 2, counts[1])
-                left = (counts[0] - less[0], 0)
-                assert planner.reduce_span(gone, less) == (not any(left))
-                timeline.shift(start, end, less if any(left) else counts, -1)
-                held[gone] = (start, end, left)
-                if not any(left):
-                    del held[gone]
+            assert planner.remove_span(gone)
+            timeline.shift(start, end, counts, -1)
+            del held[gone]
     _compare(planner, timeline, held, *query)
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from fluxqueue.clock import SystemClock
+from fluxqueue.fluxjob.times import LAST_S, to_rfc3339
 
 
 async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() -> None:
@@ -34,3 +35,7 @@ async def test_a_loop_ends_although_its_cancellation_was_turned_into_an_error() 
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 60)
     assert rounds == 1
+
+
+def test_a_time_beyond_all_dates_is_the_last_one() -> None:
+    assert to_rfc3339(2**53) == to_rfc3339(LAST_S) == "9999-12-31T00:00:00Z"

@@ -46,7 +46,7 @@ def _words(key: str) -> str:
 def _value(key: str, value: Any) -> str:
     """Return a value for people: a time for epoch seconds, and numbers without a tail."""
     if key.endswith("_at") and isinstance(value, (int, float)) and value > 0:
-        from fluxqueue.clock import to_rfc3339
+        from fluxqueue.fluxjob.times import to_rfc3339
 
         return to_rfc3339(int(value))
     if isinstance(value, float):
@@ -68,7 +68,7 @@ def _time(name: str) -> Callable[[Item], str]:
 
 def _short_ended(item: Item) -> str:
     from fluxqueue.cli.user.jobs import now_s
-    from fluxqueue.clock import from_rfc3339
+    from fluxqueue.fluxjob.times import from_rfc3339
 
     ended = item["endedAt"]
     return printing.short_time(from_rfc3339(ended), now_s()) if ended else ""
@@ -83,7 +83,7 @@ def _text(name: str) -> Callable[[Item], str]:
 
 
 def _elapsed(item: Item) -> str:
-    from fluxqueue.clock import from_rfc3339
+    from fluxqueue.fluxjob.times import from_rfc3339
 
     if not item["allocatedAt"]:
         return ""

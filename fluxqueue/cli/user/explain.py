@@ -194,7 +194,7 @@ def tell(review: Object, output: str, name: str) -> None:
 
 def prose(status: Object, name: str) -> list[str]:
     """Return the answer in sentences."""
-    from fluxqueue.clock import from_rfc3339
+    from fluxqueue.fluxjob.times import from_rfc3339
 
     verdict = status["verdict"]
     answered_s = from_rfc3339(status["answeredAt"])
@@ -224,7 +224,7 @@ _SURE = {
 
 
 def _when(status: Object, answered_s: int) -> str:
-    from fluxqueue.clock import from_rfc3339
+    from fluxqueue.fluxjob.times import from_rfc3339
 
     verdict, start = status["verdict"], status.get("expectedStart")
     if verdict == "Never":
@@ -239,7 +239,7 @@ def _when(status: Object, answered_s: int) -> str:
 
 
 def _tables(status: Object) -> None:
-    from fluxqueue.clock import from_rfc3339
+    from fluxqueue.fluxjob.times import from_rfc3339
 
     for kind in status.get("kinds") or ():
         typer.echo("")

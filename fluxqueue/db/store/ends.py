@@ -11,7 +11,6 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.fluxjob.holders import OVERRAN
@@ -26,6 +25,7 @@ from fluxqueue.fluxjob.limit import (
     limit_now,
 )
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.policy.queue_rules import QueueRules
 
 END_MOVED = "EndMoved"

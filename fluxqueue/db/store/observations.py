@@ -16,7 +16,6 @@ from typing import Any
 import orjson
 from sqlalchemy.dialects import postgresql
 
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.ends import follow_ends, next_limit
 from fluxqueue.db.store.learned import read_learned
@@ -33,6 +32,7 @@ from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec.comparison import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.workload.learned_sizes import LearnedSize

@@ -18,11 +18,11 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.clock import to_rfc3339
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.holders import by_preemptor
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.preemption import MakingWay, PreemptionCandidate, Victim
 

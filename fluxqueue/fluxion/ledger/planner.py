@@ -51,18 +51,6 @@ class MultiPlanner:
         self._release(first)
         return True
 
-    def reduce_span(self, job: int, counts: Sequence[int]) -> bool:
-        """Give back a part. Return True if nothing is left of the span, which is then removed."""
-        start, end, held = self.spans[job]
-        left = tuple(max(have - less, 0) for have, less in zip(held, counts, strict=True))
-        if not any(left):
-            self.remove_span(job)
-            return True
-        first, last = bisect_left(self.points, start), bisect_left(self.points, end)
-        self._shift(first, last, [h - n for h, n in zip(held, left, strict=True)], -1)
-        self.spans[job] = (start, end, left)
-        return False
-
     def used_at(self, at: int, index: int) -> int:
         """Return the units of the type at ``index`` that are in use at the instant ``at``."""
         position = bisect_right(self.points, at) - 1

@@ -10,7 +10,6 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from fluxqueue.errors import InvalidGraph
 from fluxqueue.graph.model.compiling import NodeColumns, compile_blocks
 from fluxqueue.graph.model.consistency import check_tree
 from fluxqueue.graph.model.store import ResourceGraph
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 MAX_SIZE = (1 << 62) - 1
 MAX_DEPTH = 100
@@ -422,28 +418,3 @@ def vertex_of(graph: ResourceGraph, v: int) -> Vertex:
         is_consumable=graph.type_of[v] in graph.consumable,
         foreign=graph.foreign.get(v, 0),
     )
-
-
-def to_networkx(graph: ResourceGraph) -> nx.DiGraph[int]:
-    """Return the graph as a networkx graph, for drawing, checks and export.
-
-    Node keys are vertex numbers.
-    """
-    import networkx as nx  # Imported here because it would slow the start of every worker.
-
-    found: nx.DiGraph[int] = nx.DiGraph()
-    for v in range(len(graph)):
-        if graph.block_of[v] in graph.gone:
-            continue
-        found.add_node(
-            v,
-            type=graph.type_name(v),
-            name=graph.name(v),
-            path=graph.path(v),
-            size=graph.size[v],
-            rank=graph.rank[v],
-            is_up=v not in graph.down,
-        )
-        if graph.parent[v] >= 0:
-            found.add_edge(graph.parent[v], v)
-    return found

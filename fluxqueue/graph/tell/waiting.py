@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.times import at_utc
 from fluxqueue.graph.ledger.placement import Placement, PolicyOnNode, planned_end
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
@@ -119,7 +119,7 @@ def _until(one: Holder, now: int) -> str:
 def write_time(at: int, now: int) -> str:
     """Return a time for people: ``14:05 UTC``. A day or more after ``now``, the date is shown."""
     form = "%H:%M UTC" if at - now < DAY_S else "%b %d %H:%M UTC"
-    return datetime.fromtimestamp(at, tz=UTC).strftime(form)
+    return at_utc(at).strftime(form)
 
 
 def why_no_plan(table: ByShares, request: Jobspec, *, names_others: bool = True) -> str | None:

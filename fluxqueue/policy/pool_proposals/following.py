@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.clock import from_rfc3339, to_rfc3339
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.times import from_rfc3339, to_rfc3339
 from fluxqueue.policy.node_pool import read_node_pool
 from fluxqueue.policy.pool_proposals.proposal import fields_of
 from fluxqueue.workload.labels import DISCOVERED_FROM, DISCOVERED_SPEC, SOURCE_MISSING

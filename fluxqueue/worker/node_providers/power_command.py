@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.clock import from_rfc3339
 from fluxqueue.db.store.node_pools import OrderedNodes, PoolOrder
 from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NODES, POD_TEMPLATES, PODS
 from fluxqueue.objects import Object

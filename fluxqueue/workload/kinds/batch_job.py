@@ -13,6 +13,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.fluxjob.times import epoch_s
 from fluxqueue.objects import Object
 from fluxqueue.workload import index_placement, labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
@@ -21,7 +22,7 @@ from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
-from fluxqueue.workload.pods import controller_owner, epoch_s, template_spec
+from fluxqueue.workload.pods import controller_owner, template_spec
 from fluxqueue.workload.sweeps import check_sweep, is_sweep
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from fluxqueue.clock import ManualClock, SystemClock, to_rfc3339
+from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.store.decisions import NodeChanges, take_changes
@@ -17,6 +17,7 @@ from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.metrics import REGISTRY
 from fluxqueue.worker import schedule

@@ -32,7 +32,7 @@ OURS = {
     *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing", ".turns"),
     *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
     *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
-    *(".workload", ".workload.fluxjob_name"),
+    *(".fluxjob.times", ".workload", ".workload.fluxjob_name"),
 }
 """Beside ``kube/`` and the user's commands themselves."""
 HEAVY = {

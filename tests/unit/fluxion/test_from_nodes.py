@@ -12,7 +12,6 @@ from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.graph.model.builder import to_networkx
 from fluxqueue.jobspec import Count, Jobspec, Resource
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
@@ -106,12 +105,3 @@ def test_refusals() -> None:
             [NodeFact("n", "1", {"cpu": 1000}, labels={f"l{i}": "x" for i in range(120)})],
             levels=tuple(Level(f"l{i}", ()) for i in range(120)),
         )
-
-
-def test_networkx_has_the_same_tree() -> None:
-    """The export for drawing: a node per vertex, an edge per containment."""
-    graph = graph_from_nodes([NodeFact("n", "1", {"cpu": 3000}, labels={RACK: "r"})])
-    drawn = to_networkx(graph)
-    assert drawn.number_of_nodes() == len(graph)
-    assert drawn.number_of_edges() == len(graph) - 1
-    assert drawn.nodes[2]["path"] == "/cluster0/r/n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.clock import to_rfc3339
+from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.pool_sources import PoolSources
 from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY
 from fluxqueue.policy.pool_proposals.following import GONE_S, follow, source_of

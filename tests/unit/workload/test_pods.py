@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.start_watch import NOT_SEEN
+from fluxqueue.fluxjob.times import LAST_S
 from fluxqueue.workload import pods
 from tests.support.workloads import bare_pod, owner
 
@@ -110,7 +111,10 @@ def test_the_grace_of_a_pod(said: int | None, grace_s: int) -> None:
         (1000, {"activeDeadlineSeconds": 5, "terminationGracePeriodSeconds": 7}, None, 1007),
         (None, {"activeDeadlineSeconds": 60}, None, 100 + 60 + 30),
         (1000, {}, "1970-01-01T10:00:00Z", 36_000),  # kubectl delete pod --grace-period=36000
-        (None, {}, "10000-01-01T00:00:00Z", pods.TIME_MAX_S),
+        (None, {}, "10000-01-01T00:00:00Z", LAST_S),
+        (None, {}, "9999-12-31T23:59:59Z", LAST_S),
+        (None, {"activeDeadlineSeconds": 2**62}, None, LAST_S),
+        (2**62, {}, None, LAST_S),
     ],
 )
 def test_when_kubernetes_has_ended_a_pod(
