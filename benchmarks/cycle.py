@@ -20,8 +20,8 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
-from fluxqueue.settings import MATCH_POLICY
 
 GI = 2**30
 CORES = 64_000

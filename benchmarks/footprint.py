@@ -24,7 +24,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import JOBS
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 NAMESPACE = "default"
 AT_ONCE = 16

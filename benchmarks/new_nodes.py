@@ -17,10 +17,10 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
 from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
 from fluxqueue.scheduler.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes

@@ -36,9 +36,9 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.process.settings import MATCH_POLICY, Settings
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
 from fluxqueue.scheduler.forecast import forecast
-from fluxqueue.settings import MATCH_POLICY, Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.rows import NOWHERE

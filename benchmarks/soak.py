@@ -33,7 +33,7 @@ from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 SAMPLES = 120
 SAMPLE_MIN_S = 1.0

@@ -24,9 +24,9 @@ import psycopg
 from benchmarks.line import Line
 from benchmarks.processes import memory_mib
 from benchmarks.under_way import under_way
-from fluxqueue import certs
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
+from fluxqueue.process import certs
 from localcluster import LocalCluster
 from tests.support import retained
 from tests.support.postgres import running_server

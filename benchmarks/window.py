@@ -25,7 +25,7 @@ from benchmarks.line import Line
 from benchmarks.processes import memory_mib
 from benchmarks.under_way import under_way
 from benchmarks.view import LIVING
-from fluxqueue import certs
+from fluxqueue.process import certs
 from localcluster import LocalCluster
 from tests.support.browser import Page, browsing, missing_browser
 from tests.support.postgres import running_server

@@ -19,7 +19,7 @@ from typing import Any
 
 import yaml
 
-from fluxqueue.settings import Settings, describe
+from fluxqueue.process.settings import Settings, describe
 
 CHART = Path(__file__).resolve().parent
 VALUES, SCHEMA = CHART / "values.yaml", CHART / "values.schema.json"

@@ -7,7 +7,8 @@ that follow from other arrows are left out. The numbers in a package are the ste
 life that the document names there. Packages without a step are left out, except the door to the
 cluster.
 
-In docs/developer/performance.md: the latency budget of one pod, from ``fluxqueue/pacing.py``.
+In docs/developer/performance.md: the latency budget of one pod, from
+``fluxqueue/process/pacing.py``.
 tests/unit/test_picture.py draws both again and compares.
 """
 
@@ -20,7 +21,7 @@ from pathlib import Path
 import grimp
 import networkx as nx
 
-from fluxqueue.pacing import BUDGET
+from fluxqueue.process.pacing import BUDGET
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENT = ROOT / "docs" / "architecture.md"

@@ -1,7 +1,7 @@
 """Write the table of docs/reference/metrics.md from the code: ``python docs/metrics_table.py``.
 
-Names, labels and words are those of ``fluxqueue.metrics`` and ``fluxqueue_webhook.metrics``. A test
-compares.
+Names, labels and words are those of ``fluxqueue.process.metrics`` and
+``fluxqueue_webhook.metrics``. A test compares.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fluxqueue.metrics import DESCRIBED, Described
+from fluxqueue.process.metrics import DESCRIBED, Described
 from fluxqueue_webhook.metrics import AdmissionMetrics
 
 PAGE = Path(__file__).with_name("reference") / "metrics.md"

@@ -20,7 +20,7 @@ from benchmarks.throughput import load
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS, ApiResource
 from fluxqueue.localpg import LocalPostgres
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import gate_index
 
 STAGES = ("observe", "decide", "release", "pods made", "ungated", "bound", "run")

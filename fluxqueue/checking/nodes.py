@@ -13,8 +13,8 @@ from fluxqueue.checking.findings import Finding, Severity
 from fluxqueue.checking.view import CheckView, node_of, uid_of
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
-from fluxqueue.objects import Object
 from fluxqueue.workload.node_object import foreign_pod, node_fact
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.resources import raw_request
 
 Amounts = dict[tuple[str, str], int]

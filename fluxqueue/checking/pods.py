@@ -15,7 +15,7 @@ from fluxqueue.checking.view import (
 )
 from fluxqueue.db.reading.snapshot import SlotRow
 from fluxqueue.fluxjob.request import describe_amount
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.resources import effective_request
 
 

@@ -11,10 +11,10 @@ from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.follow import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.fluxjob.times import from_rfc3339
-from fluxqueue.objects import Object
 from fluxqueue.workload.index_placement import VALID_S
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import NEVER_MANAGED, is_managed, is_taken_in
+from fluxqueue.workload.objects import Object
 
 RELEASE_S = 30
 """Seconds after which an allocated Job that is still suspended counts as not released."""

@@ -17,7 +17,7 @@ import typer
 
 from fluxqueue.cli.stack_options import default_data_dir
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 if TYPE_CHECKING:
     from fluxqueue.checking import Finding

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from fluxqueue import logs
 from fluxqueue.cli import steering
 from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process import logs
+from fluxqueue.process.settings import Settings
 
 app = typer.Typer(
     help="The queue database: migrate it, check it, and steer the queue without the cluster.",

@@ -159,7 +159,7 @@ async def _scenes(
     from fluxqueue.demo.watching import Watching
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_kubeconfig
-    from fluxqueue.settings import Settings
+    from fluxqueue.process.settings import Settings
 
     clock = SystemClock()
     problems: list[str] = []

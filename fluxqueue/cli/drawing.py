@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import UNKNOWN, Levels, levels_in_use, path_of
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.process.distribution import install_command
 
 if TYPE_CHECKING:
     from fluxqueue.client.cluster_view import ClusterView

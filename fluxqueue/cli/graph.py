@@ -79,7 +79,7 @@ def graph(
 def configured_levels() -> Levels:
     """Return the levels from the environment, as the controller and the workers read them."""
     from fluxqueue.fluxjob.levels import parse_levels
-    from fluxqueue.settings import Settings
+    from fluxqueue.process.settings import Settings
 
     return parse_levels(Settings.from_env(os.environ).levels)
 
@@ -112,7 +112,7 @@ def ask_cluster(text: bytes, policy: str | None) -> tuple[int, str]:
 
     from fluxqueue.cli.what_if import ask, matcher_of, read_question
     from fluxqueue.client.cluster_view import read_cluster
-    from fluxqueue.settings import Settings
+    from fluxqueue.process.settings import Settings
 
     levels = configured_levels()
     jobspec = read_question(text, levels)

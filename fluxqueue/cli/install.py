@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 
 def install(

@@ -25,8 +25,8 @@ from typer.exceptions import TyperException
 
 from fluxqueue import __version__
 from fluxqueue.cli.messages import complain
-from fluxqueue.distribution import install_command
 from fluxqueue.errors import FluxQueueError, InvalidInput
+from fluxqueue.process.distribution import install_command
 
 GC_THRESHOLDS = (50_000, 4, 500)
 """New objects between two runs of the garbage collector, then runs per older generation.

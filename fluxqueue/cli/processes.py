@@ -20,13 +20,13 @@ import typer
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 if TYPE_CHECKING:
     from fluxqueue.db.reader import DatabaseReader
-    from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
+    from fluxqueue.process.endpoint import Endpoint
     from fluxqueue.view.server import ViewConfig
 
 API_CHECK_S = 1.5
@@ -83,7 +83,7 @@ def view(
 
 
 def _settings(part: str) -> Settings:
-    from fluxqueue import logs
+    from fluxqueue.process import logs
 
     settings = Settings.from_env(os.environ)
     if not settings.database_url:
@@ -104,8 +104,8 @@ async def _run_controller(settings: Settings, identity: str) -> None:
     from fluxqueue.controller.main import Controller
     from fluxqueue.db.cluster_identity import bind
     from fluxqueue.db.database import Database
-    from fluxqueue.endpoint import Endpoint, Heartbeats
     from fluxqueue.kube.config import load_config
+    from fluxqueue.process.endpoint import Endpoint, Heartbeats
 
     config = load_config(settings.kubeconfig or None)
     stop, heartbeats = asyncio.Event(), Heartbeats()
@@ -145,9 +145,9 @@ async def _run_controller(settings: Settings, identity: str) -> None:
 async def _run_worker(settings: Settings, identity: str) -> None:
     from fluxqueue.db.cluster_identity import bind
     from fluxqueue.db.database import Database
-    from fluxqueue.endpoint import Endpoint
     from fluxqueue.kube.config import load_config
-    from fluxqueue.shared_key import read_key
+    from fluxqueue.process.endpoint import Endpoint
+    from fluxqueue.process.shared_key import read_key
     from fluxqueue.worker.context import WorkerContext
     from fluxqueue.worker.main import Worker
 
@@ -174,9 +174,9 @@ async def _run_worker(settings: Settings, identity: str) -> None:
 async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) -> None:
     from fluxqueue.db.cluster_identity import check_reader
     from fluxqueue.db.reader import DatabaseReader
-    from fluxqueue.endpoint import Endpoint
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.kube.config import load_config
+    from fluxqueue.process.endpoint import Endpoint
     from fluxqueue.view.server import ViewServer
 
     stop, kube_config = asyncio.Event(), load_config(settings.kubeconfig or None)
@@ -203,7 +203,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
 
 def _make_certificate(folder: Path, names: list[str]) -> None:
     """Renew a certificate with less than a third of its life left. The server reloads it."""
-    from fluxqueue.certs import ensure
+    from fluxqueue.process.certs import ensure
 
     if names:
         ensure(folder, names, now=datetime.now(tz=UTC))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process.whole_file import write_whole
 
 PROGRAMS = ("fluxqueue", "kubectl-fluxqueue", "kubectl_complete-fluxqueue")
 EXECUTABLE = 0o755

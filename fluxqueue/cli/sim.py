@@ -15,7 +15,7 @@ import typer
 
 from fluxqueue.cli.user.printing import say
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import MATCH_POLICY
+from fluxqueue.process.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
     from fluxqueue.fluxjob.node import NodeFact

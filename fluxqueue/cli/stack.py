@@ -23,7 +23,6 @@ from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import Role, read_roles
-from fluxqueue.distribution import install_command
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -32,8 +31,6 @@ from fluxqueue.errors import (
     InvalidSettings,
     SchemaMismatch,
 )
-from fluxqueue.folder_lock import lock_folder
-from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import (
@@ -46,13 +43,16 @@ from fluxqueue.kube.install import (
     remove_webhook,
     tell_view,
 )
+from fluxqueue.localpg.folder_lock import lock_folder
+from fluxqueue.localpg.held_port import LOOPBACK, HeldPort
 from fluxqueue.localpg.postgres import LocalPostgres
-from fluxqueue.settings import Settings
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process.distribution import install_command
+from fluxqueue.process.settings import Settings
+from fluxqueue.process.whole_file import write_whole
 from fluxqueue.workload.labels import OWN_NAMESPACE
 
 if TYPE_CHECKING:
-    from fluxqueue.certs import CertificateFiles
+    from fluxqueue.process.certs import CertificateFiles
     from fluxqueue.workload.owner_kinds import OwnerKinds
     from fluxqueue.workload.submitter import Submitters
 
@@ -241,7 +241,7 @@ class Stack:
         return KubeClient(load_kubeconfig(str(self.kubeconfig)))
 
     async def _start_webhook(self) -> None:
-        from fluxqueue.shared_key import ensure_key
+        from fluxqueue.process.shared_key import ensure_key
         from fluxqueue.workload.aliases import parse_aliases
         from fluxqueue.workload.owner_kinds import parse_owner_kinds
         from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
@@ -451,7 +451,7 @@ class Stack:
 
 
 def _ensure_certificates(folder: Path, names: list[str]) -> CertificateFiles:
-    from fluxqueue.certs import ensure
+    from fluxqueue.process.certs import ensure
 
     return ensure(folder, names, now=datetime.now(tz=UTC))
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluxqueue.held_port import LOOPBACK
+from fluxqueue.localpg.held_port import LOOPBACK
 
 
 @dataclass(frozen=True, slots=True)

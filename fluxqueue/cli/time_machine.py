@@ -83,7 +83,7 @@ def _replay(
 ) -> Replay:
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.policy.queue_policy import queue_policy
-    from fluxqueue.settings import Settings
+    from fluxqueue.process.settings import Settings
     from fluxqueue.simulation.replay import replay
 
     settings = Settings.from_env(os.environ)
@@ -140,7 +140,7 @@ def _read_file(path: Path) -> Any:
 def _read_database(options: ReplayOptions) -> dict[str, Any]:
     import asyncio
 
-    from fluxqueue.settings import Settings
+    from fluxqueue.process.settings import Settings
     from fluxqueue.simulation.period import check_period
 
     now = datetime.now(tz=UTC)

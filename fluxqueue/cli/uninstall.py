@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fluxqueue.cli.user.printing import say
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 if TYPE_CHECKING:
     from fluxqueue.controller.uninstall import UninstallOptions, UninstallReport
@@ -59,8 +59,8 @@ def uninstall(
     kubeconfig: Annotated[Path | None, typer.Option(help="default: kubectl's")] = None,
 ) -> None:
     """Remove the webhook configuration and start everything that waits for fluxqueue."""
-    from fluxqueue import logs
     from fluxqueue.controller.uninstall import UninstallOptions
+    from fluxqueue.process import logs
     from fluxqueue.workload.owner_kinds import parse_owner_kinds
 
     settings = Settings.from_env(os.environ)

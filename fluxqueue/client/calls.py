@@ -25,7 +25,7 @@ from fluxqueue.client.pod_logs import container_of
 from fluxqueue.errors import InvalidInput, NotFound, WorkFailed
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 PART_BYTES = 96 * 1024
 """Length of one variable. Linux takes 128 KiB."""

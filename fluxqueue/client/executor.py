@@ -23,7 +23,7 @@ from fluxqueue.client.submission import Body, body_of_calls, check_options
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 P = ParamSpec("P")
 T = TypeVar("T")

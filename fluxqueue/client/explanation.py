@@ -14,8 +14,8 @@ from typing import Any
 from fluxqueue.client.records import Records, at, html_table
 from fluxqueue.errors import ApiUnavailable, InvalidInput
 from fluxqueue.fluxjob.times import from_rfc3339
-from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import parse_duration
+from fluxqueue.workload.objects import Object
 
 NEVER = "Never"
 """The verdict of a request that cannot start without a change."""

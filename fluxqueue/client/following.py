@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, WatchEvent
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 RETRY_BASE_S, RETRY_CAP_S = 0.2, 10.0
 _META = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")

@@ -46,9 +46,9 @@ from fluxqueue.kube import placement_reviews, steer
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.kube.workload_resource import resource_of
-from fluxqueue.objects import Object
 from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.labels import HOLD, JOBID, group_keys
+from fluxqueue.workload.objects import Object
 
 GONE = "Gone"
 """The state of a job whose FluxJob no longer exists, if nothing tells how it ended."""

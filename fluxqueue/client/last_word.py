@@ -14,7 +14,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 WITHIN_S = 15.0
 """Longest time until the Event is there: pods that still end keep a job from its end."""

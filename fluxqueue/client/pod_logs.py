@@ -15,7 +15,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Gone, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import completion_index
 
 BEGUN = frozenset({"Running", "Succeeded", "Failed"})

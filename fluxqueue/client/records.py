@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluxqueue.client.fluxjobs import read_line
 from fluxqueue.errors import InvalidInput
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 if TYPE_CHECKING:
     import pandas

@@ -22,10 +22,7 @@ from typing import Any
 
 from cryptography import x509
 
-from fluxqueue import metrics
-from fluxqueue.certs.rotation import HeldCertificates, Lives, plan, read_bundle, read_held, to_data
 from fluxqueue.clock import Clock
-from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     ApiUnavailable,
     Conflict,
@@ -36,8 +33,18 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, SECRETS
-from fluxqueue.objects import Object
+from fluxqueue.process import metrics
+from fluxqueue.process.certs.rotation import (
+    HeldCertificates,
+    Lives,
+    plan,
+    read_bundle,
+    read_held,
+    to_data,
+)
+from fluxqueue.process.endpoint import Heartbeats
 from fluxqueue.workload import labels
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

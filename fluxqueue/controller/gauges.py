@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reading.gauges import QueueGauges, read_gauges
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.process import metrics
+from fluxqueue.process.endpoint import Heartbeats
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,6 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from typing import Any
 
-from fluxqueue import metrics
-from fluxqueue.certs import service_names
-from fluxqueue.certs.rotation import Lives
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.controller.gauges import show_for_ever
@@ -34,7 +31,6 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.epoch import ANNOTATION, read_marks
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.db.liveness import LATE_S, Liveness
-from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import (
     Conflict,
     DatabaseUnavailable,
@@ -44,7 +40,11 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.settings import Settings
+from fluxqueue.process import metrics
+from fluxqueue.process.certs import service_names
+from fluxqueue.process.certs.rotation import Lives
+from fluxqueue.process.endpoint import Heartbeats
+from fluxqueue.process.settings import Settings
 from fluxqueue.workload.kinds import kind_of_fluxjob
 
 logger = logging.getLogger(__name__)

@@ -14,14 +14,14 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.autoscalers import STATUS_NAME, STATUS_NAMESPACE
-from fluxqueue.endpoint import Heartbeats
 from fluxqueue.errors import Conflict, FluxQueueError, NotFound
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import FLUX_NODE_POOLS
-from fluxqueue.objects import Object
 from fluxqueue.policy.pool_proposals.following import PoolChange, follow, source_of
+from fluxqueue.process.endpoint import Heartbeats
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,6 @@ import logging
 import math
 from contextlib import suppress
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.liveness import Liveness
@@ -31,7 +30,8 @@ from fluxqueue.explain.status import render_refusal
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
-from fluxqueue.objects import Object
+from fluxqueue.process import metrics
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.placement_review import read_asker
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.liveness import Liveness
@@ -38,8 +37,9 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, ApiResource
 from fluxqueue.kube.workload_resource import resource_of
-from fluxqueue.objects import Object
+from fluxqueue.process import metrics
 from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.steered import Steered, read_steered
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import CONTROLLER, check_term, confirm, doubt, seize
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from fluxqueue.db.epoch import Marks, begin_anew
 from fluxqueue.db.reader import DatabaseReader, DatabaseReading, statement
 from fluxqueue.db.task_queue import TaskName, make_app
 from fluxqueue.errors import DatabaseWentBack
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 
 class Transaction(DatabaseReading):

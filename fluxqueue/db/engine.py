@@ -19,11 +19,11 @@ from sqlalchemy import event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from fluxqueue import metrics
 from fluxqueue.db import session
 from fluxqueue.db.revisions import head
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process import metrics
+from fluxqueue.process.settings import Settings
 
 APPLICATION = "fluxqueue-"
 """Beginning of the name of every connection: ``fluxqueue-<role>/<newest revision it knows>``."""

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import orjson
 
-from fluxqueue import metrics
 from fluxqueue.errors import DatabaseWentBack
+from fluxqueue.process import metrics
 
 logger = logging.getLogger(__name__)
 

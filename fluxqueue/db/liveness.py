@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
+from fluxqueue.process import metrics
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fluxqueue.db.engine import READER, create_engine, libpq_url, translated_errors
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 PATIENCE_S = 5
 

@@ -33,7 +33,7 @@ from fluxqueue.db.engine import (
     translated_errors,
 )
 from fluxqueue.db.task_statements import COUNT_CRASH, FETCH_TASK
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 POOL_MAX = 4
 """Connections of procrastinate's own pool: fetch, finish, heartbeat, and one to spare."""

@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import FLUXJOBS, NODES, PODS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.quantity import to_base_units
 
 

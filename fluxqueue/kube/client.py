@@ -24,7 +24,7 @@ from urllib.parse import urlencode
 
 import orjson
 
-from fluxqueue import __version__, metrics
+from fluxqueue import __version__
 from fluxqueue.errors import ApiUnavailable, Gone
 from fluxqueue.kube.answer_times import AnswerTimes
 from fluxqueue.kube.answers import (
@@ -40,6 +40,7 @@ from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import ApiResource
 from fluxqueue.kube.slots import Slots, lane_of
 from fluxqueue.kube.transport import HttpTransport, Reply, Transport, TransportError
+from fluxqueue.process import metrics
 
 ATTEMPTS_MAX = 4
 LIST_RESTARTS_MAX = 3

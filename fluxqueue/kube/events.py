@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
+from fluxqueue.process import metrics
 
 logger = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Gone
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, WatchEvent
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 from fluxqueue.kube.steer import FIELD_MANAGER
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 _LOOK_S = 0.1
 

@@ -24,7 +24,6 @@ from fluxqueue.kube.resources import (
     PROVISIONING_REQUESTS,
     ApiResource,
 )
-from fluxqueue.objects import Object
 from fluxqueue.policy.pool_proposals import cluster_api, cluster_autoscaler, karpenter
 from fluxqueue.policy.pool_proposals.cluster_api import propose_cluster_api, scalable_kinds
 from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
@@ -38,6 +37,7 @@ from fluxqueue.policy.pool_proposals.proposal import (
     amounts_of,
     with_own_names,
 )
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.resources import raw_request
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from fluxqueue.packaged import read_packaged
+from fluxqueue.process.packaged import read_packaged
 
 FILE = "roles.yaml"
 AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fluxqueue.turns import Turns
+from fluxqueue.fluxjob.turns import Turns
 
 BACKGROUND_PART = 4
 """Requests in the background hold at most the slots divided by this number.

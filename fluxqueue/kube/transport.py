@@ -21,7 +21,7 @@ from yarl import URL
 
 from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
+from fluxqueue.process.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
 
 CONNECT_TIMEOUT_S = 5.0
 READ_BUFFER_BYTES = 1 << 18

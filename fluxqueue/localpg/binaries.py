@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.process.distribution import install_command
 
 ENV_VARIABLE = "FLUXQUEUE_PG_BIN"
 SUPPORTED_MAJORS = range(15, 19)

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import IO
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.folder_lock import lock_folder
 from fluxqueue.localpg.binaries import PostgresBinaries
+from fluxqueue.localpg.folder_lock import lock_folder
 from fluxqueue.localpg.privileges import RunMode, clean_environment, hand_over, launch_command
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process.whole_file import write_whole
 
 SUPERUSER = "postgres"
 DATABASE = "fluxqueue"

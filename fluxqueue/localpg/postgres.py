@@ -20,9 +20,9 @@ from typing import IO, Self
 from urllib.parse import quote
 
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.held_port import LOOPBACK, HeldPort
 from fluxqueue.localpg.binaries import PostgresBinaries, find_binaries
 from fluxqueue.localpg.datadir import DATABASE, SUPERUSER, DataDir
+from fluxqueue.localpg.held_port import LOOPBACK, HeldPort
 from fluxqueue.localpg.privileges import clean_environment, hand_over, launch_command, run_mode
 
 HOST = LOOPBACK

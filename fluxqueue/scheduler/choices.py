@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
@@ -23,7 +24,6 @@ from fluxqueue.graph.model.arrays import Mask, Vector
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.turns import first_in_turn
 
 NODES_MAX = 256
 """Most further nodes of one pod. Each is a name in the pod."""

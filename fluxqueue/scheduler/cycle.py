@@ -20,6 +20,7 @@ from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU, MatchPolicy
+from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, Placement, planned_end
 from fluxqueue.graph.match.by_shares import why_busy
@@ -58,7 +59,6 @@ from fluxqueue.scheduler.sweeps import (
     next_slot,
 )
 from fluxqueue.scheduler.top_up import top_up
-from fluxqueue.turns import first_in_turn
 
 
 @dataclass(frozen=True, slots=True)

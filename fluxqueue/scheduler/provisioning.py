@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.provision import Provision
+from fluxqueue.fluxjob.turns import Turns
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
@@ -32,7 +33,6 @@ from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, amounts_of
 from fluxqueue.scheduler.node_packing import Packing, PackingTask
 from fluxqueue.scheduler.packing_task import MovableJob, packed_placement, packing_task
 from fluxqueue.scheduler.plan_search import PlanTried, PlanVariant, PoolNames, search_cheaper
-from fluxqueue.turns import Turns
 
 JOBS_MAX = 50
 """The most jobs for which one cycle searches new nodes. Users take turns.

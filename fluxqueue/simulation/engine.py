@@ -24,6 +24,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
+from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.scheduler.cycle import (
     Decisions,
     PendingJob,
@@ -41,7 +42,6 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
-from fluxqueue.settings import MATCH_POLICY
 from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 from fluxqueue.simulation.named_queues import SimulatedQueues

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fluxqueue.distribution import install_command
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.process.distribution import install_command
 from fluxqueue.simulation.engine import RunRecord
 from fluxqueue.simulation.figures import Figures, clock
 from fluxqueue.simulation.jobs import NodeEvent

@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules
-from fluxqueue.settings import MATCH_POLICY
+from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.simulation.engine import RunRecord, simulate
 from fluxqueue.simulation.jobs import SimulatedJob, uniform_cluster
 from fluxqueue.simulation.period import SPAN_MAX_S

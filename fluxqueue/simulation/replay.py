@@ -18,7 +18,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_policy import QueuePolicy
-from fluxqueue.settings import MATCH_POLICY
+from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.simulation.engine import Engine, RunRecord
 from fluxqueue.simulation.figures import P95, percentile
 from fluxqueue.simulation.jobs import SimulatedJob

@@ -16,8 +16,8 @@ from fluxqueue.kube import placement_reviews, steer
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, PODS
-from fluxqueue.objects import Object
 from fluxqueue.workload.labels import JOBID
+from fluxqueue.workload.objects import Object
 
 LOG_LINES, LOG_BYTES = 500, 256 * 1024
 PODS_MAX, EVENTS_MAX = 500, 200

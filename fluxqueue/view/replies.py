@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 from aiohttp import ETag, web
 
-from fluxqueue.same_site import SAFE
+from fluxqueue.view.same_site import SAFE
 
 AUTHORIZATION = ("Authorization", "X-Fluxqueue-Authorization")
 """The first header that is present counts. The API server's proxy removes the first one."""

@@ -21,8 +21,6 @@ from typing import Any, Self
 from aiohttp import web
 from aiohttp_sse import EventSourceResponse, sse_response
 
-from fluxqueue import metrics
-from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.clock import Clock
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading import fluxjobs, occupancy
@@ -35,7 +33,9 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.policy.node_pool import read_node_pool
-from fluxqueue.settings import Settings
+from fluxqueue.process import metrics
+from fluxqueue.process.certs.serving import Listener, ServingCertificate
+from fluxqueue.process.settings import Settings
 from fluxqueue.view import answers, endpoints
 from fluxqueue.view.as_user import UserCluster
 from fluxqueue.view.changes import Feed, Lines, TooManyFollowers

@@ -9,8 +9,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.same_site import why_foreign
 from fluxqueue.view.replies import AUTHORIZATION
+from fluxqueue.view.same_site import why_foreign
 
 COOKIE = "__Host-fluxqueue"
 """Browsers accept this prefix for cookies of one host, with ``Secure`` and without a path only."""

@@ -23,7 +23,7 @@ from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading.recorded_days import read_day
 from fluxqueue.errors import FluxQueueError, InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from fluxqueue.simulation.period import check_period
 from fluxqueue.view.parameters import read_moment
 from fluxqueue.view.replies import to_json

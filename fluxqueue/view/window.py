@@ -19,10 +19,10 @@ import orjson
 from aiohttp import ETag, web
 
 from fluxqueue.errors import ApiError, ApiUnavailable, FluxQueueError, InvalidInput
-from fluxqueue.same_site import SAFE, why_foreign
 from fluxqueue.view import sessions
 from fluxqueue.view.as_user import VERBS, UserCluster, UserRights
 from fluxqueue.view.replies import COMPRESSED_MIN, cached, later, problem, to_json
+from fluxqueue.view.same_site import SAFE, why_foreign
 
 Row = dict[str, Any]
 FILES = "/window/"

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.liveness import Liveness
-from fluxqueue.endpoint import Heartbeats
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.pacing import Lately
-from fluxqueue.settings import Settings
+from fluxqueue.process.endpoint import Heartbeats
+from fluxqueue.process.pacing import Lately
+from fluxqueue.process.settings import Settings
 from fluxqueue.worker.creation_failures import CreationFailures
 
 

@@ -22,7 +22,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.fluxjob.start_watch import StartRules
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 FAILED_CREATE = "FailedCreate"
 """Reason of the Event of any controller that cannot create a pod."""

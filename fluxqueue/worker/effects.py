@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fluxqueue import metrics
 from fluxqueue.db.store.pending_actions import note_failures
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Conflict, EffectsFailed, FluxQueueError, LostLeadership, Transient
+from fluxqueue.process import metrics
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,8 @@ from fluxqueue.kube.resources import (
     VOLUMES,
     ApiResource,
 )
-from fluxqueue.objects import Object
 from fluxqueue.workload.domains import DomainQuery, count_domains
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains, concerns
 from fluxqueue.workload.volumes import LIMIT_PREFIX, claim_names, has_claims
 

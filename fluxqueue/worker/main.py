@@ -15,7 +15,6 @@ from contextlib import suppress
 
 import procrastinate
 
-from fluxqueue import metrics
 from fluxqueue.db import leadership
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.liveness import LATE_S
@@ -31,7 +30,8 @@ from fluxqueue.db.task_queue import (
     every,
 )
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
-from fluxqueue.pacing import SWEEP_S
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import SWEEP_S
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
 from fluxqueue.worker.node_pool_keeping import LOOP as POOLS

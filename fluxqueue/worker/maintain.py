@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 
-from fluxqueue import metrics
 from fluxqueue.db import retention, task_queue
 from fluxqueue.db.store import drift_repair
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
-from fluxqueue.pacing import GRACE_S, SWEEP_S
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import GRACE_S, SWEEP_S
 from fluxqueue.worker.context import WorkerContext
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from math import ceil
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store import node_pools
@@ -25,8 +24,9 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.policy.node_pool import COMMAND, SCALE, NodePool
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.db.store.node_pools import (
     NODE_POOLS,
     PoolOrder,
@@ -32,6 +31,7 @@ from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUX_NODE_POOLS
+from fluxqueue.process import metrics
 from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 
-from fluxqueue import metrics
 from fluxqueue.db.store.node_pools import read_starting
 from fluxqueue.errors import (
     ApiError,
@@ -20,7 +19,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES
-from fluxqueue.objects import Object
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.node_protection import (
     NodeNeeds,
     Protect,
@@ -31,6 +30,7 @@ from fluxqueue.scheduler.node_protection import (
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import CycleRunner
 from fluxqueue.workload.labels import PROTECTED
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

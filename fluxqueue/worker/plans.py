@@ -20,8 +20,8 @@ from fluxqueue.graph.match.by_shares import placement_on
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.policy.queue_policy import QueuePolicy
+from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
 from fluxqueue.db.store import preemption
 from fluxqueue.db.store.preemption import PLANNED, PREEMPTED, SPARED
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.cycle import Decisions, PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
 from fluxqueue.worker.context import WorkerContext

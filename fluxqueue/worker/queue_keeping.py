@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.db.leadership import check_term, may_decide
 from fluxqueue.db.reading.job_places import read_paths
 from fluxqueue.db.store.ends import end_overruns
@@ -30,6 +29,7 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXQUEUES
 from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.process import metrics
 from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 

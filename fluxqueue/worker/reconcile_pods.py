@@ -11,13 +11,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fluxqueue import metrics
 from fluxqueue.db.store.reconciling import Evict, Reconciled, Ungate, finish, reconcile
 from fluxqueue.db.store.starts import MissingPods, keep_words
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
+from fluxqueue.process import metrics
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.creation_failures import start_rules
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one

@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.db.store.desired_state import (
     DesiredState,
     PendingRelease,
@@ -32,7 +31,8 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS
 from fluxqueue.kube.workload_resource import resource_of
-from fluxqueue.pacing import RUSH
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import RUSH
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status

@@ -17,7 +17,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.review_records import (
     AskedFluxJob,
@@ -53,13 +52,14 @@ from fluxqueue.kube.access_reviews import may
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASSES, WORKLOAD_CLASSES
-from fluxqueue.objects import Object
-from fluxqueue.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.scheduler.cycle import PendingJob
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.fetched_surroundings import fetch_surroundings
 from fluxqueue.workload.aliases import parse_aliases
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.placement_review import Asker, ReviewRequest, begin_at_s, read_review
 from fluxqueue.workload.shape import SYSTEM_CLASS, AskedPriority
 from fluxqueue.workload.site import Site

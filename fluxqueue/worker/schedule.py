@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 
-from fluxqueue import __version__, metrics
+from fluxqueue import __version__
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.reading.review_records import has_news
@@ -49,11 +49,12 @@ from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeSharing
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.choices import Choices, give_choices
 from fluxqueue.scheduler.cycle import (

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
 from fluxqueue.db.store.sharing import POLICIES, read_names
 from fluxqueue.errors import (
@@ -23,6 +22,7 @@ from fluxqueue.errors import (
 from fluxqueue.fluxjob.request import CPU, describe_amount
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES, SHARING_POLICIES
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.node_sharing import (
     TAINT,
     Excess,

@@ -17,7 +17,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.db.store.statuses import (
     EmittedEvents,
     StatusRow,
@@ -34,6 +33,7 @@ from fluxqueue.fluxjob.states import FluxJobState, shown_state
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one

@@ -6,7 +6,7 @@ informers of workloads call ``carry``. The kinds of workloads call ``as_of_delet
 
 from __future__ import annotations
 
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 AT_DELETION = "fluxqueueAtDeletion"
 """Field in the stored form of an object: its status in the write that requested its deletion."""

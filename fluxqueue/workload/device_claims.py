@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.jobspec.constraint import Constraint
-from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import read_node_selector
 from fluxqueue.workload.devices import read_tolerations
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner
 
 LEFT = "devices of DRA"

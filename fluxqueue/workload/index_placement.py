@@ -28,10 +28,10 @@ import orjson
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import MAX_HOSTS, compress, expand
 from fluxqueue.fluxjob.node import Destination
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import drop_managed_fields, name_node_patch
 from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.pods import completion_index, gate_index, template_spec
 from fluxqueue.workload.resources import raw_request

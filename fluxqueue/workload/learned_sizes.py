@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import USES, template_spec
 from fluxqueue.workload.resources import raw_request
 

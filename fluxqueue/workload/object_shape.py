@@ -13,8 +13,8 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import SHOWN
-from fluxqueue.objects import Object
 from fluxqueue.workload.object_paths import find, value_at
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
 
 INT64_MAX = 2**63 - 1

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from fluxqueue.fluxjob.exclusive_use import ANY_ADDRESS
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.jobspec.model import NODE
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pod_bounds import (
     AFFINITY,
     ANTI_AFFINITY,

@@ -20,8 +20,8 @@ import orjson
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.objects import Object
 from fluxqueue.workload.object_paths import Path, find, value_at
+from fluxqueue.workload.objects import Object
 
 _SEGMENT = r"(?:[A-Za-z0-9_-]+|\*)"
 _PATH = re.compile(rf"{_SEGMENT}(?:\.{_SEGMENT})*")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.resources import container_requests, is_pod_level
 
 _CONTAINER = "Container"

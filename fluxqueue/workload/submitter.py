@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
-from fluxqueue.objects import Object
-from fluxqueue.settings import CLUSTER_CONTROLLERS, Settings
+from fluxqueue.process.settings import CLUSTER_CONTROLLERS, Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import Patch, at, put, take
 from fluxqueue.workload.object_paths import Path
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner
 
 NAME_MAX = 253

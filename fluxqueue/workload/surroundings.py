@@ -15,7 +15,6 @@ from typing import Protocol
 
 from fluxqueue.fluxjob.exclusive_use import port_use
 from fluxqueue.fluxjob.levels import Levels
-from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import has_label, read_demand
 from fluxqueue.workload.device_claims import LEFT as CLAIMS_LEFT
 from fluxqueue.workload.device_claims import (
@@ -29,6 +28,7 @@ from fluxqueue.workload.device_claims import (
 from fluxqueue.workload.domains import DomainQuery
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, first_pods
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains, concerns, divide, host_ports, levels_above
 from fluxqueue.workload.pod_bounds import (
     KEY,

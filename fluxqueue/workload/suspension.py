@@ -13,10 +13,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import Patch, at, op, pointer, put, same_uid, take
 from fluxqueue.workload.object_paths import Path, nested, value_at
+from fluxqueue.workload.objects import Object
 
 _ANNOTATIONS: Path = ("metadata", "annotations")
 _STAMPS = (labels.SUSPENDED, labels.USER)

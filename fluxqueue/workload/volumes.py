@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from fluxqueue.fluxjob.exclusive_use import claim_use
 from fluxqueue.fluxjob.request import NodeRequirement, Operator
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint
-from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import read_node_selector
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pod_bounds import VOLUMES
 from fluxqueue.workload.quantity import to_base_units
 

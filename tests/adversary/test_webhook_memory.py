@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 import yaml
 
-from fluxqueue import certs
+from fluxqueue.process import certs
 from tests.support.large_objects import LARGE
 from tests.support.workloads import admission_review
 

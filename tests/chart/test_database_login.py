@@ -18,7 +18,7 @@ import pytest
 from psycopg import sql
 
 from fluxqueue.db.database import Database
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from tests.chart.rendering import container, environment
 from tests.support.postgres import PostgresServer
 

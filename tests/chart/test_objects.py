@@ -11,12 +11,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from fluxqueue import metrics
 from fluxqueue.cli.main import app
 from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.kube.roles import AGGREGATE, build_roles
-from fluxqueue.settings import CLUSTER_CONTROLLERS
+from fluxqueue.process import metrics
+from fluxqueue.process.settings import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of

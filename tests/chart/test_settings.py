@@ -10,7 +10,7 @@ import yaml
 
 from chart.schema import SET_BY_THE_CHART
 from fluxqueue import __version__
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from fluxqueue_webhook.__main__ import _parse
 from tests.chart.rendering import (
     EXTERNAL,

@@ -29,7 +29,7 @@ from tests.chart.rendering import (
 
 
 def test_schema_is_in_step_with_values_and_settings() -> None:
-    """After a change of values.yaml or of fluxqueue/settings.py: python chart/schema.py."""
+    """After a change of values.yaml or of fluxqueue/process/settings.py: python chart/schema.py."""
     assert SCHEMA.read_text(encoding="utf-8") == render_schema(VALUES.read_text(encoding="utf-8"))
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import orjson
 from aiohttp import web
 
-from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, PODS
+from fluxqueue.process.certs import ensure
 from tests.e2e.objects import Obj, bare_pod
 from tests.e2e.space import Space
 from tests.support.waiting import eventually

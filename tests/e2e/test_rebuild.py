@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
-from fluxqueue.pacing import RUSH
+from fluxqueue.process.pacing import RUSH
 from tests.e2e.database import dump, empty, everybody_killed, restore
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job

@@ -12,7 +12,7 @@ import pytest
 
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, STATEFULSETS
-from fluxqueue.pacing import RUSH
+from fluxqueue.process.pacing import RUSH
 from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.operators import Operators

@@ -20,7 +20,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from localcluster import ControllerOptions, NodeShape, SimulatedNodes
 from tests.support.embedded_plane import Plane
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.certs import ensure
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, NAMESPACES
+from fluxqueue.process.certs import ensure
 from fluxqueue.workload import labels
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.server import ServerConfig, WebhookServer

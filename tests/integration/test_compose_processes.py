@@ -20,10 +20,10 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from fluxqueue.localpg.held_port import HeldPort
 from tests.e2e.objects import job
 from tests.support import compose
 from tests.support.typing_verbs import Typist

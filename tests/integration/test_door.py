@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, CookieJar, web
 
 from fluxqueue.cli.user.door import COOKIE, Door, Upstream
-from fluxqueue.same_site import ACTING
+from fluxqueue.view.same_site import ACTING
 
 OURS = {ACTING: "1"}
 

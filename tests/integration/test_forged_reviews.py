@@ -13,8 +13,8 @@ from statistics import median
 import aiohttp
 import pytest
 
-from fluxqueue import certs
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.process import certs
 from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.forger import flood, review

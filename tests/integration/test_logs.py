@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from aiohttp import web
 
-from fluxqueue import logs
+from fluxqueue.process import logs
 
 
 @pytest.fixture(autouse=True)

@@ -18,11 +18,11 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
 from fluxqueue.localpg import LocalPostgres
+from fluxqueue.localpg.held_port import HeldPort
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import (
     ControllerOptions,

@@ -18,7 +18,6 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from fluxqueue.certs import ensure
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.clock import SystemClock
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
@@ -41,6 +40,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
+from fluxqueue.process.certs import ensure
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import FIELD_MANAGER, build
 from fluxqueue.workload.gates import (

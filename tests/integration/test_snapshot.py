@@ -15,7 +15,7 @@ from fluxqueue.db.reading.figures import fluxjob_lines, node_lines, run_figures
 from fluxqueue.db.reading.snapshot import DriftRow, UsageRow, read_rows
 from fluxqueue.db.store.observations import save_foreign, save_nodes
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 NODE = NodeFact("node-1", "uid-node-1", {"cpu": 16000, "pods": 110})
 

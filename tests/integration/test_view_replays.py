@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.same_site import ACTING
 from fluxqueue.simulation import swf
 from fluxqueue.view import time_machine
 from fluxqueue.view.openapi import document
+from fluxqueue.view.same_site import ACTING
 from fluxqueue.view.sessions import COOKIE
 from fluxqueue.view.time_machine import (
     AskedLog,

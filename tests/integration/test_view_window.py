@@ -12,8 +12,8 @@ import pytest_asyncio
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.node_pools import NODE_POOLS
 from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
-from fluxqueue.same_site import ACTING, SAFE
 from fluxqueue.view.openapi import document
+from fluxqueue.view.same_site import ACTING, SAFE
 from fluxqueue.view.sessions import COOKIE
 from tests.integration.test_view import _filled
 from tests.support.rows import settings_for

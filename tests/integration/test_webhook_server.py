@@ -1,6 +1,6 @@
 """The webhook's server over real TLS on loopback: answers, probes, certificate change, ending.
 
-The client trusts the CA that ``fluxqueue.certs`` made and checks the name, as an API server does.
+The client trusts the CA that ``process.certs`` made and checks the name, as an API server does.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import aiohttp
 import pytest
 from cryptography import x509
 
-from fluxqueue import certs
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process import certs
+from fluxqueue.process.whole_file import write_whole
 from fluxqueue.workload import labels
 from fluxqueue.workload.index_placement import IndexPlacement, seal
 from fluxqueue.workload.submitter import Submitters

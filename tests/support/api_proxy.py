@@ -24,7 +24,7 @@ from aiohttp import web
 from yarl import URL
 
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process.whole_file import write_whole
 
 REFUSALS = {"409": "Conflict", "429": "TooManyRequests", "500": "InternalError"}
 REQUEST_FAULTS = (*REFUSALS, "reset-before", "reset-after", "slow")

@@ -33,9 +33,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import DEVICE_TAINT_RULES
+from fluxqueue.localpg.held_port import HeldPort
 from tests.support.control_plane_keys import write_certificates, write_private
 
 ASSETS_ENV = "KUBEBUILDER_ASSETS"

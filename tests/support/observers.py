@@ -11,7 +11,7 @@ from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from tests.support.waiting import eventually
 
 

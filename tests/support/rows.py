@@ -25,7 +25,7 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.pool_model import request

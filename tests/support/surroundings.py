@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
-from fluxqueue.objects import Object
 from fluxqueue.workload.domains import DomainQuery, count_domains
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains
 
 

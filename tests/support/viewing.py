@@ -18,12 +18,12 @@ from typing import Any
 import aiohttp
 import orjson
 
-from fluxqueue import certs
 from fluxqueue.clock import Clock, SystemClock
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.kube.transport import Reply
+from fluxqueue.process import certs
 from fluxqueue.view.server import ViewConfig, ViewServer
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of

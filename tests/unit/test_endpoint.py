@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import aiohttp
 import pytest
 
-from fluxqueue import endpoint as module
-from fluxqueue.endpoint import Endpoint, Heartbeats
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.held_port import HeldPort
+from fluxqueue.localpg.held_port import HeldPort
+from fluxqueue.process import endpoint as module
+from fluxqueue.process.endpoint import Endpoint, Heartbeats
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.cli.stack import Stack
 from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.folder_lock import lock_folder
+from fluxqueue.localpg.folder_lock import lock_folder
 
 
 def _content(folder: Path) -> dict[str, bytes]:

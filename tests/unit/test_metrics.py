@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue import metrics
+from fluxqueue.process import metrics
 from fluxqueue_webhook.metrics import AdmissionMetrics
 
 ROOT = Path(__file__).parents[2]

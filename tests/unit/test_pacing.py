@@ -7,7 +7,15 @@ from contextlib import suppress
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.pacing import BATCH_MIN, NEWCOMER_S, BatchPacer, BatchSize, Lately, Rest, TimeShare
+from fluxqueue.process.pacing import (
+    BATCH_MIN,
+    NEWCOMER_S,
+    BatchPacer,
+    BatchSize,
+    Lately,
+    Rest,
+    TimeShare,
+)
 
 
 @pytest.mark.parametrize(

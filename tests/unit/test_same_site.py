@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.same_site import ACTING, SAFE, why_foreign
+from fluxqueue.view.same_site import ACTING, SAFE, why_foreign
 
 HOST = "view.example.org:8443"
 OURS = {ACTING: "1"}

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.settings import Settings, describe
+from fluxqueue.process.settings import Settings, describe
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

@@ -16,13 +16,13 @@ import pytest
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler import choices, cycle, sweeps
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.turns import first_in_turn
 from fluxqueue.view.rights import Remembered
 from fluxqueue.workload import learned_sizes
 from fluxqueue.workload.learned_sizes import LearnedSizes

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.dirty_set import DirtyKind, DirtySet
-from fluxqueue.turns import Turns
+from fluxqueue.fluxjob.turns import Turns
 
 
 def test_a_flood_delays_its_own_namespace_only() -> None:

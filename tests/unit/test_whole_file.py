@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.whole_file import PUBLIC, write_whole
+from fluxqueue.process.whole_file import PUBLIC, write_whole
 
 LONG = "x" * 1_000_000
 

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fluxqueue import logs
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
-from fluxqueue.shared_key import read_key
+from fluxqueue.process import logs
+from fluxqueue.process.shared_key import read_key
 from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.owner_kinds import parse_owner_kinds

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from fluxqueue.turns import Turns
+from fluxqueue.fluxjob.turns import Turns
 
 Item = TypeVar("Item")
 

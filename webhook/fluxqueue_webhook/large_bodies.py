@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from fluxqueue.turns import Turns
+from fluxqueue.fluxjob.turns import Turns
 from fluxqueue_webhook.bounded import TooLong
 from fluxqueue_webhook.fair_queue import Lane
 

@@ -19,8 +19,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from fluxqueue.certs.serving import Listener, ServingCertificate
 from fluxqueue.errors import InvalidInput
+from fluxqueue.process.certs.serving import Listener, ServingCertificate
 from fluxqueue_webhook.admit import (
     AdmissionAnswer,
     AdmitSettings,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fluxqueue.same_site import SAFE, why_foreign
+from fluxqueue.view.same_site import SAFE, why_foreign
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web

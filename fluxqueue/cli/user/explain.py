@@ -27,7 +27,7 @@ from fluxqueue.cli.user.access import (
 )
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
 from fluxqueue.errors import InvalidInput
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 EXIT_CODES = {"Now": DONE, "Later": NOT_YET, "Never": NEVER}
 UNANSWERED = {"Invalid": BAD_INPUT, "NotFound": BAD_INPUT}

@@ -14,12 +14,12 @@ from fluxqueue.clock import Clock
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CONFIGMAPS, NODE_POOLS
-from fluxqueue.objects import Object
 from fluxqueue.workload.autoscaling import (
     autoscaler_of_pools,
     autoscaler_of_status,
     autoscalers_of_nodes,
 )
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -20,12 +20,12 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import JOBS
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.deletion import carry
 from fluxqueue.workload.groups import read_mark
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.managed import is_taken_in
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from fluxqueue.kube.resources import (
     RESOURCE_SLICES,
     ApiResource,
 )
-from fluxqueue.objects import Object
 from fluxqueue.workload.device_claims import (
     claim_owner,
     counted_as,
@@ -52,6 +51,7 @@ from fluxqueue.workload.devices import (
     read_taint_rule,
 )
 from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from contextlib import suppress
 from enum import StrEnum
 
 from fluxqueue.clock import Clock
-from fluxqueue.pacing import GATHER_S
-from fluxqueue.turns import Turns
+from fluxqueue.fluxjob.turns import Turns
+from fluxqueue.process.pacing import GATHER_S
 
 NEVER_S = float("inf")
 

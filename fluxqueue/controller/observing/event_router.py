@@ -25,11 +25,11 @@ from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.db.store.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import UNSEEN
-from fluxqueue.objects import Object
-from fluxqueue.pacing import ENDED_S, GATHER_S, LATER_S
+from fluxqueue.process.pacing import ENDED_S, GATHER_S, LATER_S
 from fluxqueue.workload.kinds import workload_uid
 from fluxqueue.workload.managed import has_our_marks, is_taken_in
 from fluxqueue.workload.node_object import node_fact
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import has_ended, pod_fact
 

@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
@@ -51,8 +50,8 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.faults import UNREADABLE, Fault
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
-from fluxqueue.objects import Object
-from fluxqueue.pacing import (
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import (
     GATHER_S,
     PODS_BEHIND_LOOK_S,
     PODS_BEHIND_S,
@@ -62,6 +61,7 @@ from fluxqueue.pacing import (
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
 from fluxqueue.workload.learned_sizes import LearnedSize
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.read_workload import age
 from fluxqueue.db.store.last_readings import Past
@@ -29,12 +28,12 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.turns import Turns
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.objects import Object
-from fluxqueue.turns import Turns
+from fluxqueue.process import metrics
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import (
     FIELD_MANAGER,
@@ -45,6 +44,7 @@ from fluxqueue.workload.fluxjob_object import (
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.last_good import mend
 from fluxqueue.workload.managed import why_not_vouched
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from fluxqueue.errors import ApiError, InvalidInput
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name, is_fluxjob_of
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from fluxqueue.db.store.last_readings import Past
 from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete

@@ -19,7 +19,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds, size_of
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.references import Reference

@@ -22,7 +22,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -14,17 +14,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from fluxqueue import metrics
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.observations import note_unread
 from fluxqueue.db.store.quarantined import Quarantined, store_quarantined
 from fluxqueue.errors import InvalidInput, LostLeadership
 from fluxqueue.fluxjob.faults import UNREADABLE, Fault, as_text
+from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.turns import first_in_turn
+from fluxqueue.process import metrics
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Conflict
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import FLUXQUEUES, NAMESPACES
-from fluxqueue.objects import Object
 from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, read_rules
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.jobspec import render
 from fluxqueue.kube.informer import UNSEEN
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
@@ -30,6 +29,7 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering
 from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import has_required_affinity
 from fluxqueue.workload.resources import INFEASIBLE, is_resize_infeasible, raw_request
 from fluxqueue.workload.site import Site

@@ -21,7 +21,6 @@ from typing import Any
 
 import orjson
 
-from fluxqueue import metrics
 from fluxqueue.controller.observing.read_workload import Progress, age, see_progress
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.observations import save_workloads
@@ -42,7 +41,7 @@ from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.objects import Object
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.adoption import PinnedStart, PlacedPod, with_start
 from fluxqueue.scheduler.record import FIELDS, DecisionRecord, read_record, read_version
 from fluxqueue.workload import labels
@@ -50,6 +49,7 @@ from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.index_placement import read_placement
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.managed import is_managed, is_taken_in
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import named_node, pinned_as
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.resources import effective_request

@@ -17,7 +17,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from fluxqueue import metrics
 from fluxqueue.controller.observing import resync_diff
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
@@ -30,6 +29,7 @@ from fluxqueue.db.store.rebuild import (
 from fluxqueue.db.store.resync_rows import read_present
 from fluxqueue.errors import LostLeadership, Transient
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.process import metrics
 
 logger = logging.getLogger(__name__)
 

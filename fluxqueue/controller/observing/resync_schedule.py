@@ -36,7 +36,7 @@ from fluxqueue.db.store.rebuild import prepare
 from fluxqueue.db.store.rule_rows import read_stored_rules
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -25,9 +25,9 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import FLUX_NODE_POOLS, SHARING_POLICIES, ApiResource
-from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import read_node_pool
 from fluxqueue.policy.sharing.rules import read_sharing_rule
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

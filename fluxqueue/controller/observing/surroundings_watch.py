@@ -28,13 +28,13 @@ from fluxqueue.kube.resources import (
     VOLUMES,
     ApiResource,
 )
-from fluxqueue.objects import Object
-from fluxqueue.pacing import LATER_S
+from fluxqueue.process.pacing import LATER_S
 from fluxqueue.workload.device_claims import DeviceObjects
 from fluxqueue.workload.domains import DomainQuery, count_domains
 from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.node_object import placed_node
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains, concerns
 from fluxqueue.workload.surroundings import changes_pods
 from fluxqueue.workload.volumes import (

@@ -19,9 +19,9 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.objects import Object
 from fluxqueue.workload.deletion import carry
 from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
 from fluxqueue.workload.pods import controller_owner
 

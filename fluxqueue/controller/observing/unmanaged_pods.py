@@ -13,10 +13,10 @@ from typing import Any
 
 from fluxqueue.fluxjob.exclusive_use import port_use
 from fluxqueue.fluxjob.node import ForeignPod
-from fluxqueue.objects import Object
-from fluxqueue.pacing import UNMANAGED_S
+from fluxqueue.process.pacing import UNMANAGED_S
 from fluxqueue.workload.labels import NODE_POOL
 from fluxqueue.workload.node_object import foreign_pod
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import host_ports
 
 Change = tuple[list[ForeignPod], list[str]]

@@ -32,9 +32,9 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Carry, ChangeHandler, Informer, Transform
 from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, ApiResource
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.node_object import node_fact
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import carry_kill
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from fluxqueue.kube.informer import UNSEEN
-from fluxqueue.objects import Object
 from fluxqueue.workload.deletion import with_deletion
 from fluxqueue.workload.managed import is_taken_in
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import has_ended
 
 LEFT_MAX = 5000

@@ -16,8 +16,8 @@ from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import NODE_TOPOLOGIES, ApiResource
-from fluxqueue.objects import Object
 from fluxqueue.workload.numa import read_zones
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import orjson
 
-from fluxqueue import metrics
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.node_pools import POOL_CHANGED
@@ -36,6 +35,7 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
+from fluxqueue.process import metrics
 from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle import Decisions
 from fluxqueue.scheduler.forecast import Outlook

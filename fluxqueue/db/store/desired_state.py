@@ -21,7 +21,7 @@ from fluxqueue.db.store.statuses import KEEP_WRITTEN, WrittenStatus
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.pacing import STATUS_PATIENCE
+from fluxqueue.process.pacing import STATUS_PATIENCE
 from fluxqueue.workload.index_placement import IndexPlacement, plan_placement
 from fluxqueue.workload.references import Reference, read_reference
 

@@ -12,7 +12,7 @@ import orjson
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.leadership import OBSERVED
 from fluxqueue.db.task_statements import TAKE_STATUSES
-from fluxqueue.pacing import STATUS_CALM, STATUS_PATIENCE, STATUS_PATIENCE_UNSEEN
+from fluxqueue.process.pacing import STATUS_CALM, STATUS_PATIENCE, STATUS_PATIENCE_UNSEEN
 
 RESIZED_DUE = (
     "coalesce(f.status_due_at,"

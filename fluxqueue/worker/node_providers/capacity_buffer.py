@@ -10,9 +10,9 @@ from typing import Any
 
 from fluxqueue.db.store.node_pools import OrderedNodes
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.worker.node_providers.template_objects import TemplateObjects
+from fluxqueue.workload.objects import Object
 
 GROUP, VERSION = "autoscaling.x-k8s.io", "v1beta1"
 

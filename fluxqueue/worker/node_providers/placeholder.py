@@ -14,11 +14,11 @@ from fluxqueue.db.store.node_pools import OrderedNodes, PoolOrder
 from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.worker.node_providers.provider import DONE, OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
+from fluxqueue.workload.objects import Object
 
 
 class Placeholder:

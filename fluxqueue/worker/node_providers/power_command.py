@@ -20,12 +20,12 @@ from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NODES, POD_TEMPLATES, PODS
-from fluxqueue.objects import Object
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.worker.node_providers.provider import OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST
 from fluxqueue.workload import labels
 from fluxqueue.workload.node_object import node_fact
+from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
 

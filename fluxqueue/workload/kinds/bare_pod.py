@@ -11,7 +11,6 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import (
     Wishes,
@@ -24,6 +23,7 @@ from fluxqueue.workload.gates import gate_pod
 from fluxqueue.workload.groups import read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import pod_fact
 
 _NEVER = frozenset({"DaemonSet", "Node", "Job"})

@@ -14,7 +14,6 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import epoch_s
-from fluxqueue.objects import Object
 from fluxqueue.workload import index_placement, labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
 from fluxqueue.workload.deletion import as_of_deletion
@@ -22,6 +21,7 @@ from fluxqueue.workload.gates import gate_members, suspend_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, template_spec
 from fluxqueue.workload.sweeps import check_sweep, is_sweep
 

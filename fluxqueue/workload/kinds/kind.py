@@ -15,10 +15,10 @@ from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.objects import Object
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.gates import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority

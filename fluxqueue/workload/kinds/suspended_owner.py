@@ -17,7 +17,6 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.objects import Object
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import (
     Wishes,
@@ -34,6 +33,7 @@ from fluxqueue.workload.kinds.batch_job import size as size_of_job
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.kinds.pod_group import slot_kind
 from fluxqueue.workload.object_paths import replaced, value_at, without
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import (
     OwnerKind,
     PartOf,

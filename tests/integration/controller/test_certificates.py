@@ -21,13 +21,13 @@ import pytest_asyncio
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from fluxqueue.certs import service_names
-from fluxqueue.certs.rotation import HeldCertificates, Lives, read_bundle, read_held
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from fluxqueue.process.certs import service_names
+from fluxqueue.process.certs.rotation import HeldCertificates, Lives, read_bundle, read_held
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from localcluster import LocalCluster, LocalClusterConfig

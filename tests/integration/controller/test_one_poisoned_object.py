@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue import metrics
 from fluxqueue.controller.observing import (
     batch_jobs,
     event_router,
@@ -25,6 +24,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXQUEUES, JOBS, NODES, PODS
+from fluxqueue.process import metrics
 from fluxqueue.workload.kinds.batch_job import BatchJobKind
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster

@@ -10,7 +10,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
-from fluxqueue.pacing import RUSH
+from fluxqueue.process.pacing import RUSH
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
 from tests.integration.controller.test_resync import job

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from fluxqueue import metrics
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.liveness import EVERY_S, LATE_S, Liveness
 from fluxqueue.db.reading.snapshot import LoopRow, read_rows
 from fluxqueue.errors import LostLeadership
+from fluxqueue.process import metrics
 from tests.support.rows import settings_for
 
 

@@ -19,7 +19,7 @@ from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.metrics import REGISTRY
+from fluxqueue.process.metrics import REGISTRY
 from fluxqueue.worker import schedule
 from fluxqueue.worker.status import _rendered
 from tests.integration.db.test_queues import job, queue, see_queues, told

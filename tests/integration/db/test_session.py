@@ -16,7 +16,7 @@ from fluxqueue.db.engine import create_engine
 from fluxqueue.db.session import PINNED, check_server
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.localpg import LocalPostgres
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 
 ODD = {
     "DateStyle": "German, DMY",

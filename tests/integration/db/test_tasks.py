@@ -29,7 +29,7 @@ from fluxqueue.db.store.statuses import read_due_statuses
 from fluxqueue.db.task_queue import CROWDED, TaskName, app_on, every, rescue_stalled
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.pacing import STATUS_CALM
+from fluxqueue.process.pacing import STATUS_CALM
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 from tests.support.waiting import eventually

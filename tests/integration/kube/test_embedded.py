@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
-from fluxqueue.held_port import HeldPort
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
-from fluxqueue.objects import Object
+from fluxqueue.localpg.held_port import HeldPort
+from fluxqueue.workload.objects import Object
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.waiting import WAIT_S, eventually

@@ -11,7 +11,7 @@ import pytest
 from fluxqueue.kube.client import KubeClient, WatchEvent
 from fluxqueue.kube.informer import UNSEEN, Informer, key_of
 from fluxqueue.kube.resources import PODS
-from fluxqueue.objects import Object
+from fluxqueue.workload.objects import Object
 from tests.support.waiting import WAIT_S
 
 from .conftest import FaultyApi, json_answer, status, stream

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue import metrics
 from fluxqueue.db.store import decisions, desired_state, reconciling
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.process import metrics
 from fluxqueue.worker import reconcile_pods, release, status
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of

@@ -13,7 +13,7 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
-from fluxqueue.pacing import REVIEW_SHARE, TimeShare
+from fluxqueue.process.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.worker import review_tasks as under_test
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of

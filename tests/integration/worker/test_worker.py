@@ -10,11 +10,11 @@ from functools import partial
 import pytest
 import pytest_asyncio
 
-from fluxqueue import metrics
 from fluxqueue.db import retention
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.localpg import LocalPostgres
+from fluxqueue.process import metrics
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node, workload

@@ -10,9 +10,16 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue import certs
-from fluxqueue.certs.rotation import HeldCertificates, Lives, plan, read_bundle, read_held, to_data
-from fluxqueue.settings import Settings
+from fluxqueue.process import certs
+from fluxqueue.process.certs.rotation import (
+    HeldCertificates,
+    Lives,
+    plan,
+    read_bundle,
+    read_held,
+    to_data,
+)
+from fluxqueue.process.settings import Settings
 from fluxqueue_webhook.server import ServerConfig
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -29,7 +29,8 @@ except SystemExit:
     print(" ".join(sorted(sys.modules)), file=sys.stderr)
 """
 OURS = {
-    *("", ".clock", ".distribution", ".errors", ".objects", ".metrics", ".pacing", ".turns"),
+    *("", ".clock", ".errors", ".process", ".process.distribution", ".process.metrics"),
+    *(".process.pacing", ".fluxjob.turns", ".workload.objects"),
     *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
     *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
     *(".fluxjob.times", ".workload", ".workload.fluxjob_name"),

@@ -6,7 +6,7 @@ import asyncio
 
 from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.controller.observing.dirty_set import DirtyKind, DirtySet
-from fluxqueue.pacing import GATHER_S
+from fluxqueue.process.pacing import GATHER_S
 
 
 def test_a_kind_is_taken_when_it_is_due() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from fluxqueue.certs.pairs import make_ca, make_serving
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.kube import kubeconfig
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
+from fluxqueue.process.certs.pairs import make_ca, make_serving
 
 DAY = timedelta(days=1)
 V1 = "client.authentication.k8s.io/v1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.kube.transport import ReadPace
-from fluxqueue.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
+from fluxqueue.process.pacing import READ_BYTES, READS_CREDIT_S, READS_EVERY_S, READS_RARER
 
 
 @pytest.mark.parametrize(

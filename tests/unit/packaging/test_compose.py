@@ -17,7 +17,7 @@ import typer.main
 import yaml
 
 from fluxqueue.cli.main import app
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from tests.support import compose
 from tests.support.wheel import ROOT
 

@@ -16,7 +16,7 @@ from fluxqueue.cli.main import app
 from fluxqueue.client.batch.job_manifest import IMAGE_VARIABLE
 from fluxqueue.client.batch.site_names import VARIABLE as DIRECTIVES_VARIABLE
 from fluxqueue.client.view_server import TOKEN_VARIABLE, URL_VARIABLE
-from fluxqueue.settings import Settings
+from fluxqueue.process.settings import Settings
 from fluxqueue.worker.node_providers.power_command import GIVEN
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
 from tests.support.wheel import ROOT

@@ -9,7 +9,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from fluxqueue.settings import CLUSTER_CONTROLLERS
+from fluxqueue.process.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.__main__ import _parse
 from fluxqueue_webhook.admit import AdmitSettings, admit

@@ -8,11 +8,11 @@ import pytest
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec import Jobspec, Resource
-from fluxqueue.objects import Object
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.labels import HOSTNAME, JOBID
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import host_ports, selects
 from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.site import DEFAULT_SITE

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
-from fluxqueue.settings import CLUSTER_CONTROLLERS, Settings
+from fluxqueue.process.settings import CLUSTER_CONTROLLERS, Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.submitter import (
     STAMPED,

@@ -15,8 +15,8 @@ from typing import Self
 
 from aiohttp import web
 
-from fluxqueue import metrics
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.process import metrics
 
 CHECK_TIMEOUT_S = 2.0
 """Seconds for one readiness check. The chart's probes wait for three seconds."""

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from fluxqueue.certs.pairs import KeyPair, is_valid_ca, is_valid_serving, make_ca, make_serving
 from fluxqueue.errors import InvalidInput
-from fluxqueue.whole_file import PRIVATE, PUBLIC, write_whole
+from fluxqueue.process.certs.pairs import (
+    KeyPair,
+    is_valid_ca,
+    is_valid_serving,
+    make_ca,
+    make_serving,
+)
+from fluxqueue.process.whole_file import PRIVATE, PUBLIC, write_whole
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"

@@ -12,7 +12,7 @@ import secrets
 from pathlib import Path
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.whole_file import write_whole
+from fluxqueue.process.whole_file import write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import TypeAlias
 from aiohttp import web
 from cryptography import x509
 
-from fluxqueue.certs.folder import CERTIFICATE, KEY
 from fluxqueue.errors import InvalidSettings
+from fluxqueue.process.certs.folder import CERTIFICATE, KEY
 
 logger = logging.getLogger(__name__)
 

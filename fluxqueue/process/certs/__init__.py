@@ -1,7 +1,7 @@
 """The webhook's certificates: made in ``pairs``, kept in a folder or a Secret."""
 
-from fluxqueue.certs.folder import CertificateFiles, ensure
-from fluxqueue.certs.pairs import (
+from fluxqueue.process.certs.folder import CertificateFiles, ensure
+from fluxqueue.process.certs.pairs import (
     KeyPair,
     is_valid_ca,
     is_valid_serving,

@@ -19,7 +19,8 @@ from datetime import datetime, timedelta
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from fluxqueue.certs.pairs import (
+from fluxqueue.errors import InvalidInput
+from fluxqueue.process.certs.pairs import (
     CLOCK_SKEW,
     ISSUER,
     KeyPair,
@@ -28,7 +29,6 @@ from fluxqueue.certs.pairs import (
     make_ca,
     make_serving,
 )
-from fluxqueue.errors import InvalidInput
 
 CA_BUNDLE, CA_KEY = "ca.crt", "ca.key"
 CERTIFICATE, KEY = "tls.crt", "tls.key"
