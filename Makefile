@@ -22,12 +22,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PIP  := $(BIN)/python -m pip --quiet --disable-pip-version-check
 DEMO := $(VENV)/.installed-demo
 
-$(DEMO): requirements/demo.lock pyproject.toml localcluster/pyproject.toml
+PROJECTS := pyproject.toml localcluster/pyproject.toml fluxion/pyproject.toml devtools/pyproject.toml
+$(DEMO): requirements/demo.lock $(PROJECTS)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing $$(grep -c == requirements/demo.lock) packages into $(VENV) (once; a minute or two) ..."
 	@$(BIN)/python requirements/install_lock.py requirements/demo.lock
-	@$(PIP) install --no-deps --no-build-isolation -e localcluster -e .
+	@$(PIP) install --no-deps --no-build-isolation -e localcluster -e . -e fluxion -e devtools
 	@touch $@
 
 $(STAMP): $(DEMO) requirements.lock
@@ -130,15 +131,14 @@ fmt: $(STAMP) ## Format and fix what can be fixed
 	$(BIN)/ruff format .
 
 # The other locks follow requirements.lock: what is tested is what is shipped and shown.
+OURS = $(foreach name,localcluster fluxqueue-devtools fluxqueue-fluxion fluxqueue-k8s,--no-emit-package $(name))
 COMPILE = $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
     --no-emit-index-url --no-header --quiet
 IMAGE_COMPILE = $(COMPILE) --constraint requirements.lock
 
 lock: $(STAMP) ## Resolve all versions anew into requirements.lock and the images' lock files
-	$(COMPILE) pyproject.toml localcluster/pyproject.toml --all-extras --group build \
-	    --no-emit-package localcluster --output-file requirements.lock
-	$(IMAGE_COMPILE) pyproject.toml localcluster/pyproject.toml --extra embedded --group demo \
-	    --no-emit-package localcluster --output-file requirements/demo.lock
+	$(COMPILE) $(PROJECTS) --all-extras --group build $(OURS) --output-file requirements.lock
+	$(IMAGE_COMPILE) $(PROJECTS) --extra embedded --group demo $(OURS) --output-file requirements/demo.lock
 	$(IMAGE_COMPILE) pyproject.toml --output-file requirements/cli.lock
 	$(IMAGE_COMPILE) pyproject.toml --extra server --output-file requirements/runtime.lock
 	$(IMAGE_COMPILE) --group webhook --output-file requirements/webhook.lock
@@ -190,9 +190,9 @@ images: ## Build the images of fluxqueue, its webhook and localcluster (needs a 
 	$(IMAGE_BUILD) --target webhook --tag $(REGISTRY)/fluxqueue-webhook:$(VERSION) .
 	$(IMAGE_BUILD) --tag $(REGISTRY)/localcluster:$(VERSION) localcluster
 
-wheel: $(STAMP) ## Build the wheels of fluxqueue and localcluster into dist/
+wheel: $(STAMP) ## Build the wheels of all projects into dist/
 	SOURCE_DATE_EPOCH=$(shell git log -1 --format=%ct) $(PIP) wheel --no-index --no-deps \
-	    --no-build-isolation --wheel-dir dist . ./localcluster
+	    --no-build-isolation --wheel-dir dist . ./localcluster ./fluxion ./devtools
 
 manifest: $(STAMP) ## The chart as one manifest for kubectl apply --server-side, in dist/
 	@mkdir -p dist

@@ -18,13 +18,13 @@ from typing import Any
 
 from benchmarks.processes import cpu_s, memory_mib
 from benchmarks.under_way import under_way
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import JOBS
 from fluxqueue.process.settings import Settings
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import ClusterShape, StackOptions
 
 NAMESPACE = "default"
 AT_ONCE = 16

@@ -20,12 +20,12 @@ from typing import Any
 
 from benchmarks.processes import cpu_s
 from benchmarks.under_way import under_way
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from fluxqueue.workload.pods import gate_index
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import ClusterShape, StackOptions
 
 GOAL_S = 0.5
 UNGATED = "pods ungated"

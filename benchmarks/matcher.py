@@ -20,15 +20,15 @@ from typing import Any
 
 from benchmarks import cycle, new_nodes
 from benchmarks.under_way import under_way
+from fluxion.formats.grug import read_grug
+from fluxion.formats.jgf import read_jgf
+from fluxion.formats.node_document import node_document
+from fluxion.formats.writers import write
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxion.formats.grug import read_grug
-from fluxqueue.fluxion.formats.jgf import read_jgf
-from fluxqueue.fluxion.formats.node_document import node_document
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.model.store import ResourceGraph

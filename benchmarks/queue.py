@@ -34,13 +34,13 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec, render
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.process.settings import MATCH_POLICY, Settings
 from fluxqueue.scheduler.cycle import PendingJob, run_cycle
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
+from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.rows import NOWHERE
 
 NODES = 1000

@@ -19,7 +19,7 @@ from benchmarks.line import Line
 from benchmarks.under_way import under_way
 from fluxqueue.db import migrate, retention
 from fluxqueue.db.database import Database
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support import retained
 from tests.support.readers import DAY_S, READERS, populate
 from tests.support.rows import Rows, settings_for, workload

@@ -24,7 +24,7 @@ from fluxqueue.db import migrate
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.observations import OBSERVED_COLUMNS
 from fluxqueue.db.tables import fluxjobs
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.rows import settings_for
 
 BATCH = 100

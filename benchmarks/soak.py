@@ -29,11 +29,11 @@ from benchmarks.under_way import under_way
 from fluxqueue.checking import Severity
 from fluxqueue.checking.check import check
 from fluxqueue.cli.check import describe
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.process.settings import Settings
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import StackOptions
 
 SAMPLES = 120
 SAMPLE_MIN_S = 1.0

@@ -27,6 +27,9 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORD = Path("docs/house.json")
 
 PRODUCT = ("fluxqueue", "webhook")
+PACKAGES = ("fluxion/src", "devtools/src")
+"""What was split off the product. The bounds on modules, functions and names hold there, too."""
+OURS = (*PRODUCT, *PACKAGES)
 MODULE_MAX, FUNCTION_MAX, PARAMETERS_MAX = 600, 70, 8
 FACTS = (
     "is_sweep", "provision", "waits_gated", "restarts_on_loss", "is_gathered",
@@ -74,14 +77,14 @@ def _length(file: Path) -> int:
 
 def long_modules() -> Found:
     """Modules of more than 600 lines."""
-    return [f"{_name(f)} {_length(f)}" for f in modules(*PRODUCT) if _length(f) > MODULE_MAX]
+    return [f"{_name(f)} {_length(f)}" for f in modules(*OURS) if _length(f) > MODULE_MAX]
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def _functions() -> Iterator[tuple[Path, Function]]:
-    for file in modules(*PRODUCT):
+    for file in modules(*OURS):
         for node in ast.walk(tree_of(file)):
             if isinstance(node, Function):
                 yield file, node
@@ -195,7 +198,7 @@ def rooms() -> Found:
 def repeated_file_names() -> Found:
     """File names that occur in more than one folder."""
     by_name = defaultdict(list)
-    for file in modules(*PRODUCT):
+    for file in modules(*OURS):
         if not file.name.startswith("__"):
             by_name[file.name].append(_name(file))
     return [f"{name}: {', '.join(files)}" for name, files in by_name.items() if len(files) > 1]
@@ -219,10 +222,10 @@ _FSTRING = getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
 def test_only_names() -> Found:
     """Functions and classes of the product that only tests name."""
     outside = _words("benchmarks", "docs", "migrations", ".ci", "chart", "localcluster/src")
-    product, tests = _words(*PRODUCT), _words("tests")
+    product, tests = _words(*OURS), _words("tests")
     return [
         f"{_name(file)}:{node.name}"
-        for file in modules(*PRODUCT)
+        for file in modules(*OURS)
         for node in ast.walk(tree_of(file))
         if isinstance(node, Function | ast.ClassDef)
         if not node.decorator_list and not _FRAMEWORK.match(node.name)
@@ -279,6 +282,7 @@ def admission_calls() -> Found:
 
 FIGURES: dict[str, Callable[[], Found]] = {
     "product, lines": lambda: _lines(*PRODUCT),
+    "fluxion and devtools, lines": lambda: _lines(*PACKAGES),
     "localcluster, lines": lambda: _lines("localcluster/src"),
     "tests of the product, lines": lambda: _lines("tests"),
     "modules over 600 lines": long_modules,

@@ -34,16 +34,21 @@ PAGES = (
     "chart/*.md",
     "migrations/*.md",
     "localcluster/*.md",
+    "fluxion/*.md",
+    "devtools/*.md",
     ".github/**/*.md",
 )
 COMMENTED = ("Makefile", "Dockerfile", "docker-compose.yml", "pyproject.toml", "chart/values.yaml",
-             "localcluster/Dockerfile", "localcluster/pyproject.toml")  # fmt: skip
+             "localcluster/Dockerfile", "localcluster/pyproject.toml",
+             "fluxion/pyproject.toml", "devtools/pyproject.toml")  # fmt: skip
 CODE = (
     ".ci",
     "fluxqueue",
     "webhook",
     "migrations",
     "localcluster/src",
+    "fluxion/src",
+    "devtools/src",
     "benchmarks",
     "chart",
     "docs",

@@ -11,7 +11,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support import examples, order
 from tests.support.control_plane import ControlPlane, missing_reason
 from tests.support.embedded_plane import Plane, embedded_plane

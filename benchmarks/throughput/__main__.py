@@ -22,9 +22,9 @@ from benchmarks.throughput.load import Load
 from benchmarks.throughput.meters import Meter, Pids
 from benchmarks.throughput.report import BYSTANDER, MANAGED, PLAIN, Measured, Run
 from benchmarks.under_way import under_way
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import StackOptions
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import StackOptions
 
 SECTIONS = ("rates", "across", "turnaround", "gang", "owners", "latency", "sql", "resync")
 ASSETS = "KUBEBUILDER_ASSETS"

@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.controller.uninstall import remove_policies
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, NODES
+from fluxqueue_devtools.supervisor import StackPart, python
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane, Options
 

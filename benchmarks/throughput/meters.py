@@ -19,7 +19,7 @@ import psycopg
 
 from benchmarks.processes import tree_cpu_s
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 
 DRIVER = "this benchmark"
 QUIET_PER_S = 4

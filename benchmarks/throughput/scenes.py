@@ -22,11 +22,11 @@ from benchmarks.throughput.meters import (
     SqlMeter,
     Statements,
 )
-from fluxqueue.cli.stack import Stack
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.workload.pods import gate_index
+from fluxqueue_devtools.localpg import LocalPostgres
+from fluxqueue_devtools.stack import Stack
 
 IDLE_S = 10.0
 IDLE_JOBS = 5

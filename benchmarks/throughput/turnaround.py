@@ -19,9 +19,9 @@ import psycopg
 from benchmarks.throughput import load
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS, ApiResource
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import gate_index
+from fluxqueue_devtools.localpg import LocalPostgres
 
 STAGES = ("observe", "decide", "release", "pods made", "ungated", "bound", "run")
 """What the time is spent on, in this order. Each stage ends with the event of its name."""

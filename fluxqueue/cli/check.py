@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluxqueue.cli.stack_options import default_data_dir
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process.settings import Settings
 
@@ -89,6 +88,11 @@ def database_settings(database_url: str) -> Settings:
             hint="set it, use --database-url, or run in the folder of `fluxqueue up`",
         )
     return dataclasses.replace(settings, database_url=url)
+
+
+def default_data_dir() -> Path:
+    """Return the default folder of ``up`` for database, cluster and logs."""
+    return Path(os.environ.get("FLUXQUEUE_DATA_DIR", ".fluxqueue"))
 
 
 def _settings(database_url: str, kubeconfig: Path | None) -> Settings:

@@ -48,9 +48,9 @@ def graph(
     """Export the cluster's graph as JGF, or draw its topology and the use of each node."""
     import orjson
 
+    from fluxion.formats.export import whole_jgf
+    from fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.client.cluster_view import read_cluster
-    from fluxqueue.fluxion.formats.export import whole_jgf
-    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.levels import parse_levels
 
     if output is not None:
@@ -128,8 +128,8 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
     With ``takes_shares`` it has one consumable pool per resource (``cpu`` in millicores). What is
     in use then counts as used by other pods.
     """
+    from fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.client.cluster_view import read_cluster
-    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 
     view = asyncio.run(read_cluster(None))
     if takes_shares:
@@ -142,7 +142,7 @@ def graph_from_cluster(takes_shares: bool) -> ResourceGraph:
 
 def resource_query(context: typer.Context) -> None:
     """Match by hand on any Fluxion graph, with resource-query's arguments and commands."""
-    from fluxqueue.cli.resource_query import main as run
+    from fluxion.resource_query import main as run
 
     raise typer.Exit(run(context.args, from_cluster=graph_from_cluster, ask_cluster=ask_cluster))
 

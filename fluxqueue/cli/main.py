@@ -11,7 +11,7 @@ one of them says how to install it.
 from __future__ import annotations
 
 import gc
-import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator, MutableMapping
@@ -38,20 +38,31 @@ scan of older generations stops everything: 0.6 s for a million objects.
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 USERS = "Jobs and queues, with a kubeconfig"
 ADMINISTRATORS = "The system itself, for its administrator"
+DEVTOOLS = "fluxqueue_devtools"
+EXTRAS = {DEVTOOLS: "embedded", "fluxion": "graph", "localcluster": "embedded"}
+"""Which extra of ours brings a package. The others come with ``server``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandVerb:
-    """A command and its place: ``module:name`` below ``fluxqueue.cli``, a function or a Typer."""
+    """A command and its place: ``module:name`` in ``package``, a function or a Typer."""
 
     where: str
     panel: str = ADMINISTRATORS
+    package: str = "fluxqueue.cli"
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def is_installed(self) -> bool:
+        """Return whether its package is there."""
+        try:
+            return importlib.util.find_spec(self.package) is not None
+        except ModuleNotFoundError:
+            return False
 
     def load(self, name: str) -> Any:
         """Import the function or Typer, and return its command."""
         module, _, attribute = self.where.partition(":")
-        found = getattr(importlib.import_module(f"fluxqueue.cli.{module}"), attribute)
+        found = getattr(importlib.import_module(f"{self.package}.{module}"), attribute)
         if not isinstance(found, typer.Typer):
             alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             command = {**self.settings}
@@ -89,11 +100,11 @@ VERBS = {
     "undrain": CommandVerb("user.steer:undrain", USERS),
     "adopt": CommandVerb("user.adopt:adopt", USERS),
     "version": CommandVerb("user.version:version", USERS),
-    "up": CommandVerb("up:up"),
+    "up": CommandVerb("up:up", package=DEVTOOLS),
     "check": CommandVerb("check:check"),
     "pools": CommandVerb("user.pools:app"),
     "install": CommandVerb("install:install"),
-    "demo": CommandVerb("demo:demo"),
+    "demo": CommandVerb("demo.command:demo", package=DEVTOOLS),
     "sim": CommandVerb("sim:sim"),
     "controller": CommandVerb("processes:controller"),
     "worker": CommandVerb("processes:worker"),
@@ -152,8 +163,8 @@ class CommandGroup(typer.core.TyperGroup):
         self.commands = _Loading()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  signature of the base class
-        """Return the names."""
-        return list(self.commands)
+        """Return the names, without those of a package that is not installed."""
+        return [name for name in self.commands if VERBS[name].is_installed()]
 
 
 app = typer.Typer(
@@ -200,7 +211,7 @@ def main() -> None:
         if package in ("", "fluxqueue", "fluxqueue_webhook"):
             raise  # a fault of ours: it needs its traceback
         message = f"this command needs the package {package}, which is not installed"
-        complain(f"fluxqueue: {message} ({install_command('server')})")
+        complain(f"fluxqueue: {message} ({install_command(EXTRAS.get(package, 'server'))})")
         sys.exit(1)
     except FluxQueueError as error:
         complain(f"fluxqueue: {error}")

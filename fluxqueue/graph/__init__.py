@@ -7,5 +7,5 @@ Read the packages in this order:
 - ``match``: where a request fits.
 - ``tell``: why a request can never start, or cannot start now.
 
-Fluxion's matcher on any graph is ``fluxqueue.fluxion``, which builds on this package.
+Fluxion's matcher on any graph is ``fluxion``, which builds on this package.
 """

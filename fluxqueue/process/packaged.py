@@ -21,7 +21,7 @@ def read_packaged(name: str) -> str:
         The installation lacks the file.
     """
     packaged = importlib.resources.files("fluxqueue") / "files" / name
-    source = Path(__file__).resolve().parents[1] / "chart" / "files" / name
+    source = Path(__file__).resolve().parents[2] / "chart" / "files" / name
     for place in (packaged, source):
         if place.is_file():
             return place.read_text(encoding="utf-8")

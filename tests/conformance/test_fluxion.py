@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.resource_query import main
+from fluxion.resource_query import main
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", _REPOSITORY.parent / "shared"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.cli.resource_query import main
+from fluxion.resource_query import main
 
 _HERE = Path(__file__).parent
 _PACKED = _HERE / "fluxion-cases.tar.xz"

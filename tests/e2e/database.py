@@ -18,9 +18,9 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from fluxqueue.cli.stack import Stack
 from fluxqueue.db import migrate
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
+from fluxqueue_devtools.stack import Stack
 
 QUEUE_PARTS = ("controller", "worker-")
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from fluxqueue.kube.resources import NODES, PODS
-from fluxqueue.localpg.binaries import find_binaries
+from fluxqueue_devtools.localpg.binaries import find_binaries
 from tests.e2e.space import Space
 from tests.e2e.test_groups import define
 from tests.e2e.test_owners import JOB_SET

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fluxqueue.cli.tutorial import ZONE
 from fluxqueue.kube.resources import NODES, PODS
+from fluxqueue_devtools.tutorial import ZONE
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space

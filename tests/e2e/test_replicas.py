@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.supervisor import StackPart, python
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LEASES, MUTATING_WEBHOOKS
 from fluxqueue.workload.labels import OWN_NAMESPACE
+from fluxqueue_devtools.supervisor import StackPart, python
 from fluxqueue_webhook.configuration import NAME
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import job

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.supervisor import StackPart
+from fluxqueue_devtools.supervisor import StackPart
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.rights import own_world

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.cli import tutorial
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import ClusterShape, StackOptions
 from fluxqueue.db.database import Database
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.process.settings import Settings
+from fluxqueue_devtools import tutorial
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import ClusterShape, StackOptions
 from localcluster import ControllerOptions, NodeShape, SimulatedNodes
 from tests.support.embedded_plane import Plane
 

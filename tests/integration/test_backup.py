@@ -17,7 +17,7 @@ from psycopg import sql
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.observations import save_nodes, save_workloads
-from fluxqueue.localpg.binaries import PostgresBinaries
+from fluxqueue_devtools.localpg.binaries import PostgresBinaries
 from tests.support.postgres import PostgresServer, by_major, running_server
 from tests.support.rows import cpu_node, settings_for, workload
 from tests.support.wheel import ROOT, Installation, clean_environ

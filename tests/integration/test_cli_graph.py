@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from fluxqueue.fluxion.formats.jgf import read_jgf
+from fluxion.formats.jgf import read_jgf
 from fluxqueue.fluxjob.request import Toleration
 from fluxqueue.jobspec import Count, Jobspec, NodeDemand, Resource, render
 from fluxqueue.jobspec.shape import equal_slots

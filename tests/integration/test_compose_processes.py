@@ -23,7 +23,7 @@ import pytest
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
-from fluxqueue.localpg.held_port import HeldPort
+from fluxqueue_devtools.localpg.held_port import HeldPort
 from tests.e2e.objects import job
 from tests.support import compose
 from tests.support.typing_verbs import Typist

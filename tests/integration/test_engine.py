@@ -22,8 +22,8 @@ from fluxqueue.db.engine import (
 )
 from fluxqueue.db.revisions import head
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.process.settings import Settings
+from fluxqueue_devtools.localpg import LocalPostgres
 
 SETTINGS = Settings(db_pool_size=1, db_pool_overflow=1, db_pool_timeout_s=0.2)
 INSERT = text("INSERT INTO leadership VALUES (:role, 1, 'me', now())")

@@ -19,10 +19,10 @@ import psycopg
 import pytest
 
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.localpg import LocalPostgres, PostgresBinaries, find_binaries, privileges
-from fluxqueue.localpg.binaries import installed_binaries
-from fluxqueue.localpg.datadir import PidFile
-from fluxqueue.localpg.privileges import RunMode
+from fluxqueue_devtools.localpg import LocalPostgres, PostgresBinaries, find_binaries, privileges
+from fluxqueue_devtools.localpg.binaries import installed_binaries
+from fluxqueue_devtools.localpg.datadir import PidFile
+from fluxqueue_devtools.localpg.privileges import RunMode
 from tests.support.postgres import copied_server
 
 REPOSITORY = Path(__file__).parents[2]
@@ -205,7 +205,7 @@ def test_stop_lets_go_of_the_folder_last(
         rmtree(folder, **options)
 
     rmtree = shutil.rmtree
-    monkeypatch.setattr("fluxqueue.localpg.postgres.shutil.rmtree", remove)
+    monkeypatch.setattr("fluxqueue_devtools.localpg.postgres.shutil.rmtree", remove)
     own_postgres.stop()
     assert removed == [own_postgres.socket_dir]
     own_postgres.data.lock().close()
@@ -306,7 +306,7 @@ def test_long_folder_names_do_not_break_the_socket(folder: Path) -> None:
 
 PARENT = """
 import sys, threading
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 server = LocalPostgres(sys.argv[1], durable=False)
 starter = threading.Thread(target=server.start)  # a thread that ends at once, as a pool's may
 starter.start()
@@ -368,8 +368,8 @@ def test_normal_exit_of_the_parent_stops_the_server(made: Path) -> None:
 
 def test_no_binaries_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine without Postgres gets the way out, not a traceback from a subprocess."""
-    monkeypatch.setattr("fluxqueue.localpg.binaries._WHEEL_FOLDERS", ())
-    monkeypatch.setattr("fluxqueue.localpg.binaries._SYSTEM_FOLDERS", tmp_path)
+    monkeypatch.setattr("fluxqueue_devtools.localpg.binaries._WHEEL_FOLDERS", ())
+    monkeypatch.setattr("fluxqueue_devtools.localpg.binaries._SYSTEM_FOLDERS", tmp_path)
     with pytest.raises(InvalidSettings, match=r"pip install 'fluxqueue-k8s\[embedded\]'"):
         find_binaries({"PATH": str(tmp_path)})
 
@@ -415,7 +415,7 @@ def test_as_root_without_user_namespaces_it_runs_as_nobody(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where a container forbids namespaces the second way works, and says who it is."""
-    monkeypatch.setattr("fluxqueue.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
+    monkeypatch.setattr("fluxqueue_devtools.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     with LocalPostgres(folder / "pg", durable=False) as server:
         assert server.data.pgdata.owner() == "nobody"
         assert one_value(server.url, "SELECT 1") == 1
@@ -427,7 +427,7 @@ def test_as_root_without_user_namespaces_it_runs_as_nobody(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_nobody_is_told_about_closed_parents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A data directory under /root cannot work for ``nobody``; the folder in the way is named."""
-    monkeypatch.setattr("fluxqueue.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
+    monkeypatch.setattr("fluxqueue_devtools.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
     with pytest.raises(InvalidSettings, match=f"cannot pass '{closed}'"):
@@ -452,7 +452,7 @@ def test_as_root_no_file_changes_hands(folder: Path) -> None:
 AS_USER = """
 import sys
 import psycopg
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 with LocalPostgres(sys.argv[1], durable=False) as server:
     with psycopg.connect(server.socket_url) as one, psycopg.connect(server.url) as two:
         print(one.execute("SELECT 1").fetchone(), two.execute("SELECT 2").fetchone())
@@ -482,7 +482,7 @@ def interpreter_for_nobody() -> str | None:
     """Return an interpreter that ``nobody`` may run and that can import what the test needs."""
     for interpreter in (sys.executable, "/usr/bin/python3"):
         try:
-            answer = run_as_nobody(interpreter, "import psycopg, fluxqueue.localpg")
+            answer = run_as_nobody(interpreter, "import psycopg, fluxqueue_devtools.localpg")
         except OSError:  # not there, or behind a closed folder such as /root
             continue
         if answer.returncode == 0:

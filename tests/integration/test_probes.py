@@ -21,9 +21,9 @@ import pytest_asyncio
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
-from fluxqueue.localpg import LocalPostgres
-from fluxqueue.localpg.held_port import HeldPort
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
+from fluxqueue_devtools.localpg import LocalPostgres
+from fluxqueue_devtools.localpg.held_port import HeldPort
 from localcluster import (
     ControllerOptions,
     LocalCluster,

@@ -24,9 +24,9 @@ from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading.changes import Follower, last_line
 from fluxqueue.db.store import steering
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.view.openapi import document
 from fluxqueue.view.request_places import RequestPlaces
+from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.viewing import Answer, Viewing, viewing

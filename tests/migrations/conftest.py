@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluxqueue.localpg import PostgresBinaries
+from fluxqueue_devtools.localpg import PostgresBinaries
 from tests.support.postgres import PostgresServer, by_major, running_server
 
 

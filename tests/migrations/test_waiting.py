@@ -12,7 +12,7 @@ import pytest
 
 from fluxqueue.db import migrate
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 
 
 @pytest.mark.long("starts processes of its own, for seconds of processor time")

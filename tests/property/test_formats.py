@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fluxion.formats import jgf
+from fluxion.formats.export import whole_jgf
+from fluxion.formats.jgf import parse_jgf, read_jgf
+from fluxion.formats.rv1 import parse_rv1, read_rv1
+from fluxion.formats.writers import FORMATS, jgf_document, write
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import FluxQueueError
-from fluxqueue.fluxion.formats import jgf
-from fluxqueue.fluxion.formats.export import whole_jgf
-from fluxqueue.fluxion.formats.jgf import parse_jgf, read_jgf
-from fluxqueue.fluxion.formats.rv1 import parse_rv1, read_rv1
-from fluxqueue.fluxion.formats.writers import FORMATS, jgf_document, write
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.model.store import ResourceGraph

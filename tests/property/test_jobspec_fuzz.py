@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxion.formats.grug import read_grug
+from fluxion.formats.jgf import parse_jgf, read_jgf
+from fluxion.formats.rv1 import read_rv1
 from fluxqueue.errors import InvalidGraph, InvalidInput, InvalidJobspec
-from fluxqueue.fluxion.formats.grug import read_grug
-from fluxqueue.fluxion.formats.jgf import parse_jgf, read_jgf
-from fluxqueue.fluxion.formats.rv1 import read_rv1
 from fluxqueue.jobspec import Jobspec, idset, parse_document, parse_jobspec
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxion.formats.jgf import JgfDocument, JgfVertex
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
+from fluxion.formats.jgf import JgfDocument, JgfVertex
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.builder import Vertex, vertex_of
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec, parse_jobspec
@@ -134,8 +134,8 @@ def test_updated_graphs_answer_as_compiled_ones(
 
 def test_a_node_joins_without_compiling() -> None:
     """The graph object stays, and so do the numbers of what was there."""
-    from fluxqueue.fluxion.formats.node_document import node_document
-    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
+    from fluxion.formats.node_document import node_document
+    from fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.node import NodeFact
 
     facts = [NodeFact(f"n{i}", str(i), {"cpu": 2000}) for i in range(3)]
@@ -153,8 +153,8 @@ def test_a_node_joins_without_compiling() -> None:
 
 def test_a_reservation_knows_a_node_that_joined_and_was_booked() -> None:
     """The table of reservations was made before the node joined, and moves to another time."""
-    from fluxqueue.fluxion.formats.node_document import node_document
-    from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
+    from fluxion.formats.node_document import node_document
+    from fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.fluxjob.node import NodeFact
 
     def one_core(duration_s: int) -> Jobspec:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.ledger.vertices import VertexLedger
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
 from fluxqueue.errors import FluxQueueError, InsufficientResources
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.ledger.vertices import VertexLedger
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from tests.property.graph_strategies import (

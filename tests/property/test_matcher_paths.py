@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from fluxion.formats.writers import write
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
 from fluxqueue.errors import FluxQueueError
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxion.ledger.planner import MultiPlanner
+from fluxion.ledger.planner import MultiPlanner
 
 HORIZON = 40
 TOTALS = (8, 5)

@@ -19,9 +19,9 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import MatchPolicy, Operator, Taint, Toleration

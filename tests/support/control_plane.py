@@ -35,7 +35,7 @@ from typing import Any, Self
 
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.resources import DEVICE_TAINT_RULES
-from fluxqueue.localpg.held_port import HeldPort
+from fluxqueue_devtools.localpg.held_port import HeldPort
 from tests.support.control_plane_keys import write_certificates, write_private
 
 ASSETS_ENV = "KUBEBUILDER_ASSETS"

@@ -15,7 +15,10 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PROJECTS = {".": (".", "webhook"), "localcluster": ("localcluster/src",)}
+PROJECTS = {
+    ".": (".", "webhook"),
+    **{name: (f"{name}/src",) for name in ("localcluster", "fluxion", "devtools")},
+}
 """Folder of a project -> its folders with packages."""
 PROGRAM = """#!{python}
 import sys

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[2]
 COPIED = {
     "fluxqueue": "fluxqueue",
     "webhook/fluxqueue_webhook": "fluxqueue_webhook",
+    "devtools/src/fluxqueue_devtools": "fluxqueue_devtools",
     "migrations": "migrations",
     "chart/crds": "chart/crds",
 }

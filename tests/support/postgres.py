@@ -23,8 +23,8 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from fluxqueue.db import migrate
-from fluxqueue.localpg import LocalPostgres, PostgresBinaries
-from fluxqueue.localpg.binaries import installed_binaries
+from fluxqueue_devtools.localpg import LocalPostgres, PostgresBinaries
+from fluxqueue_devtools.localpg.binaries import installed_binaries
 
 EXTERNAL_VARIABLE = "TEST_DATABASE_URL"
 

@@ -98,14 +98,19 @@ def test_the_architecture_fits_on_three_screens() -> None:
     assert [line for line in lines if len(line) > 120] == []
 
 
+PACKAGES = [
+    ROOT / one for one in ("fluxqueue", "fluxion/src/fluxion", "devtools/src/fluxqueue_devtools")
+]
+BASES = [ROOT, *PACKAGES, *(folder for package in PACKAGES for folder in package.iterdir())]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_pages_name_exist(page: Path) -> None:
     """Paths are given from the root, or from one of the packages."""
-    bases = [ROOT, ROOT / "fluxqueue", *(ROOT / "fluxqueue").iterdir()]
     missing = {
         named
         for named in _NAMED.findall(page.read_text(encoding="utf-8"))
-        if not any((base / named).exists() for base in bases)
+        if not any((base / named).exists() for base in BASES)
     }
     assert missing == set()
 
@@ -122,8 +127,7 @@ SYMBOLS = [
 )
 def test_what_pages_name_in_a_file_is_there(page: Path, file: str, symbol: str) -> None:
     """``file.py:name``, on every page. A renamed function is renamed there, too."""
-    bases = [ROOT, ROOT / "fluxqueue", *(ROOT / "fluxqueue").iterdir()]
-    (path,) = (base / file for base in bases if (base / file).exists())
+    (path,) = (base / file for base in BASES if (base / file).exists())
     assert symbol in python_names(path.read_text(encoding="utf-8"))
 
 

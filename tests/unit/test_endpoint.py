@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.localpg.held_port import HeldPort
 from fluxqueue.process import endpoint as module
 from fluxqueue.process.endpoint import Endpoint, Heartbeats
+from fluxqueue_devtools.localpg.held_port import HeldPort
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli.stack import Stack
-from fluxqueue.cli.stack_options import StackOptions
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.localpg.folder_lock import lock_folder
+from fluxqueue_devtools.localpg.folder_lock import lock_folder
+from fluxqueue_devtools.stack import Stack
+from fluxqueue_devtools.stack_options import StackOptions
 
 
 def _content(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fluxqueue.localpg.held_port import LOOPBACK, HeldPort
+from fluxqueue_devtools.localpg.held_port import LOOPBACK, HeldPort
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the port is let go")
 

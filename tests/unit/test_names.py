@@ -7,7 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-HOUSES = ("fluxqueue", "webhook", "migrations", "benchmarks")
+HOUSES = ("fluxqueue", "webhook", "fluxion", "devtools", "migrations", "benchmarks")
 COMMON = {"__init__.py", "__main__.py", "main.py"}
 """File names with a meaning of their own: a package, and where a program begins."""
 

@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = (
     ("fluxqueue", ROOT),
     ("fluxqueue_webhook", ROOT / "webhook"),
+    ("fluxion", ROOT / "fluxion/src"),
+    ("fluxqueue_devtools", ROOT / "devtools/src"),
     ("localcluster", ROOT / "localcluster/src"),
 )
 CPU_S = 240

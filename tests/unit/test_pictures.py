@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from fluxqueue.demo.screen import _WIDTHS
+from fluxqueue_devtools.demo.screen import _WIDTHS
 from tests.support.wheel import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"

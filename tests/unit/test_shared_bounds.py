@@ -150,11 +150,11 @@ SHARED: dict[str, tuple[str, Check]] = {
         "preemptors, of which the first are in order. A cycle follows at once",
         "tests/property/test_preemption.py",
     ),
-    "pacing.py:EXAMINED_MAX": (
+    "process/pacing.py:EXAMINED_MAX": (
         "new jobs",
         f"{CROWDS}::test_new_jobs_of_one_user_hide_no_new_job_of_another",
     ),
-    "pacing.py:BATCH_MAX": ("observed changes", TURNS),
+    "process/pacing.py:BATCH_MAX": ("observed changes", TURNS),
     "db/store/queue_snapshot.py:OF_EACH": ("jobs", CROWDS),
     "db/store/queue_snapshot.py:OF_ALL": ("users", CROWDS),
     "worker/intake.py:ROUNDS_MAX": (
@@ -226,8 +226,8 @@ WITHIN: dict[str, str] = {
         fluxjob/start_watch.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
         jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
-        logs.py:ERROR_MAX scheduler/node_requests.py:REASON_MAX scheduler/preemption.py:NAMED_MAX
-        scheduler/promises.py:NAMED_MAX,NODES_MAX
+        process/logs.py:ERROR_MAX scheduler/node_requests.py:REASON_MAX
+        scheduler/preemption.py:NAMED_MAX scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX
         scheduler/resource_set.py:SLOTS_MAX,NAME_MAX,TIME_MAX,AMOUNT_MAX
         view/parameters.py:LIMIT_MAX,TEXT_MAX,NAMES_MAX,TOKEN_MAX

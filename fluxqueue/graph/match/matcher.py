@@ -1,7 +1,7 @@
 """The matcher of the queue: nodes, what is booked on them, and where a request fits.
 
 Created by the worker, the simulator and ``explain``. ``MatcherVerbs`` has the operations that
-Fluxion's matcher on a graph of vertices (``fluxqueue.fluxion.matcher``) shares. Fluxion's two
+Fluxion's matcher on a graph of vertices (``fluxion.matcher``) shares. Fluxion's two
 outcomes are two *different* exceptions: ``InsufficientResources`` (EBUSY) and ``Unsatisfiable``
 (ENODEV). Time is an argument in integer seconds, including ``now``. Pure.
 """

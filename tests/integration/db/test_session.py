@@ -15,8 +15,8 @@ from fluxqueue.db import migrate
 from fluxqueue.db.engine import create_engine
 from fluxqueue.db.session import PINNED, check_server
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.process.settings import Settings
+from fluxqueue_devtools.localpg import LocalPostgres
 
 ODD = {
     "DateStyle": "German, DMY",

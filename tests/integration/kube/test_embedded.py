@@ -17,8 +17,8 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
-from fluxqueue.localpg.held_port import HeldPort
 from fluxqueue.workload.objects import Object
+from fluxqueue_devtools.localpg.held_port import HeldPort
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.waiting import WAIT_S, eventually

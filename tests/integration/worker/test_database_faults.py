@@ -19,7 +19,7 @@ from psycopg import sql
 
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.localpg import LocalPostgres
+from fluxqueue_devtools.localpg import LocalPostgres
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import cpu_node

@@ -13,8 +13,8 @@ import pytest_asyncio
 from fluxqueue.db import retention
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
-from fluxqueue.localpg import LocalPostgres
 from fluxqueue.process import metrics
+from fluxqueue_devtools.localpg import LocalPostgres
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node, workload

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli.resource_query import main
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
+from fluxion.formats.writers import write
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.resource_query import main
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.model.store import ResourceGraph
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from fluxqueue.cli.shell import export_lines, write_programs, write_psql
+from fluxqueue_devtools.shell import export_lines, write_programs, write_psql
 
 
 def test_psql_knows_the_database_and_arguments_win(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ HEAVY = {
     *("kopf", "sqlalchemy", "procrastinate", "psycopg", "alembic", "networkx", "numpy"),
     *("cryptography", "matplotlib", "localcluster", "uvloop", "aiohttp_sse"),
 }
-EXTRAS = ("server", "embedded", "draw")
+EXTRAS = ("server", "graph", "embedded", "draw")
 KUBECONFIG = """
 apiVersion: v1
 kind: Config
@@ -103,7 +103,7 @@ def server_packages() -> set[str]:
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     listed = [one for extra in EXTRAS for one in content["project"]["optional-dependencies"][extra]]
     names = {re.split(r"[\[<>=~]", one)[0].replace("-", "_") for one in listed}
-    return names - {"fluxqueue_k8s"}
+    return names - {"fluxqueue_k8s"} | {"fluxion"}
 
 
 def run_without_server(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -124,7 +124,8 @@ def test_the_help_names_all_commands_without_the_servers_packages() -> None:
     assert {"kopf", "sqlalchemy", "procrastinate", "psycopg", "alembic"} <= server_packages()
     said = run_without_server("--help")
     assert said.returncode == 0, said.stderr
-    assert all(f" {name} " in said.stdout for name in VERBS)
+    shown = {name for name in VERBS if f" {name} " in said.stdout}
+    assert shown == {name for name, verb in VERBS.items() if verb.package == "fluxqueue.cli"}
 
 
 @pytest.mark.cases_long("the other cases are variations of the first")
@@ -154,20 +155,23 @@ def test_a_users_command_needs_no_package_of_the_server(name: str, tmp_path: Pat
 
 @pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize(
-    "words",
+    ("words", "extra"),
     [
-        ["worker"],
-        ["controller"],
-        ["view", "--cert-dir", "{folder}"],
-        ["db", "check"],
-        ["up"],
-        ["demo"],
-        ["check"],
-        ["certs", "{folder}"],
-        ["sim"],
+        (["worker"], "server"),
+        (["controller"], "server"),
+        (["view", "--cert-dir", "{folder}"], "server"),
+        (["db", "check"], "server"),
+        (["check"], "server"),
+        (["certs", "{folder}"], "server"),
+        (["sim"], "server"),
+        (["up"], "embedded"),
+        (["demo"], "embedded"),
+        (["resource-query"], "graph"),
     ],
 )
-def test_a_command_of_the_server_names_the_extra(words: list[str], tmp_path: Path) -> None:
+def test_a_command_of_the_server_names_the_extra(
+    words: list[str], extra: str, tmp_path: Path
+) -> None:
     """One line instead of a traceback."""
     (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
     environ = {
@@ -179,7 +183,7 @@ def test_a_command_of_the_server_names_the_extra(words: list[str], tmp_path: Pat
     (line,) = said.stderr.splitlines()
     assert re.fullmatch(
         r"fluxqueue: this command needs the package \w+, which is not installed"
-        r" \(pip install 'fluxqueue-k8s\[server\]'\)",
+        rf" \(pip install 'fluxqueue-k8s\[{extra}\]'\)",
         line,
     )
 

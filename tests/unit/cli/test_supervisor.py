@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli import supervisor
-from fluxqueue.cli.supervisor import StackPart
+from fluxqueue_devtools import supervisor
+from fluxqueue_devtools.supervisor import StackPart
 from tests.support.waiting import eventually
 
 

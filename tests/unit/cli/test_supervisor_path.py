@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.cli.supervisor import python
+from fluxqueue_devtools.supervisor import python
 
 SHADOWS = ("secrets.py", "heapq.py", "numbers.py", "yaml.py", "kopf/__init__.py")
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.demo.ledger import DemoLedger
+from fluxqueue_devtools.demo.ledger import DemoLedger
 from tests.support.views import running_pod
 
 Obj = dict[str, Any]

@@ -9,7 +9,11 @@ from localcluster.__main__ import _pool
 from localcluster.nodes.pod_simulation import script_of
 from localcluster.nodes.shape import node_object
 
-from fluxqueue.demo.manifests import (
+from fluxqueue.jobspec.shape import slot_kinds
+from fluxqueue.policy.node_pool import read_node_pool
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.quantity import to_base_units
+from fluxqueue_devtools.demo.manifests import (
     BATCH_CORES,
     IMPOSSIBLE_CORES,
     Scene,
@@ -19,10 +23,6 @@ from fluxqueue.demo.manifests import (
     pool_scene,
     retry_scene,
 )
-from fluxqueue.jobspec.shape import slot_kinds
-from fluxqueue.policy.node_pool import read_node_pool
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.quantity import to_base_units
 
 SCENES = [pi_scene(), retry_scene(), batch_scene(200, 2026), pool_scene()]
 

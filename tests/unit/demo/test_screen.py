@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures
-from fluxqueue.demo.screen import Frame, LiveScreen, PlainScreen, choose_screen, draw
+from fluxqueue_devtools.demo.screen import Frame, LiveScreen, PlainScreen, choose_screen, draw
 
 NODES = [NodeFigures("node-1", 16000, 8000, 0), NodeFigures("node-2", 32000, 0, 500)]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from fluxqueue.db.reading.figures import FluxJobLine, NodeFigures, RunFigures
-from fluxqueue.demo.ledger import DemoLedger, NodeSeen
-from fluxqueue.demo.manifests import batch_scene, pi_scene, pool_scene
-from fluxqueue.demo.verdict import DemoOutcome, judge
+from fluxqueue_devtools.demo.ledger import DemoLedger, NodeSeen
+from fluxqueue_devtools.demo.manifests import batch_scene, pi_scene, pool_scene
+from fluxqueue_devtools.demo.verdict import DemoOutcome, judge
 from tests.support.views import running_pod
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from fluxion.formats.node_document import node_document
+from fluxion.formats.writers import write
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
+from fluxion.tell.vertices import why_not
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, Unsatisfiable
-from fluxqueue.fluxion.formats.node_document import node_document
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
-from fluxqueue.fluxion.tell.vertices import why_not
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.graph.ledger.placement import FOREVER, Placement

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import InvalidGraph, Unsatisfiable
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec import Count, Jobspec, Resource

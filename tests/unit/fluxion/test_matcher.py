@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fluxion.formats.jgf import parse_jgf
+from fluxion.formats.rv1 import parse_rv1
+from fluxion.formats.writers import write
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.match.search import GRAPH_END, SearchVerb
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import (
     InsufficientResources,
     InvalidInput,
@@ -11,13 +18,6 @@ from fluxqueue.errors import (
     InvalidSettings,
     Unsatisfiable,
 )
-from fluxqueue.fluxion.formats.jgf import parse_jgf
-from fluxqueue.fluxion.formats.rv1 import parse_rv1
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import GRAPH_END, SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.match.policy import parse_policy
 from fluxqueue.graph.model.builder import GraphBuilder, Vertex

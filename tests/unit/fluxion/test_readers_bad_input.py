@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from fluxion.formats.grug import read_grug
+from fluxion.formats.jgf import parse_jgf, read_jgf
+from fluxion.formats.rv1 import read_rv1
+from fluxion.matcher import FluxionMatcher
 from fluxqueue.errors import InvalidGraph
-from fluxqueue.fluxion.formats.grug import read_grug
-from fluxqueue.fluxion.formats.jgf import parse_jgf, read_jgf
-from fluxqueue.fluxion.formats.rv1 import read_rv1
-from fluxqueue.fluxion.matcher import FluxionMatcher
 
 
 def node(number: int, kind: str, path: str, **more: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_large_documents_in_pieces_equal_whole_ones(monkeypatch: pytest.MonkeyPa
     edges = [edge(0, i) for i in range(1, 200)] + [edge(i - 200, i) for i in range(201, 400)]
     text = jgf(nodes, edges)
     whole = read_jgf(text)
-    monkeypatch.setattr("fluxqueue.fluxion.formats.jgf.PIECE_BYTES", 500)
+    monkeypatch.setattr("fluxion.formats.jgf.PIECE_BYTES", 500)
     pieces = read_jgf(text)
     assert pieces.all_paths() == whole.all_paths()
     assert pieces.properties == whole.properties

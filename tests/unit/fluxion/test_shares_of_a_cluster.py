@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from fluxion.formats.jgf import parse_jgf
+from fluxion.formats.rv1 import parse_rv1
+from fluxion.formats.writers import write
+from fluxion.ledger.resource_set import ResourceSet
+from fluxion.match.search import SearchVerb
+from fluxion.matcher import FluxionMatcher
+from fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.errors import InsufficientResources, InvalidGraph, InvalidInput
-from fluxqueue.fluxion.formats.jgf import parse_jgf
-from fluxqueue.fluxion.formats.rv1 import parse_rv1
-from fluxqueue.fluxion.formats.writers import write
-from fluxqueue.fluxion.ledger.resource_set import ResourceSet
-from fluxqueue.fluxion.match.search import SearchVerb
-from fluxqueue.fluxion.matcher import FluxionMatcher
-from fluxqueue.fluxion.model.from_nodes import graph_from_nodes
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec import Count, Jobspec, Resource
 

@@ -137,15 +137,14 @@ def test_no_file_tells_when_or_where_it_was_made(webhook_files: Installation) ->
 def test_the_other_image_has_all_that_its_commands_import(wheel: Path, tmp_path: Path) -> None:
     """controller, worker, migrations; and nothing of the cluster that demos and tests run on.
 
-    Some modules are left out. One runs at its import, one only in Alembic. The adapters run only
-    beside their program.
+    Some modules are left out. One runs only in Alembic. The adapters run only beside their program.
     """
     found = assemble("requirements/runtime.lock", tmp_path / "env", wheel)
     run(
         *(found.python, "-c"),
         "import importlib, pkgutil, fluxqueue\n"
         "for m in pkgutil.walk_packages(fluxqueue.__path__, 'fluxqueue.'):\n"
-        "    if m.name in ('fluxqueue.localpg.become', 'fluxqueue.migrations.env',"
+        "    if m.name in ('fluxqueue.migrations.env',"
         " 'fluxqueue.client.parsl_provider', 'fluxqueue.client.dask_cluster',"
         " 'fluxqueue.client.airflow_operator', 'fluxqueue.client.psij_executor'): continue\n"
         "    if not m.name.endswith('.__main__'):\n"
