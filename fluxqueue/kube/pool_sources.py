@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     NODE_CLAIMS,
@@ -24,8 +23,7 @@ from fluxqueue.kube.resources import (
     PROVISIONING_REQUESTS,
     ApiResource,
 )
-from fluxqueue.policy.pool_proposals import cluster_api, cluster_autoscaler, karpenter
-from fluxqueue.policy.pool_proposals.cluster_api import propose_cluster_api, scalable_kinds
+from fluxqueue.policy.pool_proposals import cluster_autoscaler, karpenter
 from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
     propose_cluster_autoscaler,
     read_node_groups,
@@ -53,7 +51,6 @@ class PoolSources:
 
     node_pools: list[Object] = field(default_factory=list)
     node_claims: list[Object] = field(default_factory=list)
-    scalable: list[Object] = field(default_factory=list)
     status: Object = field(default_factory=dict)
     provisioning_classes: list[str] | None = None
     """The classes of present ProvisioningRequests. None: the kind is not served."""
@@ -65,7 +62,6 @@ class PoolSources:
         return with_own_names(
             [
                 *propose_karpenter(self.node_pools, self.node_claims, self.nodes),
-                *propose_cluster_api(self.scalable, self.nodes),
                 *propose_cluster_autoscaler(read_node_groups(self.status), self.nodes),
             ]
         )
@@ -86,8 +82,6 @@ class PoolSources:
                 return one.given
         if key.startswith(karpenter.KEY):
             return karpenter.known_of_karpenter(key, self.node_pools, spec)
-        if key.startswith(cluster_api.KEY):
-            return cluster_api.known_of_cluster_api(key, self.scalable)
         groups = read_node_groups(self.status)
         return cluster_autoscaler.known_of_cluster_autoscaler(key, groups)
 
@@ -114,11 +108,6 @@ async def read_pool_sources(
     found = PoolSources()
     found.node_pools = await _first(client, NODE_POOLS, found)
     found.node_claims = await _first(client, NODE_CLAIMS, found)
-    none: list[ApiResource] = []
-    kinds = set(scalable_kinds())
-    served = await _try(lambda: find_served(client, kinds), none, "API groups", found)
-    for resource in served:
-        found.scalable += await _first(client, (resource,), found)
     found.status = await _try(
         lambda: client.get(CONFIGMAPS, *status), {}, f"ConfigMap {'/'.join(status)}", found
     )
@@ -199,7 +188,6 @@ def _present(node: Object, permanent: dict[str, int] | None) -> PresentNode:
     return PresentNode(
         meta["name"],
         meta.get("labels") or {},
-        meta.get("annotations") or {},
         tuple((node.get("spec") or {}).get("taints") or ()),
         amounts_of((node.get("status") or {}).get("allocatable")),
         permanent,

@@ -202,10 +202,6 @@ def test_controller_follows_sources_of_pools_on_request_only() -> None:
     added = {
         (FLUX, "fluxnodepools", (), ("delete", "list", "patch", "watch")),
         ("karpenter.sh", "nodeclaims", (), ("list",)),
-        *(
-            ("cluster.x-k8s.io", resource, (), ("list",))
-            for resource in ("machinedeployments", "machinepools", "machinesets")
-        ),
     }
     expected = {"*": CONTROLLER - {pools} | added, NAMESPACE: LEASE} | AUTOSCALER
     assert _rights(f"{RELEASE}-controller", values) == expected

@@ -13,13 +13,16 @@ from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import (
     CRDS,
     FLUX_NODE_POOLS,
+    NODE_CLAIMS,
+    NODE_POOLS,
     NODES,
     POD_TEMPLATES,
     PODS,
     PROVISIONING_REQUESTS,
     ApiResource,
 )
-from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY, MAX_SIZE
+from fluxqueue.policy.pool_proposals.karpenter import INSTANCE_TYPE
+from fluxqueue.policy.pool_proposals.karpenter import NODE_POOL as KARPENTER_POOL
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
 from tests.e2e.power_room import PowerRoom
@@ -33,6 +36,10 @@ MACHINES = ApiResource(
     CLUSTER_API, "v1beta1", "machinedeployments", "MachineDeployment", namespaced=True
 )
 
+
+KARPENTER_POOLS, KARPENTER_CLAIMS = NODE_POOLS[0], NODE_CLAIMS[0]
+LOOSE: Obj = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""A schema that accepts everything."""
 
 BUFFERS = ApiResource("autoscaling.x-k8s.io", "v1beta1", "capacitybuffers", "CapacityBuffer", True)
 SIMULATED = ("delivers", "delay_s", "idle_s", "provisioning_class", "refuses", "fills_buffers")
@@ -91,33 +98,36 @@ class Pools:
         return name
 
     async def make_source(self, name: str, *, most: int) -> str:
-        """Create a MachineDeployment that the autoscaler scales, and no pool. Return its name."""
+        """Create a NodePool of Karpenter with a NodeClaim, and no pool. Return its name."""
         name = f"{name}-{self.space.name}"
-        await define_machines(self.space)
-        shape = NodeShape(name, cpu=str(CPU), memory="32Gi", labels={"pool": name, "own": name})
+        for resource in (KARPENTER_POOLS, KARPENTER_CLAIMS):
+            await _define(self.space, resource, LOOSE, {})
+        own = {"pool": name, "own": name}
+        labels = {**own, KARPENTER_POOL: name, INSTANCE_TYPE: "x5"}
+        shape = NodeShape(name, cpu=str(CPU), memory="32Gi", labels=labels)
         made = SimulatedPool(shape, 10, delay_s=0.3, idle_s=2.0)
         self.autoscaler.pools = [*self.autoscaler.pools, made]
-        said = {"cpu": str(CPU), "memory": "32Gi", "labels": f"pool={name},own={name}"}
-        notes = {f"{CAPACITY}{key}": value for key, value in said.items()}
-        body = {
-            "apiVersion": MACHINES.api_version,
-            "kind": MACHINES.kind,
-            "metadata": {"name": name, "annotations": {**notes, MAX_SIZE: str(most)}},
-            "spec": {"replicas": 0},
-        }
-        await self.space.client.create(MACHINES, self.space.name, body)
+        size = {"cpu": str(CPU), "memory": "32Gi", "pods": "110"}
+        pool = {"template": {"metadata": {"labels": own}}, "limits": limits(most)}
+        claim = {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": size}}
+        for resource, body in (
+            (KARPENTER_POOLS, {"metadata": {"name": name}, "spec": pool}),
+            (KARPENTER_CLAIMS, claim),
+        ):
+            kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+            await self.space.client.create(resource, None, {**kind, **body})
         self.made.append(name)
         return name
 
     async def bound_source(self, name: str, *, most: int) -> None:
-        """Change the bound of the autoscaler for a MachineDeployment."""
-        patch = {"metadata": {"annotations": {MAX_SIZE: str(most)}}}
-        at = (MACHINES, self.space.name, name)
-        await self.space.client.patch(*at, patch, kind=PatchKind.MERGE)
+        """Change the limits of a NodePool of Karpenter."""
+        patch = {"spec": {"limits": limits(most)}}
+        await self.space.client.patch(KARPENTER_POOLS, None, name, patch, kind=PatchKind.MERGE)
 
     async def delete_source(self, name: str) -> None:
-        """Delete a MachineDeployment."""
-        await self.space.client.delete(MACHINES, self.space.name, name)
+        """Delete a NodePool of Karpenter, and its NodeClaim."""
+        for resource in (KARPENTER_CLAIMS, KARPENTER_POOLS):
+            await self.space.client.delete(resource, None, name)
 
     async def discover(self, name: str) -> None:
         """Create the pool that is proposed for a source, as ``pools discover --apply`` does."""
@@ -269,6 +279,14 @@ class Pools:
         return int(found["spec"]["replicas"])
 
 
+def limits(nodes: int) -> dict[str, str]:
+    """Limits of a NodePool of Karpenter.
+
+    With a limit of zero, it does not count as an autoscaler in the reasons of other tests.
+    """
+    return {"cpu": str(nodes * CPU), "example.com/none": "0"}
+
+
 async def define_machines(space: Space) -> None:
     """Serve MachineDeployments, with the only part that counts here: the scale subresource."""
     schema = {
@@ -359,7 +377,7 @@ async def _define(space: Space, resource: ApiResource, schema: Obj, subresources
         "metadata": {"name": resource.key},
         "spec": {
             "group": resource.group,
-            "scope": "Namespaced",
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
             "names": {"plural": resource.plural, "kind": resource.kind},
             "versions": [version],
         },

@@ -313,7 +313,7 @@ async def test_a_partial_delivery_is_kept_and_another_pool_brings_the_rest(
 async def test_a_discovered_pool_brings_nodes_and_follows_its_source(
     space: Space, pools: Pools
 ) -> None:
-    """A MachineDeployment that an autoscaler scales: its bound changes, and then it goes."""
+    """A NodePool of Karpenter: its limits change, and then it goes."""
     name = await pools.make_source("found", most=1)
     await pools.discover(name)
     await space.create(job("one", cpu="6", pool=name))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,14 +22,12 @@ from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,
     FLUX_NODE_POOLS,
-    NAMESPACES,
     NODE_CLAIMS,
     NODE_POOLS,
     NODES,
     PODS,
     ApiResource,
 )
-from fluxqueue.policy.pool_proposals.cluster_api import GROUP, propose_cluster_api
 from fluxqueue.policy.pool_proposals.following import GONE_S
 from fluxqueue.policy.pool_proposals.proposal import PoolProposal, render
 from fluxqueue.workload.labels import SOURCE_MISSING
@@ -41,7 +38,6 @@ from tests.support.waiting import eventually
 
 QUIET = LocalClusterConfig(run_controllers=False, run_scheduler=False, run_nodes=False)
 STATUS = ("kube-system", "cluster-autoscaler-status")
-MACHINES = ApiResource(GROUP, "v1beta2", "machinedeployments", "MachineDeployment", True)
 KARPENTER = "kubernetes-sigs/karpenter"
 TOOK_S = 95
 INSTANCE = {"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"}
@@ -128,9 +124,9 @@ async def accepted(client: KubeClient, proposals: list[PoolProposal]) -> list[st
     return [one["metadata"]["name"] for one in (await client.list(FLUX_NODE_POOLS)).items]
 
 
-async def test_pools_of_three_sources_are_found(admin: KubeClient) -> None:
-    """Karpenter, Cluster API and cluster-autoscaler in one cluster, with DaemonSets on a node."""
-    for resource in (NODE_POOLS[0], NODE_CLAIMS[0], MACHINES):
+async def test_pools_of_both_sources_are_found(admin: KubeClient) -> None:
+    """Karpenter and cluster-autoscaler in one cluster, with DaemonSets on a node."""
+    for resource in (NODE_POOLS[0], NODE_CLAIMS[0]):
         await define(admin, loose(resource), resource)
     pool = {
         "metadata": {"name": "burst"},
@@ -156,23 +152,15 @@ async def test_pools_of_three_sources_are_found(admin: KubeClient) -> None:
     await admin.create(PODS, "kube-system", agent)
     data = {"data": {"status": yaml.safe_dump(groups)}}
     await admin.create(CONFIGMAPS, STATUS[0], {"metadata": {"name": STATUS[1]}, **data})
-    await admin.create(NAMESPACES, None, {"metadata": {"name": "infra"}})
-    capacity = "capacity.cluster-autoscaler.kubernetes.io"
-    notes = {f"{capacity}/cpu": "8", f"{capacity}/memory": "32G", f"{capacity}/labels": "own=yes"}
-    machines = {"metadata": {"name": "metal", "annotations": notes}, "spec": {"replicas": 1}}
-    await admin.create(MACHINES, "infra", named(MACHINES, machines))
 
     sources = await read_pool_sources(admin, STATUS)
     assert sources.notes == []
     proposals = sources.proposals()
-    assert await accepted(admin, proposals) == ["burst", "metal", "old"]
-    by_name = {one.name: one for one in proposals}
-    burst, metal = by_name["burst"].spec, by_name["metal"].spec
+    assert await accepted(admin, proposals) == ["burst", "old"]
+    burst = {one.name: one.spec for one in proposals}["burst"]
     assert burst is not None
-    assert metal is not None
     assert burst["node"]["allocatable"]["cpu"] == "15500m", "the DaemonSet has the rest"
     assert (burst["max"], burst["provisioningTime"]) == (4, f"{TOOK_S}s")
-    assert metal["provider"]["scale"]["apiVersion"] == "cluster.x-k8s.io/v1beta2"
 
 
 async def test_a_cluster_without_autoscalers_has_no_pools(admin: KubeClient) -> None:
@@ -214,28 +202,6 @@ async def test_examples_of_karpenter_are_understood(admin: KubeClient) -> None:
         assert one.spec is not None
         bound = int(str((limits[one.name] or {}).get("cpu", 16))) // 16
         assert one.spec["max"] == bound, one
-
-
-def test_annotations_in_the_pages_of_cluster_autoscaler_are_understood() -> None:
-    """Each MachineDeployment with capacity annotations in its page on Cluster API."""
-    page = UpstreamFiles("kubernetes/autoscaler").text(
-        "cluster-autoscaler/cloudprovider/clusterapi/README.md"
-    )
-    blocks = [one for one in re.findall(r"```yaml\n(.*?)```", page, re.S) if "/memory" in one]
-    assert len(blocks) >= 2
-    found = []
-    for number, block in enumerate(blocks):
-        made = yaml.safe_load(re.sub(r"^\s*//.*\n", "", block, flags=re.M))
-        made["metadata"] |= {"name": f"page-{number}", "namespace": "default"}
-        made["spec"] = {"template": {"metadata": {"labels": {"node.cluster.x-k8s.io/pool": "p"}}}}
-        found += propose_cluster_api([made], [])
-    assert all(one.spec is not None for one in found), [one.notes for one in found]
-    shapes = [one.spec["node"] for one in found if one.spec is not None]
-    assert all(one["allocatable"]["cpu"] == "16" for one in shapes)
-    assert any(one["allocatable"].get("nvidia.com/gpu") == "2" for one in shapes)
-    assert any({"key": "key2", "value": "value2", "effect": "NoExecute"} in one.get("taints", [])
-               for one in shapes)  # fmt: skip
-    assert all(one.spec["max"] == 5 for one in found if one.spec is not None)
 
 
 def test_sources_without_anything_propose_nothing() -> None:

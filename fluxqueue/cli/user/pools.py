@@ -1,6 +1,6 @@
 """``fluxqueue pools discover``: FluxNodePools for what brings nodes to this cluster already.
 
-It reads what Karpenter, Cluster API and cluster-autoscaler have stored, with the rights of its
+It reads what Karpenter and cluster-autoscaler have stored, with the rights of its
 user, and prints YAML to review. The proposals are made by ``policy.pool_proposals``.
 """
 
@@ -41,9 +41,8 @@ def discover(
 ) -> None:
     """Print a FluxNodePool for each shape of node that an autoscaler could add.
 
-    Shapes come from NodeClaims of Karpenter, from capacity annotations of Cluster API, and from
-    present nodes. Comments say what to check and to fill in. Annotations name the source of each
-    pool, which the pool then follows.
+    Shapes come from NodeClaims of Karpenter and from present nodes. Comments say what to check
+    and to fill in. Annotations name the source of each pool, which the pool then follows.
 
     Examples:
 
@@ -68,7 +67,7 @@ def discover(
         proposals = sources.proposals()
         typer.echo(render(proposals, _notes(sources)), nl=False)
         if not proposals:
-            complain("no NodePool, no scalable object and no node group was found")
+            complain("no NodePool and no node group was found")
         if apply:
             await _apply(cluster, proposals)
 

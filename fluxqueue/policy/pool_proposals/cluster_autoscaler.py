@@ -42,9 +42,6 @@ KEY = "cluster-autoscaler/"
 ABSENT: Mapping[str, Any] = {"node.taints": [], "min": 0}
 """What the absence of these fields means."""
 
-OF_CLUSTER_API = re.compile(r"(?:MachineDeployment|MachineSet|MachinePool)/")
-"""Node groups that ``cluster_api`` proposes."""
-
 _NAME, _HEALTH = "Name:", "Health:"
 """The beginnings of the lines of a group in the text of cluster-autoscaler before 1.30."""
 _SIZES = re.compile(r"minSize=([0-9]{1,6}), maxSize=([0-9]{1,6})")
@@ -101,7 +98,7 @@ def propose_cluster_autoscaler(
     groups: Sequence[NodeGroup], nodes: Sequence[PresentNode]
 ) -> list[PoolProposal]:
     """Return a proposal for each label of present nodes that names some of the node groups."""
-    left = [one for one in groups if not OF_CLUSTER_API.match(one.name)]
+    left = list(groups)
     found = []
     for label, value in _labelled(nodes):
         own = [one for one in left if _is_named(one.name, value)]
@@ -119,9 +116,7 @@ def propose_cluster_autoscaler(
 def known_of_cluster_autoscaler(key: str, groups: Sequence[NodeGroup]) -> Mapping[str, Any] | None:
     """Return the bounds of the node groups of a pool without nodes. None: they are gone."""
     value = key.removeprefix(KEY).partition("=")[2]
-    own = [
-        one for one in groups if _is_named(one.name, value) and not OF_CLUSTER_API.match(one.name)
-    ]
+    own = [one for one in groups if _is_named(one.name, value)]
     return _bounds(own) if own else None
 
 

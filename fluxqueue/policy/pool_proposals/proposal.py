@@ -1,6 +1,6 @@
 """One proposed FluxNodePool, and the shapes of nodes that proposals are made of.
 
-The modules for Karpenter, Cluster API and cluster-autoscaler call it. What no object says becomes a
+The modules for Karpenter and cluster-autoscaler call it. What no object says becomes a
 note, so the administrator knows what to fill in. Pure.
 """
 
@@ -76,14 +76,13 @@ class PoolProposal:
 
 @dataclass(frozen=True, slots=True)
 class PresentNode:
-    """A node that exists: its labels, annotations, taints, and what pods may have of it.
+    """A node that exists: its labels, taints, and what pods may have of it.
 
     ``permanent`` is what its DaemonSets and static pods ask for, None if that is not known.
     """
 
     name: str
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
     allocatable: Amounts
     permanent: Amounts | None = None

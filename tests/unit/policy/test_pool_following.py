@@ -10,7 +10,6 @@ import pytest
 
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.pool_sources import PoolSources
-from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY
 from fluxqueue.policy.pool_proposals.following import GONE_S, follow, source_of
 from fluxqueue.workload.labels import DISCOVERED_SPEC, SOURCE_MISSING
 from tests.unit.policy.test_pool_proposals import GPU, claim, node_pool, present
@@ -152,56 +151,31 @@ def test_a_node_pool_that_brings_no_such_nodes_is_gone(
     assert (given is None) == is_gone
 
 
-def _machines(**annotations: str) -> dict[str, Any]:
-    said = {"cpu": "8", "memory": "32G", "labels": "own=yes"}
-    notes = {f"{CAPACITY}{key}": value for key, value in said.items()}
-    bound = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-"
-    notes |= {f"{bound}{key}-size": value for key, value in annotations.items()}
-    meta = {"name": "metal", "namespace": "infra", "annotations": notes}
-    return {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "MachineDeployment",
-            "metadata": meta, "spec": {"replicas": 2}}  # fmt: skip
+OLD_NODES = [present("old-1", labels={"eks.amazonaws.com/nodegroup": "old"})]
 
 
-def test_a_machine_deployment_is_followed() -> None:
-    """Bounds of the autoscaler follow. Without them, the replicas are no maximum."""
-    first, later = PoolSources(scalable=[_machines(max="5")]), PoolSources()
-    pool = discovered(first)
-    later.scalable = [_machines(max="9", min="1")]
-    assert {"min": 1, "max": 9}.items() <= (applied(pool, later) or {})["spec"].items()
-    later.scalable[0]["metadata"]["annotations"] = {
-        key: value
-        for key, value in _machines(max="7")["metadata"]["annotations"].items()
-        if not key.startswith("capacity")
-    }
-    assert (applied(pool, later) or {})["spec"]["max"] == 7, "its shape is not known any more"
-    own = discovered(PoolSources(scalable=[_machines()]))
-    later.scalable = [_machines()]
-    later.scalable[0]["spec"]["replicas"] = 4
-    assert applied(own, later) == own
+def groups(most: int, name: str = "eks-old-7f") -> dict[str, Any]:
+    """The status of cluster-autoscaler with one node group."""
+    one = {"name": name, "health": {"minSize": 0, "maxSize": most}}
+    return {"data": {"status": json.dumps({"nodeGroups": [one]})}}
 
 
 def test_node_groups_of_cluster_autoscaler_are_followed() -> None:
     """Also while they have no node. A group that the status does not name is gone."""
 
-    def status(most: int, name: str = "eks-old-7f") -> dict[str, Any]:
-        groups = [{"name": name, "health": {"minSize": 0, "maxSize": most}}]
-        return {"data": {"status": json.dumps({"nodeGroups": groups})}}
-
-    nodes = [present("old-1", labels={"eks.amazonaws.com/nodegroup": "old"})]
-    pool = discovered(PoolSources(status=status(9), nodes=nodes))
-    changed = applied(pool, PoolSources(status=status(4)))
+    pool = discovered(PoolSources(status=groups(9), nodes=OLD_NODES))
+    changed = applied(pool, PoolSources(status=groups(4)))
     assert changed is not None
     assert changed["spec"] == pool["spec"] | {"max": 4}
-    gone = applied(pool, PoolSources(status=status(4, "eks-new-7f"), nodes=nodes))
+    gone = applied(pool, PoolSources(status=groups(4, "eks-new-7f"), nodes=OLD_NODES))
     assert SOURCE_MISSING in (gone or {})["metadata"]["annotations"]
 
 
 def test_what_does_not_fit_the_fields_that_stay_is_left() -> None:
     """A maximum below the minimum of the administrator would make the pool invalid."""
-    first = PoolSources(scalable=[_machines(max="5")])
-    pool = discovered(first)
+    pool = discovered(PoolSources(status=groups(5), nodes=OLD_NODES))
     pool["spec"]["min"] = 3
-    assert applied(pool, PoolSources(scalable=[_machines(max="2")])) == pool
+    assert applied(pool, PoolSources(status=groups(2), nodes=OLD_NODES)) == pool
 
 
 def test_a_pool_with_spoilt_notes_is_left_alone() -> None:

@@ -1,16 +1,14 @@
-"""FluxNodePools that are proposed from objects of Karpenter, Cluster API and cluster-autoscaler."""
+"""FluxNodePools that are proposed from objects of Karpenter and cluster-autoscaler."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.policy.node_pool import is_pool_name, read_node_pool
-from fluxqueue.policy.pool_proposals.cluster_api import CAPACITY, propose_cluster_api
 from fluxqueue.policy.pool_proposals.cluster_autoscaler import (
     NodeGroup,
     propose_cluster_autoscaler,
@@ -79,7 +77,6 @@ def present(name: str, **more: Any) -> PresentNode:
     allocatable = {"cpu": 16000, "memory": 60 * GI, "pods": 110}
     values = {
         "labels": {},
-        "annotations": {},
         "taints": (),
         "allocatable": allocatable,
         "permanent": {"cpu": 500, "pods": 2},
@@ -141,100 +138,6 @@ def test_each_instance_type_is_a_pool_of_its_own() -> None:
     assert propose_karpenter([going], claims, []) == []
 
 
-def deployment(name: str, kind: str = "MachineDeployment", **more: Any) -> Any:
-    """An object of Cluster API that can be scaled."""
-    meta = {"name": name, "namespace": "infra", **more.pop("metadata", {})}
-    version = "cluster.x-k8s.io/v1beta1"
-    return {"apiVersion": version, "kind": kind, "metadata": meta, "spec": {"replicas": 2, **more}}
-
-
-FROM_ZERO = {
-    f"{CAPACITY}cpu": "32",
-    f"{CAPACITY}memory": "256G",
-    f"{CAPACITY}ephemeral-disk": "100Gi",
-    f"{CAPACITY}maxPods": "200",
-    f"{CAPACITY}gpu-type": GPU,
-    f"{CAPACITY}gpu-count": "2",
-    f"{CAPACITY}labels": "pool=gpu,tier=batch",
-    f"{CAPACITY}taints": "dedicated=gpu:NoSchedule,alone:NoExecute",
-}
-BOUNDS = {
-    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size": "1",
-    "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size": "5",
-}
-
-
-def test_gpus_by_dynamic_resource_allocation_are_devices() -> None:
-    """The annotations name their driver in place of a resource."""
-    notes = {key: value for key, value in FROM_ZERO.items() if not key.endswith("gpu-type")}
-    driver = {f"{CAPACITY}dra-driver": "gpu.example.com"}
-    made = deployment("gpu", metadata={"annotations": notes | driver | BOUNDS})
-    one = only(propose_cluster_api([made], []))
-    assert one.spec is not None
-    assert one.spec["node"]["devices"] == {"gpu.example.com": 2}
-    assert GPU not in one.spec["node"]["allocatable"]
-
-
-def test_annotations_of_cluster_api_are_a_shape() -> None:
-    """With bounds, cluster-autoscaler brings the nodes. Without them, fluxqueue scales."""
-    managed = deployment("gpu", metadata={"annotations": FROM_ZERO | BOUNDS})
-    one = only(propose_cluster_api([managed], []))
-    assert one.spec == {
-        "node": {
-            "labels": {"pool": "gpu", "tier": "batch"},
-            "allocatable": {
-                "cpu": "32",
-                "memory": "244140Mi",
-                "ephemeral-storage": "100Gi",
-                GPU: "2",
-                "pods": "200",
-            },
-            "taints": [
-                {"key": "alone", "effect": "NoExecute"},
-                {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"},
-            ],
-        },
-        "min": 1,
-        "max": 5,
-        "provisioningTime": "5m",
-        "provider": {"placeholder": {}},
-    }
-    alone = only(propose_cluster_api([deployment("gpu", metadata={"annotations": FROM_ZERO})], []))
-    assert alone.spec is not None
-    assert alone.spec["max"] == 2
-    assert alone.spec["provider"]["scale"] == {
-        "apiVersion": "cluster.x-k8s.io/v1beta1",
-        "resource": "machinedeployments",
-        "namespace": "infra",
-        "name": "gpu",
-    }
-
-
-def test_present_nodes_count_more_than_annotations() -> None:
-    """A MachineSet belongs to its MachineDeployment, and so do its nodes."""
-    owner = {"kind": "MachineDeployment", "name": "gpu", "controller": True}
-    machines = deployment("gpu-x7", "MachineSet", metadata={"ownerReferences": [owner]})
-    template = {"metadata": {"labels": {"node.cluster.x-k8s.io/pool": "gpu", "other": "x"}}}
-    owner_of = {
-        "cluster.x-k8s.io/owner-kind": "MachineSet",
-        "cluster.x-k8s.io/owner-name": "gpu-x7",
-    }
-    nodes = [
-        present("a", annotations=owner_of, labels={"node.cluster.x-k8s.io/pool": "gpu"}),
-        present("b"),
-    ]
-    made = deployment("gpu", template=template, metadata={"annotations": BOUNDS})
-    one = only(propose_cluster_api([made, machines], nodes))
-    assert one.spec is not None
-    assert one.spec["node"] == {
-        "labels": {"node.cluster.x-k8s.io/pool": "gpu"},
-        "allocatable": {"cpu": "15500m", "memory": "60Gi", "pods": "108"},
-    }
-    (unknown,) = propose_cluster_api([deployment("plain")], [])
-    assert unknown.spec is None
-    assert "annotations" in unknown.notes[0]
-
-
 STATUS = """
 time: 2026-05-01 10:00:00 +0000 UTC
 autoscalerStatus: Running
@@ -245,7 +148,7 @@ nodeGroups:
   health: {status: Unhealthy, minSize: 1, maxSize: 8}
 - name: unknown-asg
   health: {status: Healthy, minSize: 0, maxSize: 3}
-- name: MachineDeployment/infra/gpu
+- name: MachineDeployment/infra/metal
   health: {status: Healthy, minSize: 0, maxSize: 3}
 """
 OLD_STATUS = """Cluster-autoscaler status at 2023-05-01 10:00:00 +0000 UTC:
@@ -265,8 +168,9 @@ def test_node_groups_of_cluster_autoscaler_are_matched_by_labels() -> None:
     nodes = [
         present("a", labels={"cloud.google.com/gke-nodepool": "gpu"}),
         present("b", labels={"cloud.google.com/gke-nodepool": "static"}),
+        present("c", labels={"node.cluster.x-k8s.io/pool": "metal"}),
     ]
-    pool, unknown = propose_cluster_autoscaler(groups, nodes)
+    machines, pool, unknown = propose_cluster_autoscaler(groups, nodes)
     assert only([pool]).spec == {
         "node": {
             "labels": {"cloud.google.com/gke-nodepool": "gpu"},
@@ -278,6 +182,7 @@ def test_node_groups_of_cluster_autoscaler_are_matched_by_labels() -> None:
         "provider": {"placeholder": {}},
     }
     assert any("not healthy" in note for note in pool.notes)
+    assert only([machines]).spec["node"]["labels"] == {"node.cluster.x-k8s.io/pool": "metal"}  # type: ignore[index]
     assert (unknown.name, unknown.spec) == ("unknown-asg", None)
 
 
@@ -316,11 +221,8 @@ def test_a_shape_never_promises_more_than_there_is(amounts: dict[str, int]) -> N
         assert 0 <= amount - again.get(name, 0) < (1 << 20 if name.endswith(("ory", "age")) else 1)
 
 
-@pytest.mark.parametrize("kind", ["MachineDeployment", "Deployment", None])
-def test_objects_of_other_kinds_and_odd_shapes_are_left_out(kind: str | None) -> None:
+def test_objects_of_odd_shapes_are_left_out() -> None:
     """Nothing is proposed, and nothing fails."""
-    odd = {"kind": kind, "apiVersion": "x/v1", "metadata": {"name": "a", "annotations": None}}
-    assert all(one.spec is None for one in propose_cluster_api([odd], []))
     assert propose_karpenter([{"metadata": {"name": "a"}}], [{"metadata": {}}], [])[0].spec is None
 
 
