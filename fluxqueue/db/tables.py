@@ -458,7 +458,6 @@ node_pools = Table(
     Column("retry_at", BigInteger, nullable=False, server_default="0"),
     Column("failed_because", Text, nullable=False, server_default=""),
     Column("learned", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
-    Column("missing", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
 )
 
 node_requests = Table(
@@ -475,7 +474,6 @@ node_requests = Table(
     Column("kept", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("refused", Text),
     Column("pool_spec", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    Column("names", ARRAY(Text), nullable=False, server_default=text("'{}'::text[]")),
     Column("ended", Text),
     Column("reason", Text, nullable=False, server_default=""),
     Column("ended_at", DateTime(timezone=True)),

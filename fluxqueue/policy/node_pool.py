@@ -14,7 +14,6 @@ from math import ceil
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact
 from fluxqueue.fluxjob.request import DEVICE_CLASS_PREFIX, Taint
 from fluxqueue.workload import labels
@@ -37,19 +36,15 @@ LEARNED_SHARE = 0.8
 """The share of the measured times that the expected time covers."""
 
 SCALE = "scale"
-PROVISIONING_REQUEST, COMMAND = "provisioningRequest", "command"
-PROVIDERS = ("capacityBuffer", COMMAND, "placeholder", PROVISIONING_REQUEST, SCALE)
+PROVISIONING_REQUEST = "provisioningRequest"
+PROVIDERS = ("capacityBuffer", "placeholder", PROVISIONING_REQUEST, SCALE)
 """The fields of ``spec.provider``. A pool has one of them."""
 
 REQUIRED = {
-    COMMAND: ("names", "resume", "suspend"),
     SCALE: ("apiVersion", "resource", "name"),
     PROVISIONING_REQUEST: ("provisioningClassName",),
 }
 """The texts that a provider cannot do without."""
-
-NODE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
-"""What Kubernetes permits as the name of a node."""
 
 NAME_MAX = 40
 POOL_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
@@ -85,8 +80,7 @@ class NodePool:
     belongs to the pool. ``levels``: the nodes of one request share one place of each. ``least`` and
     ``most`` bound the number of its nodes. ``price`` is for one node and hour. ``idle_s``: an idle
     node is returned after this time, None if the provider decides. ``parameters`` are those of
-    ``provider``, one of ``PROVIDERS``. ``names`` are those that its nodes can have, empty if the
-    provider chooses them.
+    ``provider``, one of ``PROVIDERS``.
     """
 
     name: str
@@ -102,7 +96,6 @@ class NodePool:
     priority: int = 0
     idle_s: int | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    names: tuple[str, ...] = ()
 
     def has(self, fact: NodeFact) -> bool:
         """Return whether a node belongs to the pool."""
@@ -162,13 +155,12 @@ def read_node_pool(name: str, spec: object) -> NodePool:
     if least > most:
         raise InvalidInput(f"{least} is more than spec.max ({most})", where="spec.min", value=least)
     provider, parameters = _provider(found.get("provider"))
-    names = _names(parameters["names"]) if provider == COMMAND else ()
     idle = found.get("idleTime")
     return NodePool(
         name=name,
         capacity={**_capacity(node.get("allocatable")), **_devices(node.get("devices"))},
         labels=_labels(node.get("labels")),
-        most=min(most, len(names)) if provider == COMMAND else most,
+        most=most,
         provisioning_s=parse_duration(str(found.get("provisioningTime")), "spec.provisioningTime"),
         provider=provider,
         taints=_taints(node.get("taints")),
@@ -178,7 +170,6 @@ def read_node_pool(name: str, spec: object) -> NodePool:
         priority=_whole(found.get("priority", 0), "spec.priority", -MAX_INT32, MAX_INT32),
         idle_s=None if idle is None else parse_duration(str(idle), "spec.idleTime"),
         parameters=parameters,
-        names=names,
     )
 
 
@@ -238,20 +229,6 @@ def _provider(value: object) -> tuple[str, Mapping[str, Any]]:
     if given[0] == PROVISIONING_REQUEST:
         _check_class(parameters["provisioningClassName"])
     return given[0], parameters
-
-
-def _names(text: str) -> tuple[str, ...]:
-    """Read the hostlist of a pool."""
-    where = "spec.provider.command.names"
-    try:
-        names = expand(text, most=NODES_MAX)
-    except InvalidInput as error:
-        raise InvalidInput(error.message, where=where, value=text, hint=error.hint) from error
-    wrong = next((one for one in names if not NODE_NAME.fullmatch(one)), None)
-    if wrong is not None or len(set(names)) < len(names):
-        what = f"{wrong!r} is no name of a node" if wrong is not None else "has a name twice"
-        raise InvalidInput(what, where=where, value=text, hint="such as gpu-[001-016]")
-    return tuple(names)
 
 
 def _check_class(name: str) -> None:

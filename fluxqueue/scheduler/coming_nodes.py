@@ -50,8 +50,7 @@ class NodeRequest:
 
     ``uid``: the job. ``count``: the nodes asked for. ``arrived``: the names of those that have
     come. ``kept``: the slots of the job on present nodes, which are held for it meanwhile.
-    ``names``: the names that its nodes will have, empty if the provider chooses them. Times are in
-    epoch seconds.
+    Times are in epoch seconds.
     """
 
     number: int
@@ -64,11 +63,10 @@ class NodeRequest:
     arrived: tuple[str, ...] = ()
     kept: tuple[PlacedSlot, ...] = ()
     price: Decimal = Decimal(0)
-    names: tuple[str, ...] = ()
 
-    def takes(self, node: str, pool: str) -> bool:
+    def takes(self, pool: str) -> bool:
         """Return whether a new node of ``pool`` is one that was asked for here."""
-        return self.pool == pool and self.coming > 0 and (not self.names or node in self.names)
+        return self.pool == pool and self.coming > 0
 
     @property
     def coming(self) -> int:

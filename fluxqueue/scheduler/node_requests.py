@@ -7,12 +7,12 @@ job needs it. What has come by then stays as a node of its pool. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.policy.node_pool import LEARNED_MAX, NodePool
+from fluxqueue.policy.node_pool import LEARNED_MAX
 from fluxqueue.scheduler.coming_nodes import NodeRequest
 
 REASON_MAX = 300
@@ -33,7 +33,7 @@ class NodeReview:
 
     ``arrived`` has the new nodes by the number of their request. ``ended`` has the requests that
     ended, with the reason. ``learned`` has the seconds that new nodes took, by pool. ``failures``
-    has the pools that failed, and why. ``missing`` has the names that did not come, by pool.
+    has the pools that failed, and why.
     """
 
     requests: list[NodeRequest] = field(default_factory=list)
@@ -41,7 +41,6 @@ class NodeReview:
     ended: dict[int, tuple[RequestEnd, str]] = field(default_factory=dict)
     learned: dict[str, list[int]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    missing: dict[str, list[str]] = field(default_factory=dict)
 
 
 def review_requests(
@@ -65,7 +64,7 @@ def review_requests(
     oldest_first = sorted(requests, key=lambda one: (one.asked_at, one.number))
     open_ = {one.number: one for one in oldest_first}
     for name, pool in sorted(new_nodes.items()):
-        taker = next((one for one in open_.values() if one.takes(name, pool)), None)
+        taker = next((one for one in open_.values() if one.takes(pool)), None)
         if taker is None:
             continue
         open_[taker.number] = replace(taker, arrived=(*taker.arrived, name))
@@ -79,8 +78,6 @@ def review_requests(
         found.ended[one.number] = end
         if end[0] is RequestEnd.FAILED:
             found.failures.setdefault(one.pool, end[1])
-            missing = [name for name in one.names if name not in one.arrived]
-            found.missing.setdefault(one.pool, []).extend(missing)
     return found
 
 
@@ -100,21 +97,6 @@ def _end(
     if one.coming:
         return RequestEnd.FAILED, f"{one.coming} of {one.count} nodes have not come in time"
     return RequestEnd.FAILED, "the nodes that came do not hold the job"
-
-
-def free_names(
-    pool: NodePool, taken: Container[str], ending: Container[str], missing: Mapping[str, int]
-) -> list[str]:
-    """Return the names that a request for nodes of ``pool`` may have, the best first.
-
-    Parameters
-    ----------
-    taken : names of present nodes and of open requests.
-    ending : names that are being powered off. A request for them has to wait.
-    missing : names that did not come when they were asked for, and when that was (epoch seconds).
-    """
-    free = [name for name in pool.names if name not in taken]
-    return sorted(free, key=lambda name: (name in ending, missing.get(name, 0)))
 
 
 def idle_nodes(ledger: ShareLedger, names: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.policy.node_pool import COMMAND, SCALE, NodePool
+from fluxqueue.policy.node_pool import SCALE, NodePool
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
@@ -32,7 +32,6 @@ from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.node_requests import (
     NodeReview,
-    free_names,
     idle_nodes,
     review_requests,
 )
@@ -45,9 +44,6 @@ from fluxqueue.scheduler.provisioning import (
 )
 
 logger = logging.getLogger(__name__)
-
-RETURNING = frozenset({COMMAND, SCALE})
-"""Providers with nodes that nothing else takes back. An autoscaler removes its own."""
 
 HOLDS_MAX = 20_000
 """The most requests for which it is remembered whether present nodes can hold them."""
@@ -117,7 +113,7 @@ class NodePlanning:
         self._pools = {one.pool.name: one for one in pools}
         self._judged = {}
         self._known = await node_pools.read_pool_nodes(tx)
-        self._returning = set(await node_pools.read_returning(tx))
+        self._returning = await node_pools.read_returning(tx)
         self._open = await node_pools.read_open_requests(tx)
         matcher.further = Reach(matcher.ledger, [one.pool for one in pools]) if pools else None
 
@@ -134,24 +130,16 @@ class NodePlanning:
         }
         gone = self._known.keys() - present.keys()
         before = self._open
-        # These come although nothing waits for them any more, and are about to be powered off.
-        late = new.keys() & before.ending
-        timely = {name: pool for name, pool in new.items() if name not in late}
-        review = review_requests(before.requests, timely, before.running, before.refused, now)
+        review = review_requests(before.requests, new, before.running, before.refused, now)
         await node_pools.store_pool_nodes(tx, new, gone, review)
-        if late:
-            await node_pools.return_nodes(tx, late, now)
         await node_pools.store_review(tx, review, self._pools, now)
         if review.failures or review.learned:
             pools, _ = await node_pools.read_node_pools(tx)
             self._pools = {one.pool.name: one for one in pools}
         self._known = {n: p for n, p in self._known.items() if n not in gone} | new
-        self._returning = (self._returning - gone) | late
-        self._has_orders |= bool(late)
+        self._returning -= gone
         self._note_review(before.requests, review)
-        ended = [one for one in before.requests if one.number in review.ended]
-        ending = before.ending | {name for one in ended for name in one.names}
-        self._open = OpenRequests(review.requests, before.running, {}, before.spent, ending)
+        self._open = OpenRequests(review.requests, before.running, {}, before.spent)
 
     def _note_review(self, before: Sequence[NodeRequest], review: NodeReview) -> None:
         pool_of = {one.number: one.pool for one in before}
@@ -165,8 +153,7 @@ class NodePlanning:
     def _present(self, matcher: Matcher) -> dict[str, str]:
         """Return the pool of each node that belongs to one, by name.
 
-        If its labels fit several pools, it is one of the pool with the most labels. A node that is
-        powered off may keep its object, which does not count.
+        If its labels fit several pools, it is one of the pool with the most labels.
         """
         pools = sorted(
             (one.pool for one in self._pools.values()), key=lambda one: (-len(one.labels), one.name)
@@ -181,10 +168,7 @@ class NodePlanning:
             if known is not fact:
                 pool = next((one for one in pools if one.has(fact)), None)
             self._judged[fact.name] = fact, pool
-            if pool is None:
-                continue
-            is_off = not fact.is_up and (fact.name in self._returning or not fact.capacity)
-            if not (pool.provider == COMMAND and is_off):
+            if pool is not None:
                 found[fact.name] = pool.name
         return found
 
@@ -219,7 +203,7 @@ class NodePlanning:
             plan = carry_over(self._last, jobs, decisions, requests)
         else:
             plan = self._plan(matcher, jobs, decisions, queues, now)
-        made = await node_pools.store_node_plan(tx, plan, self._free_names(), now)
+        made = await node_pools.store_node_plan(tx, plan, now)
         self._note_plan(plan, requests)
         ended = {*plan.used, *plan.withdrawn}
         self._open.requests = [one for one in requests if one.number not in ended] + made
@@ -253,15 +237,6 @@ class NodePlanning:
             )
         return self._last
 
-    def _free_names(self) -> dict[str, list[str]]:
-        """Return the names that new requests may have, for pools with given names."""
-        taken = self._known.keys() | {name for one in self._open.requests for name in one.names}
-        return {
-            name: free_names(stored.pool, taken, self._open.ending, stored.missing)
-            for name, stored in self._pools.items()
-            if stored.pool.names
-        }
-
     async def _return_idle(self, tx: Transaction, matcher: Matcher, now: int) -> bool:
         """Have providers take back the nodes that nothing has used for the idle time of a pool.
 
@@ -269,18 +244,15 @@ class NodePlanning:
         if no other job waits.
         """
         may_return = False
-        usable = matcher.ledger.masks.usable()
         idle: set[str] = set()
         going: list[str] = []
         for name, stored in self._pools.items():
             idle_s = stored.pool.idle_s
-            if idle_s is None or stored.pool.provider not in RETURNING:
-                continue
+            if idle_s is None or stored.pool.provider != SCALE:
+                continue  # an autoscaler removes its own
             own = [node for node, pool in self._known.items() if pool == name]
             nodes = [node for node in own if node not in self._returning]
             left, unused = len(nodes), idle_nodes(matcher.ledger, nodes)
-            if stored.pool.provider == COMMAND:  # a person examines a cordoned node
-                unused = [node for node in unused if usable[matcher.ledger.rows[node]]]
             may_return |= left > stored.pool.least
             idle.update(unused)
             for node in sorted(unused):

@@ -36,7 +36,6 @@ from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS
 from fluxqueue.worker.node_providers.placeholder import Placeholder
-from fluxqueue.worker.node_providers.provider import OrderOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class NodePoolKeeper:
         """Make every provider follow its orders, and write the status of pools that changed."""
         # Before the rows are read: a change that comes meanwhile makes another turn.
         self._changed.clear()
-        orders = await read_orders(self._context.database, self._context.clock.now_s())
+        orders = await read_orders(self._context.database)
         await self._sweep(orders)
         for order in orders:
             await self._apply(order)
@@ -120,24 +119,24 @@ class NodePoolKeeper:
         context = self._context
         try:
             provider = PROVIDERS[order.pool.provider]
-            outcome = await provider.apply(context.client, order, context.settings.own_namespace)
+            refused = await provider.apply(context.client, order, context.settings.own_namespace)
         except (ApiUnavailable, Conflict) as error:
             extra = {"action": "pools", "pool": name, "error": str(error)}
             logger.warning("provider is asked again", extra=extra)
             return
         except ApiError as error:
             # What has ended must still be taken back, so the provider is called again for it.
-            ended = tuple(one.number for one in order.ended)
-            outcome = OrderOutcome({one.number: str(error) for one in order.open}, ended)
+            await refuse(context.database, {one.number: str(error) for one in order.open})
             self._note_refusal(name, str(error))
+            return
         except Exception:
             # A defect that one pool meets must not keep the nodes of the others from coming.
             logger.exception("provider failed", extra={"action": "pools", "pool": name})
             return
-        else:
-            self._refusals.pop(name, None)
-        await self._settle(order, outcome)
-        if not has_orders and is_current and not outcome.is_busy:
+        self._refusals.pop(name, None)
+        await refuse(context.database, refused)
+        await settle(context.database, [one.number for one in order.ended])
+        if not has_orders and is_current:
             self._quiet.add(name)  # compared once more after its last order, and found in order
 
     def _note_refusal(self, pool: str, error: str) -> None:
@@ -146,14 +145,6 @@ class NodePoolKeeper:
             extra = {"action": "pools", "pool": pool, "error": error}
             logger.warning("provider refuses", extra=extra)
         self._refusals[pool] = error
-
-    async def _settle(self, order: PoolOrder, outcome: OrderOutcome) -> None:
-        database = self._context.database
-        if outcome.refused:
-            await refuse(database, outcome.refused)
-        settled = [one.number for one in order.ended if one.number not in outcome.unsettled]
-        if settled:
-            await settle(database, settled)
 
     # --- status ----------------------------------------------------------------------------------
 
@@ -266,7 +257,6 @@ def render_pool_status(
         "failures": stored.failures,
         "provisioningSeconds": order.pool.expected_s(stored.learned),
         "measured": len(stored.learned),
-        "missing": sorted(stored.missing)[:SHOWN_MAX],
         "requests": [
             {"job": order.jobs[one.number], "nodes": one.count, "arrived": len(one.arrived)}
             for one in order.open[:SHOWN_MAX]

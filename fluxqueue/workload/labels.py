@@ -161,15 +161,8 @@ VIEW = "fluxqueue/view"
 NODE_POOL = "fluxqueue/node-pool"
 """Label on objects in fluxqueue's own namespace that bring nodes: the FluxNodePool.
 
-They are placeholder pods, ProvisioningRequests, or Jobs that power nodes on and off. They are
-deleted when the nodes are used.
-"""
-
-POWERED_DOWN = "fluxqueue/powered-down"
-"""Annotation ``"true"`` on a node that was powered off, or is about to be.
-
-While the node is not ready, it offers nothing to jobs. When it comes back for a request, the
-annotation and the cordon are removed.
+They are placeholder pods, ProvisioningRequests and CapacityBuffers. They are deleted when the
+nodes are used.
 """
 
 DISCOVERED_FROM = "fluxqueue/discovered-from"

@@ -10,7 +10,6 @@ from typing import Any
 
 from fluxqueue.fluxjob.node import CAPACITY_MAX, NAME_KEY, ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
-from fluxqueue.workload.labels import POWERED_DOWN
 from fluxqueue.workload.numa import NodeZones, read_zones
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.quantity import to_base_units
@@ -33,7 +32,7 @@ def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None
     """Read a Node object, and its NodeResourceTopology if the cluster has such objects.
 
     The capacity for pods is ``status.allocatable``. A node that has not reported it yet offers
-    nothing, whatever its capacity field contains. Neither does a node that was powered off.
+    nothing, whatever its capacity field contains.
 
     Raises
     ------
@@ -41,9 +40,7 @@ def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None
         A quantity of ``status.allocatable`` cannot be read.
     """
     meta, spec, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    is_ready = _is_ready(status)
-    is_off = not is_ready and POWERED_DOWN in (meta.get("annotations") or {})
-    allocatable = {} if is_off else status.get("allocatable") or {}
+    allocatable = status.get("allocatable") or {}
     zones = NodeZones() if topology is None else read_zones(topology)
     return NodeFact(
         name=meta["name"],
@@ -54,7 +51,7 @@ def node_fact(node: Mapping[str, Any], topology: Mapping[str, Any] | None = None
         },
         labels={**(meta.get("labels") or {}), NAME_KEY: meta["name"]},
         taints=_taints(spec),
-        is_up=is_ready and not meta.get("deletionTimestamp"),
+        is_up=_is_ready(status) and not meta.get("deletionTimestamp"),
         is_schedulable=not spec.get("unschedulable", False),
         numa_zones=zones.zones,
         is_numa_for_pods=zones.is_for_pods,

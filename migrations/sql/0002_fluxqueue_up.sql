@@ -334,7 +334,6 @@ CREATE TABLE node_pools (
     retry_at BIGINT DEFAULT '0' NOT NULL,
     failed_because TEXT DEFAULT '' NOT NULL,
     learned JSONB DEFAULT '[]'::jsonb NOT NULL,
-    missing JSONB DEFAULT '{}'::jsonb NOT NULL,
     CONSTRAINT pk_node_pools PRIMARY KEY (name)
 );
 
@@ -350,7 +349,6 @@ CREATE TABLE node_requests (
     kept JSONB DEFAULT '[]'::jsonb NOT NULL,
     refused TEXT,
     pool_spec JSONB DEFAULT '{}'::jsonb NOT NULL,
-    names TEXT[] DEFAULT '{}'::text[] NOT NULL,
     ended TEXT,
     reason TEXT DEFAULT '' NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
@@ -765,8 +763,6 @@ COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
 COMMENT ON COLUMN node_pools.retry_at IS 'earliest time of the next request (epoch seconds)';
 COMMENT ON COLUMN node_pools.failed_because IS 'reason of the last failure';
 COMMENT ON COLUMN node_pools.learned IS 'seconds until its last nodes were ready, the newest last';
-COMMENT ON COLUMN node_pools.missing IS
-    'nodes that did not come after a request: epoch seconds by name';
 
 COMMENT ON TABLE node_requests IS 'Requests for new nodes, each for one job, and how each ended';
 COMMENT ON COLUMN node_requests.number IS 'in the order of the requests';
@@ -782,8 +778,6 @@ COMMENT ON COLUMN node_requests.kept IS
 COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it permanently';
 COMMENT ON COLUMN node_requests.pool_spec IS
     'spec of the pool at that time, used to withdraw the request';
-COMMENT ON COLUMN node_requests.names IS
-    'the names that its nodes will have; empty: the provider chooses them';
 COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
 COMMENT ON COLUMN node_requests.reason IS 'why it ended';
 COMMENT ON COLUMN node_requests.ended_at IS 'when it ended';

@@ -238,17 +238,6 @@ def test_worker_creates_objects_of_an_autoscaler_on_request_only(kind: str) -> N
     assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER, NAMESPACE: expected}
 
 
-def test_worker_runs_power_commands_on_request_only() -> None:
-    """In its own namespace, from templates of the administrator. It cordons nodes before."""
-    values = {"nodePools": {"commands": True}}
-    own = PLACEHOLDERS[NAMESPACE] | {
-        ("batch", "jobs", (), ("create", "delete", "list", "patch")),
-        ("", "podtemplates", (), ("get",)),
-    }
-    nodes = ("", "nodes", (), ("list", "patch"))
-    assert _rights(f"{RELEASE}-worker", values) == {"*": WORKER | {nodes}, NAMESPACE: own}
-
-
 def test_worker_protects_nodes_on_request_only() -> None:
     """It lists them to find the annotations of a worker that died."""
     values = {"nodePools": {"protect": "waiting"}}
@@ -371,7 +360,6 @@ FLAGS = merged(
     {
         "certificates": {"provider": "self"},
         "nodePools": {
-            "commands": True,
             "follow": True,
             "protect": "waiting",
             "scale": [{"group": "cluster.x-k8s.io", "resource": "machinesets"}],

@@ -25,7 +25,6 @@ from fluxqueue.policy.pool_proposals.karpenter import INSTANCE_TYPE
 from fluxqueue.policy.pool_proposals.karpenter import NODE_POOL as KARPENTER_POOL
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
-from tests.e2e.power_room import PowerRoom
 from tests.e2e.space import Space
 from tests.support.waiting import eventually
 
@@ -245,20 +244,6 @@ class Pools:
     async def buffers(self, pool: str) -> list[Obj]:
         """The CapacityBuffers of a pool."""
         return await self._own(BUFFERS, pool)
-
-    async def make_powered(self, name: str, room: PowerRoom, **more: Any) -> str:
-        """Create a pool with four names, whose nodes are powered on and off by commands."""
-        names = f"{name}-{self.space.name}-[1-4]"
-        templates = await room.make_templates(name)
-        given = {"names": names, **templates}
-        pool = await self.make(name, is_known=False, provider={"command": given}, **more)
-        room.watch(pool, self.shape(pool))
-        return pool
-
-    def shape(self, pool: str) -> NodeShape:
-        """The shape of a machine of a pool."""
-        labels = {"pool": pool, "own": pool}
-        return NodeShape(pool, cpu=str(CPU), memory="32Gi", labels=labels)
 
     async def provisioning_requests(self, pool: str) -> list[Obj]:
         """The ProvisioningRequests of a pool."""

@@ -43,7 +43,6 @@ from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.e2e.pools import Pools
-from tests.e2e.power_room import PowerRoom
 from tests.e2e.refusals import REFUSAL, refused_pods
 from tests.e2e.rights import RightsWorld, kept_rights_world
 from tests.e2e.space import WAITING, Space, make_space, remove_space
@@ -135,19 +134,17 @@ async def _pods_are_refused(space: Space) -> None:
 
 async def _nodes_are_asked_for(space: Space) -> None:
     """By each provider, one after the other. What the worker has made, it deletes."""
-    pools, room = Pools(space), PowerRoom(space)
+    pools = Pools(space)
     for pool in (
         await pools.make("held"),
         await pools.make_scaled("scaled", idleTime="1s"),
         await pools.make_requested("asked"),
         await pools.make_buffered("buffered"),
-        await pools.make_powered("powered", room, idleTime="1s"),
     ):
         await space.create(job(pool, cpu="6", pool=pool))
         await space.until_job(pool)
         await pools.until(pool, measured=1, nodes=0)
     await pools.remove()
-    await room.close()
 
 
 async def _a_node_is_still_protected(space: Space) -> None:

@@ -23,7 +23,6 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import (
-    COMMAND,
     PROVISIONING_REQUEST,
     NodePool,
     ProvisionRules,
@@ -32,7 +31,7 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, run_cycle, split_unsatisfiable
-from fluxqueue.scheduler.node_requests import RequestEnd, free_names, review_requests
+from fluxqueue.scheduler.node_requests import RequestEnd, review_requests
 from fluxqueue.scheduler.provisioning import (
     NodeAsk,
     NodePlan,
@@ -48,7 +47,7 @@ STEP_S = 20
 
 REFUSED = -1.0
 """The factor of a request that its provider refuses."""
-PROVIDERS = ("placeholder", PROVISIONING_REQUEST, COMMAND)
+PROVIDERS = ("placeholder", PROVISIONING_REQUEST)
 
 
 def pool(
@@ -60,10 +59,8 @@ def pool(
     wait_s: int = 60,
     provider: str = "placeholder",
 ) -> NodePool:
-    """A pool of small nodes. With commands it has one name more than nodes."""
-    made = NodePool(name, {CPU: cpu}, {"pool": name}, most, wait_s, provider, price=Decimal(price))
-    names = tuple(f"{name}-{number}" for number in range(most + 1))
-    return replace(made, names=names) if provider == COMMAND else made
+    """A pool of small nodes."""
+    return NodePool(name, {CPU: cpu}, {"pool": name}, most, wait_s, provider, price=Decimal(price))
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,6 @@ class Cluster:
     ended: Counter[RequestEnd] = field(default_factory=Counter)
     never: set[str] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
-    missing: dict[str, int] = field(default_factory=dict)
     promised: dict[str, Placement] = field(default_factory=dict)
     promises: dict[str, list[int]] = field(default_factory=dict)
     asked: int = 0
@@ -139,10 +135,8 @@ class Cluster:
         for one in self.requests:
             for at in [at for at in self.due.get(one.number, []) if at <= now]:
                 self.due[one.number].remove(at)
-                free = [name for name in one.names if name not in self.nodes]
-                name = free[0] if free else f"{one.pool}-{self.asked}-{len(self.nodes)}-{at}-{now}"
+                name = f"{one.pool}-{self.asked}-{len(self.nodes)}-{at}-{now}"
                 found = next(p for p in self.pools if p.name == one.pool)
-                assert bool(free) == bool(found.names), "a request has as many names as nodes"
                 fact = NodeFact(name, name, found.capacity, dict(found.labels))
                 self.matcher.set_node(fact, {})
                 self.nodes[name] = self.fresh[name] = one.pool
@@ -167,10 +161,6 @@ class Cluster:
             del self.fresh[name]  # it came for a request that has ended: a node like any other
         self.ended.update(end for end, _ in review.ended.values())
         self.requests = review.requests
-        for one in self.requests:
-            assert not one.names or set(one.arrived) <= set(one.names), "each has its own nodes"
-        for names in review.missing.values():
-            self.missing |= dict.fromkeys(names, now)
         for name in review.failures:
             self.failures[name] += 1
             self.retry_at[name] = now + backoff_s(self.failures[name])
@@ -256,7 +246,6 @@ class Cluster:
         self.requests = kept
         for ask in plan.asks:
             self.asked += 1
-            names = self._names(ask)
             self.requests.append(
                 NodeRequest(
                     self.asked,
@@ -268,20 +257,9 @@ class Cluster:
                     ask.ready_at,
                     kept=ask.kept,
                     price=ask.price,
-                    names=names,
                 )
             )
             self._provide(ask, now)
-
-    def _names(self, ask: NodeAsk) -> tuple[str, ...]:
-        """The names of a new request, if its pool has given ones: the best that are free."""
-        found = next(one for one in self.pools if one.name == ask.pool)
-        taken = self.nodes.keys() | {name for one in self.requests for name in one.names}
-        free = free_names(found, taken, (), self.missing)
-        names = tuple(free[: ask.count])
-        assert not found.names or len(names) == ask.count, "there are as many names as room"
-        assert all(self.missing.get(name, 0) <= self.missing.get(free[-1], 0) for name in names)
-        return names
 
     def _provide(self, ask: NodeAsk, now: int) -> None:
         """Decide what the provider brings of a new request, and when."""

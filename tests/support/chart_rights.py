@@ -129,7 +129,6 @@ def documents(*, follows_pools: bool = False) -> list[Document]:
             "scale": scaled,
             "provisioningRequests": True,
             "capacityBuffers": True,
-            "commands": True,
             "protect": "gangs",
             "follow": follows_pools,
         },

@@ -26,7 +26,7 @@ WORLDS = {
         "world 1": "check rebuild uninstall crashes admission queueing sharing preemption",
         "world 2": "steering placement telling random_lives submitters mpi client_pages attach",
         "world 3": "groups owners queues sets pages manifests mcp",
-        "world 4": "provisioning_requests node_pools power_commands capacity_buffers client kueue",
+        "world 4": "provisioning_requests node_pools capacity_buffers client kueue",
     }.items()
     for module in (f"test_{name}" for name in modules.split())
 }

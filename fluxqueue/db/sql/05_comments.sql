@@ -276,8 +276,6 @@ COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
 COMMENT ON COLUMN node_pools.retry_at IS 'earliest time of the next request (epoch seconds)';
 COMMENT ON COLUMN node_pools.failed_because IS 'reason of the last failure';
 COMMENT ON COLUMN node_pools.learned IS 'seconds until its last nodes were ready, the newest last';
-COMMENT ON COLUMN node_pools.missing IS
-    'nodes that did not come after a request: epoch seconds by name';
 
 COMMENT ON TABLE node_requests IS 'Requests for new nodes, each for one job, and how each ended';
 COMMENT ON COLUMN node_requests.number IS 'in the order of the requests';
@@ -293,8 +291,6 @@ COMMENT ON COLUMN node_requests.kept IS
 COMMENT ON COLUMN node_requests.refused IS 'why its provider refuses it permanently';
 COMMENT ON COLUMN node_requests.pool_spec IS
     'spec of the pool at that time, used to withdraw the request';
-COMMENT ON COLUMN node_requests.names IS
-    'the names that its nodes will have; empty: the provider chooses them';
 COMMENT ON COLUMN node_requests.ended IS 'used, failed or withdrawn; null: it is open';
 COMMENT ON COLUMN node_requests.reason IS 'why it ended';
 COMMENT ON COLUMN node_requests.ended_at IS 'when it ended';

@@ -45,8 +45,7 @@ ON CONFLICT (name) DO UPDATE SET
         THEN p.failures ELSE 0 END,
     retry_at = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
         THEN p.retry_at ELSE 0 END,
-    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END,
-    missing = CASE WHEN p.uid = excluded.uid THEN p.missing ELSE '{}' END
+    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
 WHERE (p.uid, p.generation, p.spec, p.fault)
     IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
 RETURNING name
@@ -62,17 +61,13 @@ RETURNING name
 
 @dataclass(frozen=True, slots=True)
 class StoredPool:
-    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds.
-
-    ``missing`` has the names that did not come when they were asked for, and when that was.
-    """
+    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds."""
 
     pool: NodePool
     learned: tuple[int, ...] = ()
     failures: int = 0
     retry_at: int = 0
     why: str = ""
-    missing: Mapping[str, int] = field(default_factory=dict)
 
     def state(self, present: int) -> PoolState:
         """Return the pool for the plan. ``present``: the number of its nodes."""
@@ -83,7 +78,7 @@ class StoredPool:
 async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
     """Read the pools in force, and why some of them cannot be used here."""
     rows = await tx.fetch(
-        "SELECT name, spec, learned, failures, retry_at, failed_because, missing FROM node_pools"
+        "SELECT name, spec, learned, failures, retry_at, failed_because FROM node_pools"
         " WHERE spec IS NOT NULL ORDER BY name"
     )
     pools, unreadable = [], {}
@@ -91,7 +86,7 @@ async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, 
         try:
             pool = read_node_pool(row["name"], row["spec"])
             learned = tuple(int(one) for one in row["learned"])
-            counted = row["failures"], row["retry_at"], row["failed_because"], row["missing"]
+            counted = row["failures"], row["retry_at"], row["failed_because"]
             pools.append(StoredPool(pool, learned, *counted))
         except Exception as error:  # noqa: BLE001  one pool must not stop the others
             unreadable[row["name"]] = as_text(error)
@@ -104,23 +99,21 @@ class OpenRequests:
 
     ``running``: the UIDs of jobs that have started. ``refused``: the error of the provider, by the
     number of the request. ``spent``: what the nodes of running jobs cost for an hour, by queue.
-    ``ending``: the names of requests that ended, and that the provider has not taken back yet.
     """
 
     requests: list[NodeRequest] = field(default_factory=list)
     running: set[str] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     spent: dict[str, Decimal] = field(default_factory=dict)
-    ending: set[str] = field(default_factory=set)
 
 
 _OPEN = """
 SELECT r.number, r.pool, r.uid, r.queue, r.count, r.price, r.asked_at, r.ready_at, r.kept,
-       r.refused, r.ended, r.names,
+       r.refused,
        coalesce(f.state IN ('Allocated', 'Running'), false) AS is_running,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
-WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
+WHERE r.ended IS NULL ORDER BY r.number
 """
 
 _SPENT = """
@@ -134,16 +127,12 @@ async def read_open_requests(tx: Transaction) -> OpenRequests:
     """Read the open requests. One that cannot be read keeps no present nodes for its job."""
     found = OpenRequests()
     for row in await tx.fetch(_OPEN):
-        if row["ended"] is not None:
-            found.ending.update(row["names"])
-            continue
         found.requests.append(
             NodeRequest(
                 *(row["number"], row["pool"], row["uid"], row["queue"], row["count"]),
                 *(row["asked_at"], row["ready_at"], tuple(row["arrived"])),
                 kept=_kept(row["kept"]),
                 price=Decimal(row["price"]),
-                names=tuple(row["names"]),
             )
         )
         if row["is_running"]:
@@ -172,10 +161,10 @@ async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
     return {r["node"]: r["pool"] for r in await tx.fetch("SELECT node, pool FROM pool_nodes")}
 
 
-async def read_returning(tx: Transaction) -> dict[str, int]:
-    """Return the nodes that their providers are to take back, and since when (epoch seconds)."""
-    sql = "SELECT node, returned_at FROM pool_nodes WHERE returned_at IS NOT NULL"
-    return {row["node"]: row["returned_at"] for row in await tx.fetch(sql)}
+async def read_returning(tx: Transaction) -> set[str]:
+    """Return the nodes that their providers are to take back."""
+    sql = "SELECT node FROM pool_nodes WHERE returned_at IS NOT NULL"
+    return {row["node"] for row in await tx.fetch(sql)}
 
 
 async def return_nodes(tx: Transaction, nodes: Collection[str], now: int) -> None:
@@ -207,12 +196,6 @@ async def store_pool_nodes(
             """,
             rows=orjson.dumps(rows).decode(),
         )
-    if of:
-        await tx.execute(
-            "UPDATE node_pools SET missing = missing - CAST(:nodes AS text[])"
-            " WHERE missing <> '{}'",
-            nodes=sorted(of),
-        )
 
 
 async def store_review(
@@ -229,13 +212,11 @@ async def store_review(
         failures = 0 if why is None else stored.failures + 1
         await tx.execute(
             "UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,"
-            " retry_at = :retry_at, failed_because = :why,"
-            " missing = missing || CAST(:missing AS jsonb) WHERE name = :name",
+            " retry_at = :retry_at, failed_because = :why WHERE name = :name",
             name=name,
             learned=orjson.dumps(learn(stored.learned, review.learned.get(name, []))).decode(),
             failures=failures,
             retry_at=0 if why is None else now + backoff_s(failures),
-            missing=orjson.dumps(dict.fromkeys(review.missing.get(name, ()), now)).decode(),
             why=why or "",
         )
 
@@ -251,13 +232,8 @@ async def _end(tx: Transaction, numbers: Sequence[int], end: RequestEnd, reason:
         )
 
 
-async def store_node_plan(
-    tx: Transaction, plan: NodePlan, names: Mapping[str, Sequence[str]], now: int
-) -> list[NodeRequest]:
-    """Write what a cycle decided about nodes. Return the new requests with their numbers.
-
-    ``names``: the free names of pools whose nodes have given names, the best first.
-    """
+async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[NodeRequest]:
+    """Write what a cycle decided about nodes. Return the new requests with their numbers."""
     await _end(tx, plan.used, RequestEnd.USED, "its job has started")
     await _end(tx, plan.withdrawn, RequestEnd.WITHDRAWN, "no job needs it any more")
     for number, uid in sorted(plan.moved.items()):
@@ -269,16 +245,12 @@ async def store_node_plan(
             uid=uid,
         )
     made = []
-    free = {pool: list(some) for pool, some in names.items()}
     for ask in plan.asks:
-        own = free.get(ask.pool, [])
-        chosen, free[ask.pool] = own[: ask.count], own[ask.count :]
         kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
         row = await tx.fetch_one(
             "INSERT INTO node_requests"
-            " (pool, uid, queue, count, price, asked_at, ready_at, kept, names, pool_spec)"
+            " (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)"
             " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),"
-            " CAST(:names AS text[]),"
             " coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))"
             " RETURNING number",
             pool=ask.pool,
@@ -289,7 +261,6 @@ async def store_node_plan(
             now=now,
             ready_at=ask.ready_at,
             kept=orjson.dumps(kept).decode(),
-            names=chosen,
         )
         assert row is not None, "an insert gives its row"
         made.append(
@@ -297,7 +268,6 @@ async def store_node_plan(
                 *(row["number"], ask.pool, ask.uid, ask.queue, ask.count, now, ask.ready_at),
                 kept=ask.kept,
                 price=ask.price,
-                names=tuple(chosen),
             )
         )
     return made
@@ -308,15 +278,11 @@ async def store_node_plan(
 
 @dataclass(frozen=True, slots=True)
 class OrderedNodes:
-    """A request as its provider needs it. ``arrived``: the names of nodes that have come.
-
-    ``names``: the names that its nodes will have, empty if the provider chooses them.
-    """
+    """A request as its provider needs it. ``arrived``: the names of nodes that have come."""
 
     number: int
     count: int
     arrived: tuple[str, ...]
-    names: tuple[str, ...] = ()
 
     @property
     def coming(self) -> int:
@@ -329,20 +295,18 @@ class PoolOrder:
     """What the provider of a pool has to bring.
 
     ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
-    to take back, and since when. ``now``: the time of the order (epoch seconds). ``ended``:
-    requests that ended, and that the provider has not taken back yet. ``jobs``: the job of each
-    open request, namespace/name. ``stored`` is None if the pool was deleted, or has another
-    provider by now. The former provider then only takes back.
+    to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
+    ``jobs``: the job of each open request, namespace/name. ``stored`` is None if the pool was
+    deleted, or has another provider by now. The former provider then only takes back.
     """
 
     pool: NodePool
     open: tuple[OrderedNodes, ...] = ()
     present: tuple[str, ...] = ()
-    returning: Mapping[str, int] = field(default_factory=dict)
+    returning: tuple[str, ...] = ()
     ended: tuple[OrderedNodes, ...] = ()
     stored: StoredPool | None = None
     jobs: Mapping[int, str] = field(default_factory=dict)
-    now: int = 0
 
     @property
     def coming(self) -> int:
@@ -351,7 +315,7 @@ class PoolOrder:
 
 
 _ORDERED = """
-SELECT r.number, r.pool, r.count, r.ended, r.names, r.pool_spec,
+SELECT r.number, r.pool, r.count, r.ended, r.pool_spec,
        f.namespace || '/' || f.workload_name AS job,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
@@ -359,13 +323,12 @@ WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
 """
 
 _LABELLED = """
-SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb)
-  AND (NOT CAST(:is_up AS bool) OR (fact ->> 'up')::bool) ORDER BY name
+SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb) ORDER BY name
 """
 
 
-async def read_orders(database: Database, now: int) -> list[PoolOrder]:
-    """Read what the provider of each pool has to bring at ``now``, and what to take back.
+async def read_orders(database: Database) -> list[PoolOrder]:
+    """Read what the provider of each pool has to bring, and what to take back.
 
     Requests of a pool that was deleted, or that has another provider by now, are withdrawn.
     """
@@ -381,8 +344,7 @@ async def read_orders(database: Database, now: int) -> list[PoolOrder]:
         await _settle(tx, sorted(lost))
         current = [row for row in rows if row["number"] not in retired]
         orders = [_order(one, current, nodes, returning) for one in pools]
-        orders += [await _former_order(tx, pool, some) for pool, some in former]
-        return [replace(one, now=now) for one in orders]
+        return orders + [await _former_order(tx, pool, some) for pool, some in former]
 
 
 def _former(
@@ -418,22 +380,19 @@ async def _former_order(
     tx: Transaction, pool: NodePool, rows: Sequence[Mapping[str, Any]]
 ) -> PoolOrder:
     labels = orjson.dumps(dict(pool.labels)).decode()
-    # A node with a given name may have an object while it is off.
-    rows_ = await tx.fetch(_LABELLED, labels=labels, is_up=bool(pool.names))
-    present = [row["name"] for row in rows_]
+    present = [row["name"] for row in await tx.fetch(_LABELLED, labels=labels)]
     return PoolOrder(pool, present=tuple(present), ended=tuple(_ordered(row) for row in rows))
 
 
 def _ordered(row: Mapping[str, Any]) -> OrderedNodes:
-    arrived, names = tuple(row["arrived"]), tuple(row["names"])
-    return OrderedNodes(row["number"], row["count"], arrived, names)
+    return OrderedNodes(row["number"], row["count"], tuple(row["arrived"]))
 
 
 def _order(
     stored: StoredPool,
     rows: Sequence[Mapping[str, Any]],
     nodes: Mapping[str, str],
-    returning: Mapping[str, int],
+    returning: Collection[str],
 ) -> PoolOrder:
     name = stored.pool.name
     own = [row for row in rows if row["pool"] == name]
@@ -442,7 +401,7 @@ def _order(
         stored.pool,
         tuple(_ordered(row) for row in open_),
         tuple(sorted(node for node, pool in nodes.items() if pool == name)),
-        {node: at for node, at in returning.items() if nodes.get(node) == name},
+        tuple(sorted(node for node in returning if nodes.get(node) == name)),
         tuple(_ordered(row) for row in own if row["ended"] is not None),
         stored,
         {row["number"]: row["job"] or "" for row in open_},
@@ -451,8 +410,9 @@ def _order(
 
 async def settle(database: Database, numbers: Sequence[int]) -> None:
     """Record that the provider has taken these requests back."""
-    async with database.begin() as tx:
-        await _settle(tx, numbers)
+    if numbers:
+        async with database.begin() as tx:
+            await _settle(tx, numbers)
 
 
 async def _settle(tx: Transaction, numbers: Sequence[int]) -> None:
@@ -466,6 +426,8 @@ async def _settle(tx: Transaction, numbers: Sequence[int]) -> None:
 
 async def refuse(database: Database, refused: Mapping[int, str]) -> None:
     """Record why the provider refuses requests for good, and have a cycle decide about them."""
+    if not refused:
+        return
     async with database.begin() as tx:
         for number, why in sorted(refused.items()):
             await tx.execute(

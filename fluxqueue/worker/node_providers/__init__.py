@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from fluxqueue.worker.node_providers.capacity_buffer import CapacityBuffer
 from fluxqueue.worker.node_providers.placeholder import Placeholder
-from fluxqueue.worker.node_providers.power_command import PowerCommand
 from fluxqueue.worker.node_providers.provider import NodeProvider
 from fluxqueue.worker.node_providers.provisioning_request import ProvisioningRequest
 from fluxqueue.worker.node_providers.scale import Scale
@@ -19,7 +18,6 @@ from fluxqueue.worker.node_providers.scale import Scale
 PLACEHOLDER = "placeholder"
 PROVIDERS: Mapping[str, NodeProvider] = {
     "capacityBuffer": CapacityBuffer(),
-    "command": PowerCommand(),
     PLACEHOLDER: Placeholder(),
     "provisioningRequest": ProvisioningRequest(),
     "scale": Scale(),

@@ -15,7 +15,6 @@ from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import DONE, OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
 from fluxqueue.workload.objects import Object
@@ -24,7 +23,9 @@ from fluxqueue.workload.objects import Object
 class Placeholder:
     """The provider ``placeholder``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
+    async def apply(
+        self, client: KubeClient, order: PoolOrder, namespace: str
+    ) -> Mapping[int, str]:
         """Create the placeholders that are missing, and delete those that no request has."""
         selector = f"{labels.NODE_POOL}={order.pool.name}"
         found = (await client.list(PODS, namespace, label_selector=selector)).items
@@ -37,7 +38,7 @@ class Placeholder:
                 await _delete(client, namespace, pod)
         for one in order.open:
             await self._create(client, order, one, namespace, there)
-        return DONE
+        return {}
 
     async def sweep(self, client: KubeClient, pools: Collection[str], namespace: str) -> None:
         """Delete the placeholders of all pools but ``pools``. The others were deleted, or changed.

@@ -7,13 +7,13 @@ MachineSets of Cluster API have it, and so do the objects of other projects.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from fluxqueue.db.store.node_pools import PoolOrder
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import NODES, ApiResource
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import DONE, OrderOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,9 @@ DELETE_MACHINE = "cluster.x-k8s.io/delete-machine"
 class Scale:
     """The provider ``scale``."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
+    async def apply(
+        self, client: KubeClient, order: PoolOrder, namespace: str
+    ) -> Mapping[int, str]:
         """Set the replicas to the nodes that the pool has and those that have yet to come.
 
         The number falls only if a request ended before its nodes came, or for nodes that must be
@@ -35,14 +37,14 @@ class Scale:
         """
         del namespace  # the object has its own
         if not order.open and not order.ended and not order.returning:
-            return DONE
+            return {}
         # A node that is not marked stays. Otherwise another one could be taken in its place.
         going = [node for node in order.returning if await _mark(client, node)]
         resource, at = scaled_object(order.pool)
         try:
             found = await client.get(resource, *at, subresource="scale")
         except NotFound as error:  # it brings nothing, so nothing has to be taken back
-            return OrderOutcome({one.number: str(error) for one in order.open})
+            return {one.number: str(error) for one in order.open}
         now = int((found.get("spec") or {}).get("replicas") or 0)
         kept = len(order.present) - len(going)
         most = max(order.pool.most, kept)  # a smaller maximum removes no node
@@ -52,7 +54,7 @@ class Scale:
             await client.patch(resource, *at, body, kind=PatchKind.MERGE, subresource="scale")
             extra = {"action": "scale", "pool": order.pool.name, "from": now, "to": wanted}
             logger.info("node pool scaled", extra=extra)
-        return DONE
+        return {}
 
 
 async def _mark(client: KubeClient, name: str) -> bool:

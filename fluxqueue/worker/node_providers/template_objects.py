@@ -7,6 +7,7 @@ and the template has the shape of a node. Both are deleted when the request has 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from fluxqueue.db.store.node_pools import OrderedNodes, PoolOrder
@@ -14,7 +15,6 @@ from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import POD_TEMPLATES, ApiResource
 from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.worker.node_providers.provider import OrderOutcome
 from fluxqueue.worker.node_providers.whole_node import REQUEST, whole_node
 from fluxqueue.workload import labels
 from fluxqueue.workload.objects import Object
@@ -35,14 +35,16 @@ class TemplateObjects(ABC):
     def why_failed(self, found: Object, one: OrderedNodes) -> str:
         """Return why no further nodes come for a request, empty if they still may."""
 
-    async def apply(self, client: KubeClient, order: PoolOrder, namespace: str) -> OrderOutcome:
+    async def apply(
+        self, client: KubeClient, order: PoolOrder, namespace: str
+    ) -> Mapping[int, str]:
         """Create the objects of new requests, and delete those that no request has."""
         resource = self.resource(order.pool)
         wanted = {object_name(order.pool, one): one for one in order.open}
         try:
             there = await _find(client, resource, namespace, order.pool)
         except NotFound as error:  # no definition is installed, so nothing was asked for
-            return OrderOutcome({one.number: str(error) for one in order.open})
+            return {one.number: str(error) for one in order.open}
         templates = await _find(client, POD_TEMPLATES, namespace, order.pool)
         # A template goes after its object, because the autoscaler reads both.
         for kind, found in ((resource, there), (POD_TEMPLATES, templates)):
@@ -56,7 +58,7 @@ class TemplateObjects(ABC):
                     refused[one.number] = why
             elif one.coming:
                 await self._create(client, order, one, namespace)
-        return OrderOutcome(refused)
+        return refused
 
     async def _create(
         self, client: KubeClient, order: PoolOrder, one: OrderedNodes, namespace: str

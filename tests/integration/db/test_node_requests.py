@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.clock import ManualClock
 from fluxqueue.db.store.node_pools import (
     NODE_POOLS,
     PoolOrder,
@@ -19,7 +18,6 @@ from tests.support.pool_model import request
 from tests.support.rows import Row, Rows, cpu_node, workload
 
 PLACEHOLDER = {"placeholder": {}}
-COMMAND = {"command": {"names": "large-[1-4]", "resume": "on", "suspend": "off"}}
 SCALE = {"scale": {"apiVersion": "a.example/v1", "resource": "sets", "name": "large"}}
 
 
@@ -53,7 +51,7 @@ async def requests(rows: Rows) -> list[Row]:
 
 async def orders(rows: Rows) -> list[PoolOrder]:
     """What the providers are told."""
-    return await read_orders(rows.database, 0)
+    return await read_orders(rows.database)
 
 
 async def test_a_job_behind_the_examined_head_keeps_its_request(rows: Rows) -> None:
@@ -124,59 +122,3 @@ async def test_a_changed_placeholder_stays_in_charge(rows: Rows) -> None:
     await see_pool(rows, "large", generation=2, provider={"placeholder": {"image": "other"}})
     (order,) = await orders(rows)
     assert [one.count for one in order.open] == [2]
-
-
-async def names(rows: Rows) -> dict[int, list[str]]:
-    """The names that each request has."""
-    found = await rows.fetch("SELECT number, names FROM node_requests ORDER BY number")
-    return {row["number"]: row["names"] for row in found}
-
-
-async def test_a_request_has_names_and_gets_these_nodes_only(rows: Rows) -> None:
-    """The second request has other names than the first, and a node goes to its own request."""
-    await see_pool(rows, "large", provider=COMMAND)
-    await rows.see(workload("a", request(cpu=8000)))
-    await rows.match()
-    await rows.see(workload("b", request(cpu=8000)))
-    await rows.match()
-    assert list((await names(rows)).values()) == [["large-1"], ["large-2"]]
-    await rows.add_nodes(large_node("large-2"))
-    await rows.match()
-    assert await rows.states() == {"a": "Pending", "b": "Allocated"}
-    (order,) = await orders(rows)
-    assert [(one.names, one.arrived) for one in order.open] == [(("large-1",), ())]
-
-
-async def test_a_node_that_comes_too_late_goes_back(rows: Rows) -> None:
-    """It is about to be powered off, so no job gets it. Its name is tried last."""
-    await see_pool(rows, "large", provider=COMMAND)
-    await rows.see(workload("a", request(cpu=8000)))
-    await rows.match()
-    assert isinstance(rows.clock, ManualClock)
-    rows.clock.advance(1000)
-    await rows.match()
-    (failed,) = await requests(rows)
-    assert failed["ended"] == "failed"
-    await rows.add_nodes(large_node("large-1"))
-    await rows.match()
-    assert await rows.states() == {"a": "Pending"}
-    (order,) = await orders(rows)
-    assert (order.present, order.returning) == (("large-1",), {"large-1": rows.clock.now_s()})
-    await settle(rows.database, [one.number for one in order.ended])
-    await rows.add_nodes(gone=("large-1",))
-    rows.clock.advance(100)
-    await rows.match()
-    assert list((await names(rows)).values()) == [["large-1"], ["large-2"]]
-
-
-async def test_a_node_that_is_off_may_keep_its_object(rows: Rows) -> None:
-    """It offers nothing and is no node of its pool, so its name is free."""
-    await see_pool(rows, "large", max=2, provider=COMMAND)
-    off = replace(large_node("large-1"), capacity={}, is_up=False, is_schedulable=False)
-    await rows.add_nodes(off)
-    await rows.see(workload("a", request(2, cpu=8000)))
-    await rows.match()
-    assert list((await names(rows)).values()) == [["large-1", "large-2"]]
-    await rows.add_nodes(large_node("large-1"), large_node("large-2"))
-    await rows.match()
-    assert await rows.states() == {"a": "Allocated"}

@@ -17,7 +17,6 @@ from fluxqueue.client.batch.job_manifest import IMAGE_VARIABLE
 from fluxqueue.client.batch.site_names import VARIABLE as DIRECTIVES_VARIABLE
 from fluxqueue.client.view_server import TOKEN_VARIABLE, URL_VARIABLE
 from fluxqueue.process.settings import Settings
-from fluxqueue.worker.node_providers.power_command import GIVEN
 from tests.chart.rendering import RELEASE, find, pod_specs, render, render_files
 from tests.support.wheel import ROOT
 
@@ -86,7 +85,7 @@ def test_variables_that_are_named_are_settings(document: str) -> None:
     """With the defaults that the text gives in brackets where they are numbers of our own."""
     known = {one.metadata["variable"].name: one.default for one in fields(Settings)}
     for name, default in re.findall(r"(FLUXQUEUE_[A-Z_]+)`?(?: \((\d+)\))?", text_of(document)):
-        if name in {*CLIENT_VARIABLES, *GIVEN, "FLUXQUEUE_WEBHOOK_IMAGE"}:
+        if name in {*CLIENT_VARIABLES, "FLUXQUEUE_WEBHOOK_IMAGE"}:
             continue
         if name in _variables_of(get_command(app)) or name in _variables_of_tests():
             continue

@@ -79,17 +79,6 @@ def test_all_fields_are_read() -> None:
         ({"provider": {"placeholder": {}, "scale": {}}}, "spec.provider"),
         ({"provider": {"scale": {"name": "x"}}}, "spec.provider.scale.apiVersion"),
         (
-            {"provider": {"command": {"names": "n1", "resume": "on"}}},
-            "spec.provider.command.suspend",
-        ),
-        *(
-            (
-                {"provider": {"command": {"names": names, "resume": "on", "suspend": "off"}}},
-                "spec.provider.command.names",
-            )
-            for names in ("n[1-", "n[1-20000]", "n1,n1", "Node1", "n_1")
-        ),
-        (
             {"provider": {"provisioningRequest": {"provisioningClassName": 7}}},
             "spec.provider.provisioningRequest.provisioningClassName",
         ),
@@ -160,12 +149,3 @@ def test_a_provider_takes_back_what_it_has_asked_for() -> None:
     assert not placeholder.has_provider_of(pool(scale=scale))
     assert pool(scale=scale).has_provider_of(pool(scale=dict(scale)))
     assert not pool(scale=scale).has_provider_of(pool(scale={**scale, "name": "two"}))
-
-
-def test_a_pool_with_given_names_has_as_many_nodes_at_most() -> None:
-    """The hostlist bounds what the maximum permits."""
-    command = {"names": "gpu-[08-10],login", "resume": "on", "suspend": "off"}
-    pool = read_node_pool("gpu", spec(max=16, provider={"command": command}))
-    assert pool.names == ("gpu-08", "gpu-09", "gpu-10", "login")
-    assert pool.most == 4
-    assert read_node_pool("gpu", spec(max=2, provider={"command": command})).most == 2
