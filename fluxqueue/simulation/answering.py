@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 import resource
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from fluxqueue.errors import FluxQueueError, InvalidInput
-from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level, Levels
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.comparison import to_json
-from fluxqueue.simulation.log_day import Machine, day_of
-from fluxqueue.simulation.recorded_day import RecordedDay, parse_day
-from fluxqueue.simulation.replay import RECORDED, as_recorded, replay
-from fluxqueue.simulation.swf import from_day, parse, render
-from fluxqueue.simulation.what_changes import Changes, parse_changes
+from fluxqueue.simulation.recorded_day import parse_day
+from fluxqueue.simulation.replay import as_recorded, replay
+from fluxqueue.simulation.swf import from_day, render
+from fluxqueue.simulation.what_changes import parse_changes
 
 
 def limit_itself(*, cpu_s: int, memory_bytes: int) -> None:
@@ -42,20 +41,23 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
 
     ``question`` has ``day`` (as ``db.reading.recorded_days`` reads it), ``policy``, ``nodes`` and
     ``weights`` (as ``what_changes.parse_changes`` takes them), and the settings of the cluster.
-    ``isLog`` asks for the log. In place of ``day``, ``log`` has the text of a workload log, its
-    ``name``, and the ``machine`` on which it runs.
+    ``isLog`` asks for the log.
     """
     try:
         changes = parse_changes(question["policy"], question["nodes"], question["weights"])
-        if "log" in question:
-            return _of_log(question, changes)
         day = parse_day(question["day"], "history")
         if question.get("isLog"):
             return {"swf": render(from_day(day))}
-        levels = tuple(
-            Level(name, tuple(labels)) for name, labels in question["settings"]["levels"]
+        settings = question["settings"]
+        levels = tuple(Level(name, tuple(labels)) for name, labels in settings["levels"])
+        made = replay(
+            day,
+            queue_policy(settings["queuePolicy"], queue_depth=settings["queueDepth"]),
+            changes,
+            match_policy=settings["matchPolicy"],
+            levels=levels or DEFAULT_LEVELS,
         )
-        return _compared(question, day, changes, levels)
+        return to_json(day, as_recorded(day), made, levels, changes.describe())
     except FluxQueueError as error:
         return {"refused": str(error)}
     except MemoryError:
@@ -65,38 +67,6 @@ def answer(question: Mapping[str, Any]) -> dict[str, Any]:
             hint="replay a shorter time, or use fluxqueue sim",
         )
         return {"refused": str(refused)}
-
-
-def _of_log(question: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
-    """Return the comparison of a workload log under the policy of the cluster with the changes."""
-    settings, source = question["settings"], question["name"]
-    policy = queue_policy(settings["queuePolicy"], queue_depth=settings["queueDepth"])
-    machine = Machine.read(question["machine"])
-    log = parse(question["log"], source=source)
-    day, notes = day_of(log, machine, policy, source=source, match_policy=settings["matchPolicy"])
-    # The text and its lines are not needed any more, and memory is limited.
-    del log
-    return _compared(question, day, changes, (), settings["queuePolicy"], notes)
-
-
-def _compared(
-    question: Mapping[str, Any],
-    day: RecordedDay,
-    changes: Changes,
-    levels: Levels,
-    baseline: str = RECORDED,
-    notes: Sequence[str] = (),
-) -> dict[str, Any]:
-    settings = question["settings"]
-    made = replay(
-        day,
-        queue_policy(settings["queuePolicy"], queue_depth=settings["queueDepth"]),
-        changes,
-        match_policy=settings["matchPolicy"],
-        levels=levels or DEFAULT_LEVELS,
-    )
-    recorded = as_recorded(day, baseline)
-    return to_json(day, recorded, made, levels, changes.describe(), notes)
 
 
 def main() -> None:

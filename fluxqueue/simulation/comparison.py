@@ -97,29 +97,22 @@ def moment(epoch_s: int) -> str:
 
 
 def to_json(
-    day: RecordedDay,
-    recorded: Outcome,
-    one: Replay,
-    levels: Levels,
-    changes: str,
-    notes: Sequence[str] = (),
+    day: RecordedDay, recorded: Outcome, one: Replay, levels: Levels, changes: str
 ) -> dict[str, Any]:
     """Return a comparison with the bars of both charts, as the window reads it.
 
     ``jobs`` are lists, because there are thousands: jobid, namespace, name, user, queue, the number
     of cores, submission, recorded start and end, recorded nodes, replayed start and end, replayed
-    nodes. Times are epoch seconds, nodes are pairs of an index and millicores. ``notes`` are
-    added before the notes about the record.
+    nodes. Times are epoch seconds, nodes are pairs of an index and millicores.
     """
     index = {node.name: place for place, node in enumerate(one.nodes)}
     return {
         "since": day.since_s,
         "until": day.until_s,
         "changes": changes,
-        "baseline": recorded.name,
         "recorded": _outcome(recorded),
         "replayed": _outcome(one.outcome),
-        "notes": [*notes, *LeftOut.of(day).tell()],
+        "notes": LeftOut.of(day).tell(),
         "levels": [level.name for level in levels],
         "nodes": [_node(node, levels) for node in one.nodes],
         "added": len(one.nodes) - len(day.nodes),

@@ -29,7 +29,6 @@ ALL = "all"
 SIZES = ((1, "1 node"), (4, "2 to 4 nodes"), (16, "5 to 16 nodes"))
 """Classes of size by most nodes, as the window shows them."""
 LARGEST = "over 16 nodes"
-RECORDED = "recorded"
 
 Span = tuple[int, int, Sequence[PlacedSlot]]
 
@@ -93,8 +92,8 @@ def size_class(job: RecordedJob) -> str:
     return next((name for most, name in SIZES if job.node_count <= most), LARGEST)
 
 
-def as_recorded(day: RecordedDay, name: str = RECORDED) -> Outcome:
-    """Return the figures of the record itself. ``name`` says what the record is."""
+def as_recorded(day: RecordedDay) -> Outcome:
+    """Return the figures of the record itself."""
     measured = [job for job in day.jobs if day.is_measured(job)]
     waits = [(job, float((job.started_s or 0) - job.submitted_s)) for job in measured]
     spans = [
@@ -102,7 +101,7 @@ def as_recorded(day: RecordedDay, name: str = RECORDED) -> Outcome:
         for job in day.jobs
         if job.started_s is not None
     ]
-    return Outcome(name, _by_size(waits), _utilisation(spans, day, day.nodes))
+    return Outcome("recorded", _by_size(waits), _utilisation(spans, day, day.nodes))
 
 
 def replay(

@@ -223,7 +223,7 @@ def to_jobs(
     ``queues`` are the names of the simulated queues. A job goes to the one that the header or the
     number of its queue names, and to the default one if there is none.
     """
-    usable = usable_lines(log)
+    usable = _usable_lines(log)
     skipped = len(log.jobs) - len(usable)
     usable = usable[:count]
     first_s = usable[0].submit_s if usable else 0
@@ -245,7 +245,7 @@ def to_jobs(
     return jobs, skipped
 
 
-def usable_lines(log: SwfLog) -> list[SwfJob]:
+def _usable_lines(log: SwfLog) -> list[SwfJob]:
     """Return the lines that become jobs, in the order of these jobs."""
     usable = [job for job in log.jobs if _has_run(job) and _processors(job) > 0]
     return sorted(usable, key=lambda job: (job.submit_s, job.number))

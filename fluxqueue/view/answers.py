@@ -386,12 +386,7 @@ REPLAY = Item(
         _f("since", COUNT, "Begin in epoch seconds"),
         _f("until", COUNT, "End in epoch seconds"),
         _f("changes", TEXT, "The changes in words"),
-        _f(
-            "baseline",
-            TEXT,
-            "`recorded`, or the policy under which a workload log ran that has no record",
-        ),
-        _f("recorded", _FIGURES, "Figures of the record, or of that first run of a log"),
+        _f("recorded", _FIGURES, "Figures of the record"),
         _f("replayed", _FIGURES, "Figures of the replay"),
         _f("notes", {"type": "array", "items": TEXT}, "What of the record the replay lacks"),
         _f("levels", {"type": "array", "items": TEXT}, "Names of the levels, from the top"),

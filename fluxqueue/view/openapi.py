@@ -49,7 +49,7 @@ def document() -> dict[str, Any]:
     paths[f"{ROOT}/whoami"] = {"get": _whoami()}
     paths[f"{ROOT}/changes"] = {"get": _changes()}
     paths[f"{ROOT}/replays"] = {"post": _replay()}
-    paths[f"{ROOT}/swf"] = {"get": _swf(), "post": _replay_log()}
+    paths[f"{ROOT}/swf"] = {"get": _swf()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -198,33 +198,6 @@ def _swf() -> dict[str, Any]:
     found = _operation("swf", text, _parameters(RECORDED), log)
     del found["responses"]["304"]
     found["responses"]["504"] = _problem("It takes too long, or too much memory", ())
-    return found
-
-
-def _replay_log() -> dict[str, Any]:
-    text = (
-        "Run a workload log (SWF) under the policy of the cluster, replay it with changes, and"
-        " compare. Needs the rights to list fluxjobs in all namespaces and to list nodes"
-    )
-    found = _operation("replay-log", text, [], _json(answers.REPLAY.name))
-    texts = {"type": "array", "items": {"type": "string"}, "maxItems": 20}
-    fields = {
-        "log": {"type": "string", "description": "The lines of the log, at most 4 MiB"},
-        "name": {"type": "string", "description": "Name of the log in messages (default: log)"},
-        "nodes": {"type": "integer", "description": "Nodes of the machine"},
-        "cores": {"type": "integer", "description": "Cores of each node"},
-        "policy": {"type": "string", "description": "Policy of the replay (default: the same)"},
-        "addNodes": {**texts, "description": "As `8:cpu=64`"},
-    }
-    schema = {
-        "type": "object",
-        "properties": fields,
-        "required": ["log", "nodes", "cores"],
-        "additionalProperties": False,
-    }
-    found["requestBody"] = {"content": {"application/json": {"schema": schema}}}
-    del found["responses"]["304"]
-    found["responses"]["504"] = _problem("The replay takes too long, or too much memory", ())
     return found
 
 

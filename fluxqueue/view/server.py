@@ -54,14 +54,10 @@ from fluxqueue.view.request_places import RequestPlaces, TooManyRequests
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 from fluxqueue.view.sessions import token_of, why_not_ours
 from fluxqueue.view.time_machine import (
-    LOG_MAX,
-    UPLOAD_S,
-    AskedLog,
     ReplayTooLong,
     TimeMachine,
     TooManyReplays,
     read_asked,
-    read_log,
 )
 from fluxqueue.view.window import BodyLate, WindowRoutes, read_body
 
@@ -162,7 +158,6 @@ class ViewServer:
         app.router.add_get(f"{ROOT}/changes", self._changes)
         app.router.add_post(f"{ROOT}/replays", self._replay)
         app.router.add_get(f"{ROOT}/swf", self._swf)
-        app.router.add_post(f"{ROOT}/swf", self._replay_log)
         self._window.add_to(app, ROOT)
         return app
 
@@ -337,15 +332,6 @@ class ViewServer:
         recorded = replace(read_asked(period, self._now()), is_log=True)
         headers = {**PRIVATE, "Content-Disposition": 'attachment; filename="fluxqueue.swf"'}
         return web.Response(text=await self._time_machine.swf(user, recorded), headers=headers)
-
-    async def _replay_log(self, request: web.Request) -> web.StreamResponse:
-        """Replay a workload log of the user. It needs the rights of other replays."""
-        user = await _require_all(request[_CALLER])
-
-        async def read() -> AskedLog:
-            return read_log(await read_body(request, LOG_MAX, UPLOAD_S))
-
-        return cached(request, await self._time_machine.replay_log(user, read))
 
     # --- changes ----------------------------------------------------------------------------------
 

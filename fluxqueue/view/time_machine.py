@@ -2,8 +2,7 @@
 
 ``server`` adds the route. It reads the recorded time, and a process of its own replays it
 (``simulation.answering``), with a deadline and a limit of memory. So a replay neither stops nor
-slows down the answers to others. A user has one replay at a time, and the server a few. A workload
-log from a file of the user is replayed in the same way, without the database.
+slows down the answers to others. A user has one replay at a time, and the server a few.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -35,13 +34,8 @@ MEMORY_BYTES = 160 * 2**20
 """Of the process, beside its programs (some 60 MiB). The chart's limit has room for all of them."""
 JOBS_MAX = 12_000
 """Jobs of a replay in the window: two days of 5,000 jobs."""
-LOG_MAX = 4 * 2**20
-"""Bytes of a workload log. 12,000 jobs have about one million."""
-UPLOAD_S = 30.0
-"""A user that sends a log more slowly keeps others from their replays."""
 TEXTS_MAX, TEXT_MAX = 20, 253
 _KEYS = ("from", "until", "policy", "addNodes", "queueWeights")
-_LOG_KEYS = ("log", "name", "nodes", "cores", "policy", "addNodes")
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LANG", "TZ")
 """All that the process has of the environment, which may hold the password of the database."""
 
@@ -77,7 +71,11 @@ def read_asked(body: Mapping[str, Any], now: datetime) -> AskedReplay:
     InvalidInput
         A field is unknown or not valid.
     """
-    _check_keys(body, _KEYS)
+    for key in body:
+        if key not in _KEYS:
+            raise InvalidInput(
+                "no such field", where=key[:TEXT_MAX], hint=f"known are {', '.join(_KEYS)}"
+            )
     now_s = int(now.timestamp())
     since_s = _moment(body.get("from") or "1d", "from", now)
     until_s = _moment(body["until"], "until", now) if body.get("until") else now_s
@@ -89,49 +87,6 @@ def read_asked(body: Mapping[str, Any], now: datetime) -> AskedReplay:
         nodes=_texts(body, "addNodes"),
         weights=_texts(body, "queueWeights"),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class AskedLog:
-    """A workload log that a user wants to be replayed.
-
-    ``machine`` has its number of ``nodes`` and their ``cores``, which are not checked yet.
-    """
-
-    log: str
-    name: str
-    machine: Mapping[str, Any]
-    policy: str
-    nodes: tuple[str, ...]
-
-
-def read_log(body: Mapping[str, Any]) -> AskedLog:
-    """Read the body of a request with a workload log.
-
-    Raises
-    ------
-    InvalidInput
-        A field is unknown or not valid. The lines of the log are read later.
-    """
-    _check_keys(body, _LOG_KEYS)
-    log = body.get("log")
-    if not isinstance(log, str) or not log.strip():
-        raise InvalidInput("is empty", where="log", hint="choose an SWF file with jobs")
-    return AskedLog(
-        log=log,
-        name=_text(body.get("name") or "log", "name"),
-        machine={key: body.get(key) for key in ("nodes", "cores")},
-        policy=_text(body.get("policy") or "", "policy"),
-        nodes=_texts(body, "addNodes"),
-    )
-
-
-def _check_keys(body: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in body:
-        if key not in known:
-            raise InvalidInput(
-                "no such field", where=key[:TEXT_MAX], hint=f"known are {', '.join(known)}"
-            )
 
 
 def _text(value: Any, where: str) -> str:
@@ -204,23 +159,6 @@ class TimeMachine:
         with self._turn(user):
             return await self._replay(asked)
 
-    async def replay_log(self, user: str, read: Callable[[], Awaitable[AskedLog]]) -> bytes:
-        """Return the comparison of a workload log as JSON.
-
-        ``read`` receives the log. It is called in the turn of the user, so few logs are in memory.
-
-        Raises
-        ------
-        TooManyReplays, ReplayTooLong
-            As for a replay, of which it counts as one.
-        InvalidInput
-            The log or a change is not valid, or there are too many jobs.
-        """
-        with self._turn(user):
-            asked = await read()
-            question = {"log": asked.log, "name": asked.name, "machine": asked.machine}
-            return await self._answer(question, asked.policy, asked.nodes, ())
-
     @contextmanager
     def _turn(self, user: str) -> Iterator[None]:
         if user in self._busy:
@@ -247,27 +185,15 @@ class TimeMachine:
         day = await read_day(
             self._reader, since_s=asked.since_s, until_s=asked.until_s, limit=JOBS_MAX
         )
-        question = {"day": day, "isLog": asked.is_log}
-        del day
-        return await self._answer(question, asked.policy, asked.nodes, asked.weights)
-
-    async def _answer(
-        self,
-        question: dict[str, Any],
-        policy: str,
-        nodes: Sequence[str],
-        weights: Sequence[str],
-    ) -> bytes:
-        """Let a process answer a question about a time or a log, with the changes."""
         settings = {
             "levels": [[one.name, list(one.labels)] for one in self._levels],
             "queuePolicy": self._settings.queue_policy,
             "queueDepth": self._settings.queue_depth,
             "matchPolicy": self._settings.match_policy,
         }
-        asked = {"policy": policy, "nodes": nodes, "weights": weights, "settings": settings}
-        text = to_json({**question, **asked})
-        question.clear()
+        changes = {"policy": asked.policy, "nodes": asked.nodes, "weights": asked.weights}
+        text = to_json({"day": day, "isLog": asked.is_log, **changes, "settings": settings})
+        del day
         found = await self._ask(text)
         if found.startswith(b'{"refused":'):
             raise _ReplayRefused(str(orjson.loads(found)["refused"]))

@@ -199,29 +199,27 @@ class WindowRoutes:
         return await self._ask(request, act)
 
 
-async def read_body(
-    request: web.Request, most: int = BODY_MAX, within_s: float = BODY_S
-) -> dict[str, Any]:
-    """Return the JSON object in the body of a request, which has at most ``most`` bytes.
+async def read_body(request: web.Request) -> dict[str, Any]:
+    """Return the JSON object in the body of a request, which has at most ``BODY_MAX`` bytes.
 
     Raises
     ------
     InvalidInput
         It is too large, or no JSON object.
     BodyLate
-        It has not come within ``within_s`` seconds.
+        It has not come within ``BODY_S`` seconds.
     """
     raw = bytearray()
     try:
-        async with asyncio.timeout(within_s):
+        async with asyncio.timeout(BODY_S):
             async for part in request.content.iter_any():
                 raw += part
-                if len(raw) > most:
+                if len(raw) > BODY_MAX:
                     hint = "send less"
-                    raise InvalidInput(f"has more than {most} bytes", where="body", hint=hint)
+                    raise InvalidInput(f"has more than {BODY_MAX} bytes", where="body", hint=hint)
     except TimeoutError:
         raise BodyLate(
-            f"the body did not come within {within_s:g} s: send less, or send it again"
+            f"the body did not come within {BODY_S:g} s: send less, or send it again"
         ) from None
     try:
         found = orjson.loads(raw) if raw else {}

@@ -60,13 +60,12 @@ async def test_bodies_that_do_not_come_keep_nobody_out(
         assert (await view.get("/queue", "new")).code == 200
 
 
-@pytest.mark.parametrize("path", ["/login", "/logout", "/api/v1/replays", "/api/v1/swf"])
+@pytest.mark.parametrize("path", ["/login", "/logout", "/api/v1/replays"])
 async def test_a_body_that_does_not_come_is_given_up(
     view: Viewing, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """Each route with a body."""
-    monkeypatch.setattr(window.read_body, "__defaults__", (window.BODY_MAX, 0.2))
-    monkeypatch.setattr(server, "UPLOAD_S", 0.2)
+    monkeypatch.setattr(window, "BODY_S", 0.2)
     async with _half_sent(view, path, view.tokens["admin"]) as answer:
         async with asyncio.timeout(20):
             line = await answer.readline()

@@ -18,20 +18,17 @@ from fluxqueue.view.openapi import document
 from fluxqueue.view.same_site import ACTING
 from fluxqueue.view.sessions import COOKIE
 from fluxqueue.view.time_machine import (
-    AskedLog,
     AskedReplay,
     ReplayTooLong,
     TimeMachine,
     TooManyReplays,
 )
-from fluxqueue.view.window import BodyLate
 from tests.integration.test_view import _filled
 from tests.support.rows import Rows
 from tests.support.viewing import EVERYWHERE, Viewing, viewing
 from tests.support.waiting import eventually
 
 PATH = "/api/v1/replays"
-SAMPLE = Path(__file__).parents[2] / "docs/examples/workload.swf"
 
 
 @pytest_asyncio.fixture
@@ -77,61 +74,6 @@ async def test_a_replay(view: Viewing, rows: Rows) -> None:
     assert {one[2] for one in told["jobs"]} == {"over", "runs"}
     assert told["recorded"]["waits"]["all"]["jobs"] == 2
     assert told["replayed"]["utilisation"]["cpu"] < told["recorded"]["utilisation"]["cpu"]
-
-
-async def _send_log(view: Viewing, body: Any, who: str = "admin") -> tuple[int, dict[str, Any]]:
-    headers = {"Authorization": f"Bearer {view.tokens.get(who, who)}"}
-    async with view.session.post(f"{view.url}/api/v1/swf", json=body, headers=headers) as told:
-        return told.status, await told.json()
-
-
-async def test_a_workload_log_is_replayed(view: Viewing) -> None:
-    """It is as documented, with the first run under the policy of the cluster."""
-    body = {"log": SAMPLE.read_text(), "name": "work.swf", "nodes": 4, "cores": 8}
-    code, told = await _send_log(view, {**body, "policy": "fcfs", "addNodes": ["2:cpu=8"]})
-    assert code == 200, told
-    about = document()
-    schema = about["paths"]["/api/v1/swf"]["post"]["responses"]["200"]["content"][
-        "application/json"
-    ]
-    jsonschema.validate(told, {**schema["schema"], "components": about["components"]})
-    assert told["baseline"] == "easy"
-    assert told["changes"] == "policy fcfs, 2 more nodes of 8 cpu"
-    assert len(told["jobs"]) == 40
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"log": "1 2 3"}, "work.swf, line 1: has 3 fields. Fix: 18 numbers"),
-        ({"log": ""}, "log: is empty. Fix: choose an SWF file"),
-        ({"log": 7}, "log: is empty. Fix: "),
-        ({"nodes": 10**9}, "nodes = '1000000000': is not a number of a machine. Fix: "),
-        ({"name": "x\n" * 9}, "name"),
-        ({"from": "1d"}, "from: no such field. Fix: known are log, name"),
-        ({"log": "; x\n" * 2**20}, "body: has more than 4194304 bytes. Fix: "),
-    ],
-)
-async def test_logs_that_cannot_be_replayed(
-    view: Viewing, changed: dict[str, Any], message: str
-) -> None:
-    """Field, value and way out."""
-    body = {"log": SAMPLE.read_text(), "name": "work.swf", "nodes": 4, "cores": 8, **changed}
-    code, told = await _send_log(view, body)
-    assert code == 400, told
-    assert message in told["detail"]
-
-
-async def test_a_log_that_comes_slowly_ends_its_turn(rows: Rows) -> None:
-    """Others get their replays again."""
-    machine = TimeMachine(rows.database)
-
-    async def never() -> AskedLog:
-        raise BodyLate("it did not come")
-
-    with pytest.raises(BodyLate):
-        await machine.replay_log("ada", never)
-    assert len(await machine.replay("ada", await _last_hour(rows))) > 100
 
 
 async def _log(view: Viewing, query: str, who: str = "admin") -> tuple[int, str]:
@@ -182,9 +124,6 @@ async def test_who_may_not_see_all_may_not_replay(
     code, text = await _log(view, "", "carl")
     assert code == 403
     assert words in text
-    code, told = await _send_log(view, {"log": "", "nodes": 1, "cores": 1}, "carl")
-    assert code == 403
-    assert words in told["detail"]
 
 
 async def test_another_site_cannot_ask(view: Viewing) -> None:

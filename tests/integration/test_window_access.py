@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import hashlib
 import lzma
 import re
@@ -17,7 +16,6 @@ import pytest_asyncio
 from tests.support.browser import Page, browsing, missing_browser
 from tests.support.viewing import viewing
 
-SAMPLE = Path(__file__).parents[2] / "docs/examples/workload.swf"
 AXE = Path(__file__).parents[1] / "support/axe"
 GRAVE = ("moderate", "serious", "critical")
 VIEWS = ("map", "queue", "time", "people", "machine", "job", "dialog")
@@ -151,46 +149,6 @@ async def test_the_demo_says_what_is_promised_and_why_others_wait(address: str) 
     cards, before, after = await asyncio.to_thread(look)
     assert "gpu" in cards
     assert after > before == 6 * 3600
-
-
-async def test_a_workload_log_from_a_file(database_url: str, tmp_path: Path) -> None:
-    """Plain, compressed, and not a log at all: the page says which line is wrong."""
-    plain, packed = tmp_path / "work.swf", tmp_path / "work.swf.gz"
-    text = "; MaxNodes: 4\n; MaxProcs: 32\n" + SAMPLE.read_text()
-    plain.write_text(text)
-    packed.write_bytes(gzip.compress(text.encode()))
-    wrong, bomb = tmp_path / "<img src=x>.swf", tmp_path / "bomb.gz"
-    wrong.write_text("1 0 -1 ten 1 -1 -1 1 20 -1 1 1 -1 -1 -1 -1 -1 -1\n")
-    bomb.write_bytes(gzip.compress(b"1" * 2**26))
-    async with viewing(database_url, tmp_path) as made:
-        token = made.tokens["admin"]
-
-        def look() -> list[str]:
-            with browsing() as page:
-                page.open(f"{made.url}/#/machine")
-                page.type("#token", token)
-                page.click(".login button")
-                page.says("What would have been", "main")
-                page.click("select.source option", "workload log")
-                told = []
-                for file in (plain, packed, wrong, bomb):
-                    page.type("form input[type=file]", str(file))
-                    page.click("form button", "Replay")
-                    page.until(lambda one: "replays …" not in one.text("form"), "no answer")
-                    nodes = page.run(
-                        "return document.querySelector('[aria-label=\"number of nodes\"]').value"
-                    )
-                    told.append(
-                        page.text("form .error") or f"{nodes} {page.text('.both figcaption')}"
-                    )
-                    page.run("document.querySelector('.differences')?.remove()")
-                assert not page.complaints()
-                return told
-
-        told = await asyncio.to_thread(look)
-    assert told[:2] == ["4 The log under easy"] * 2
-    assert told[2].startswith("<img src=x>.swf, line 1, field 4 (run_s): 'ten' is no number. Fix: ")
-    assert "have more than 3 MiB. Fix: take fewer jobs" in told[3]
 
 
 async def test_the_map_has_a_word_for_each_state_of_a_node(address: str) -> None:

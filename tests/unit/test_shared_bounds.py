@@ -244,7 +244,7 @@ WITHIN: dict[str, str] = {
         scheduler/node_sharing.py:SHOWN_MAX scheduler/packing_task.py:NODES_MAX
         scheduler/sweeps.py:GROWTH_MAX scheduler/victims.py:SHRINK_MAX,TRIES_MAX,STEPS_MAX
         view/as_user.py:PODS_MAX,EVENTS_MAX view/changes.py:BATCHES_MAX,CATCH_UP_MAX
-        view/time_machine.py:JOBS_MAX,LOG_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
+        view/time_machine.py:JOBS_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
         worker/review_tasks.py:CRASHES_MAX worker/sharing_keeping.py:JOBS_MAX
         workload/aliases.py:DEPTH_MAX workload/device_claims.py:REQUESTS_MAX
         workload/devices.py:SHARED_MAX workload/fluxjob_object.py:LAST_GOOD_MAX

@@ -8,7 +8,7 @@ import {address, remember} from "./address.js";
 import {rowsOf, stepOf} from "./time.js";
 import {amount, clock, colour, plain, span} from "./words.js";
 
-const LEFT = 84, TOP = 24, DAY_MS = 86_400_000, LOG_MAX = 3 << 20, LOG_JOBS = 12_000;
+const LEFT = 84, TOP = 24, DAY_MS = 86_400_000;
 const POLICIES = ["fcfs", "easy", "hybrid", "conservative"];
 const USE = {cpu: "use of cores", gpu: "use of GPUs"};
 
@@ -26,8 +26,7 @@ function shapesOf(nodes) {
   for (const node of nodes) {
     const text = Object.entries(node.resources).filter(([name]) => name !== "pods" && name !== "ephemeral-storage")
       .map(([name, [total]]) => amount(name, total)).join(", ");
-    const cores = Math.floor((node.resources.cpu?.[0] || 0) / 1000);
-    shapes.has(text) ? shapes.get(text).count++ : shapes.set(text, {like: node.name, text, cores, count: 1});
+    shapes.has(text) ? shapes.get(text).count++ : shapes.set(text, {like: node.name, text, count: 1});
   }
   return [...shapes.values()].sort((a, b) => b.count - a.count).slice(0, 50);
 }
@@ -116,11 +115,11 @@ function Change({value, text, isLess}) {
 }
 
 function Differences({told}) {
-  const {recorded, replayed} = told, was = told.baseline, percent = (value) => `${(value * 100).toFixed(1)} %`;
+  const {recorded, replayed} = told, percent = (value) => `${(value * 100).toFixed(1)} %`;
   const none = {median: 0, p95: 0};
   return html`<table class="differences"><caption>${plain(told.changes)}</caption>
     <thead><tr><th scope="col">Wait by size</th><th class="number" scope="col">Jobs</th>
-      ${["Median", "95th percentile"].map((name) => html`<th class="number" scope="col">${name}, ${plain(was)}</th><th class="number" scope="col">replayed</th><th class="number" scope="col">difference</th>`)}</tr></thead>
+      ${["Median", "95th percentile"].map((name) => html`<th class="number" scope="col">${name}, recorded</th><th class="number" scope="col">replayed</th><th class="number" scope="col">difference</th>`)}</tr></thead>
     <tbody>${Object.entries(recorded.waits).map(([name, was]) => {
       const now = replayed.waits[name] || none;
       return html`<tr><th scope="row">${name}</th><td class="number">${was.jobs}</td>
@@ -148,41 +147,13 @@ function Result({told}) {
       <button type="button" onClick=${() => { view.isMoved = false; redraw((n) => n + 1); }}>whole time</button>
       <span class="quiet">wheel zooms both, drag moves both</span></div>
     <div class="both">
-      <${Chart} title=${told.baseline === "recorded" ? "As recorded" : `The log under ${plain(told.baseline)}`} first=${6} count=${told.nodes.length - told.added} ...${shared} />
+      <${Chart} title="As recorded" first=${6} count=${told.nodes.length - told.added} ...${shared} />
       <${Chart} title="As replayed" first=${9} count=${told.nodes.length} ...${shared} />
     </div>`;
 }
 
 /** A time of the form in UTC. Empty for none, which an address may have. */
 const zoned = (text) => Number.isNaN(Date.parse(text)) ? "" : new Date(text).toISOString();
-
-/** The first jobs of a workload log as text, and the machine in its header. A large file is cut here. */
-async function readLog(file, most) {
-  let bytes = file.stream();
-  if (/\.gz$/i.test(file.name)) bytes = bytes.pipeThrough(new DecompressionStream("gzip"));
-  const reader = bytes.pipeThrough(new TextDecoderStream()).getReader();
-  const kept = [];
-  let rest = "", size = 0, jobs = 0;
-  for (let isMore = true; isMore && jobs < most;) {
-    const {done, value} = await reader.read();
-    const lines = (rest + (done ? "\n" : value)).split(/\r\n|\n|\r/);
-    rest = lines.pop();
-    isMore = !done;
-    for (const line of lines) {
-      if (line.trim() && !line.trim().startsWith(";")) jobs++;
-      if (jobs > most) break;
-      kept.push(line);
-      size += line.length + 2;
-    }
-    if (size + rest.length > LOG_MAX)
-      throw new Error(`${file.name}: its first ${most} jobs have more than ${LOG_MAX >> 20} MiB. Fix: take fewer jobs`);
-  }
-  reader.cancel().catch(() => {});
-  const text = kept.join("\n");
-  const number = (name) => Number(text.match(new RegExp(`^;\\s*${name}:\\s*(\\d+)`, "m"))?.[1]) || 0;
-  const nodes = number("MaxNodes"), processors = number("MaxProcs");
-  return {text, nodes, cores: nodes && processors ? Math.max(1, Math.round(processors / nodes)) : 0};
-}
 
 /** When a recorded time ends. Empty: now. */
 const endOf = (form) => Date.parse(form.until) > Date.now() - 60_000 ? "" : zoned(form.until);
@@ -198,47 +169,26 @@ export function TimeMachine() {
   const now = Date.now();
   const shapes = useMemo(() => shapesOf(state.nodes), [state.nodes]);
   const [form, setForm] = useState({
-    source: given.get("source") || "", since: given.get("since") || local(now - DAY_MS), until: given.get("until") || local(now),
+    since: given.get("since") || local(now - DAY_MS), until: given.get("until") || local(now),
     policy: given.get("policy") || "", count: given.get("count") || "0", like: given.get("like") || "", queue: given.get("queue") || "",
-    factor: given.get("factor") || "2", jobs: given.get("jobs") || "5000", nodes: given.get("nodes") || String(state.nodes.length || 64),
-    cores: given.get("cores") || String(shapes[0]?.cores || 16),
+    factor: given.get("factor") || "2",
   });
-  const [file, setFile] = useState(null);
   const [told, setTold] = useState(kept.told), [error, setError] = useState(""), [isBusy, setBusy] = useState(false);
   if (!(state.me.seesAllNamespaces && state.me.seesNodes))
     return html`<p class="quiet">A replay shows the jobs of all namespaces and the nodes. It needs the rights to list both.</p>`;
   const change = (changes) => { setForm((form) => ({...form, ...changes})); remember(changes); };
   const set = (name) => (event) => change({[name]: event.target.value});
-  const like = form.like || shapes[0]?.like, isLog = form.source === "swf";
-  const choose = async (event) => {
-    const chosen = event.target.files[0] || null;
-    setFile(chosen);
-    setError("");
-    if (!chosen) return;
-    try {
-      const {nodes, cores} = await readLog(chosen, 1);
-      if (nodes && cores) change({nodes: String(nodes), cores: String(cores)});
-    } catch (refused) { setError(`${chosen.name}: cannot be read: ${refused.message}. Fix: choose an SWF file, plain or .gz`); }
-  };
-  const ask = async () => {
-    const more = Number(form.count) > 0;
-    if (!isLog)
-      return post("/replays", {
-        from: zoned(form.since), until: endOf(form), policy: form.policy,
-        addNodes: more && like ? [`${form.count}:${like}`] : [], queueWeights: form.queue ? [`${form.queue}=x${form.factor}`] : [],
-      });
-    const {text} = await readLog(file, Number(form.jobs));
-    return post("/swf", {
-      log: text, name: plain(file.name).slice(0, 200), nodes: Number(form.nodes), cores: Number(form.cores), policy: form.policy,
-      addNodes: more ? [`${form.count}:cpu=${form.cores}`] : [],
-    });
-  };
+  const like = form.like || shapes[0]?.like;
   const run = async (event) => {
     event.preventDefault();
     setBusy(true);
     setError("");
     try {
-      kept.told = await ask();
+      kept.told = await post("/replays", {
+        from: zoned(form.since), until: endOf(form), policy: form.policy,
+        addNodes: Number(form.count) > 0 && like ? [`${form.count}:${like}`] : [],
+        queueWeights: form.queue ? [`${form.queue}=x${form.factor}`] : [],
+      });
       setTold(kept.told);
     } catch (refused) {
       setError(refused.message);
@@ -246,26 +196,20 @@ export function TimeMachine() {
     setBusy(false);
   };
   const options = (list) => list.map(([value, text]) => html`<option value=${value}>${plain(text)}</option>`);
-  const number = (name, most, label) => html`<input type="number" required min="1" max=${most} class="short" value=${form[name]} onInput=${set(name)} aria-label=${label} />`;
   return html`
     <form class="bar" onSubmit=${run}>
-      ${!isDemo() && html`<label>Replay <select class="source" value=${form.source} onChange=${set("source")}>${options([["", "a recorded time"], ["swf", "a workload log (SWF)"]])}</select></label>`}
-      ${isLog ? html`<label><span class="sr">file</span><input type="file" required accept=".swf,.gz,.txt,text/plain,application/gzip" onChange=${choose} /></label>
-        <label>its first ${number("jobs", LOG_JOBS, "number of jobs")} jobs</label>
-        <label>on ${number("nodes", 5000, "number of nodes")} nodes</label>
-        <label>of ${number("cores", 1024, "cores of a node")} cores</label>`
-      : html`<label>from <input type="datetime-local" required value=${form.since} onInput=${set("since")} /></label>
-        <label>until <input type="datetime-local" required value=${form.until} onInput=${set("until")} /></label>`}
+      <label>from <input type="datetime-local" required value=${form.since} onInput=${set("since")} /></label>
+      <label>until <input type="datetime-local" required value=${form.until} onInput=${set("until")} /></label>
       <label>with policy <select value=${form.policy} onChange=${set("policy")}>${options([["", "as it is"], ...POLICIES.map((one) => [one, one])])}</select></label>
-      <label>with <input type="number" min="0" max="2000" class="short more" value=${form.count} onInput=${set("count")} aria-label="number of further nodes" /> more nodes${isLog ? "" : " of"}</label>
-      ${!isLog && html`<label><span class="sr">size of further nodes</span><select value=${like} onChange=${set("like")}>${options(shapes.map((one) => [one.like, one.text]))}</select></label>
-        <label>weight of <select value=${form.queue} onChange=${set("queue")}>${options([["", "no queue"], ...state.queues.map((one) => [one.name, one.name])])}</select></label>
-        ${form.queue && html`<label>times <input type="number" min="1" max="1000" class="short" value=${form.factor} onInput=${set("factor")} /></label>`}`}
+      <label>with <input type="number" min="0" max="2000" class="short more" value=${form.count} onInput=${set("count")} aria-label="number of further nodes" /> more nodes of</label>
+      <label><span class="sr">size of further nodes</span><select value=${like} onChange=${set("like")}>${options(shapes.map((one) => [one.like, one.text]))}</select></label>
+      <label>weight of <select value=${form.queue} onChange=${set("queue")}>${options([["", "no queue"], ...state.queues.map((one) => [one.name, one.name])])}</select></label>
+      ${form.queue && html`<label>times <input type="number" min="1" max="1000" class="short" value=${form.factor} onInput=${set("factor")} /></label>`}
       <button disabled=${isBusy}>${isBusy ? "replays …" : "Replay"}</button>
-      ${!isDemo() && !isLog && html`<a class="button" href=${logOf(form)} download title="the recorded time, for other simulators">Save as SWF</a>`}
+      ${!isDemo() && html`<a class="button" href=${logOf(form)} download title="the recorded time, for other simulators">Save as SWF</a>`}
       ${error && html`<span class="error" role="alert">${plain(error)}</span>`}
     </form>
-    ${told ? html`<${Result} told=${told} key=${told.since + told.changes + told.baseline} />`
+    ${told ? html`<${Result} told=${told} key=${told.since + told.changes} />`
       : html`<p class="quiet">What would have been with another policy, more nodes, or another weight of a queue? The production
-        scheduler runs once more over what was recorded${isDemo() ? ". The demo answers with one recorded replay." : ", or over a file in the Standard Workload Format."}</p>`}`;
+        scheduler runs once more over what was recorded${isDemo() ? ". The demo answers with one recorded replay." : "."}</p>`}`;
 }
