@@ -1,8 +1,7 @@
-"""Record a day for the demo of the window (``?demo=1``): a simulated day, and a replay of it.
+"""A recorded day for the window without a cluster: a simulated day, and a replay of it.
 
-``python docs/record_day.py`` writes ``demo.json`` and ``demo-replay.json`` in
-``fluxqueue/view/static``. The same input gives the same files, and a test compares them.
-``static/demo.js`` plays the day, and answers a question of the time machine with the replay.
+``recorded_window`` calls it. ``recorded_server.js`` plays the day, and answers a question of the
+time machine with the replay. The same input gives the same day.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from fluxqueue.fluxjob.levels import Level
@@ -31,13 +29,11 @@ from fluxqueue.simulation.recorded_day import FORM, parse_day
 from fluxqueue.simulation.replay import as_recorded, replay
 from fluxqueue.simulation.what_changes import parse_changes
 
-FOLDER = Path(__file__).parents[1] / "fluxqueue/view/static"
-FILE, REPLAY_FILE = FOLDER / "demo.json", FOLDER / "demo-replay.json"
 ADDED = "8:n00"
 """The change of the replay: eight more nodes."""
 SEED, JOBS, NODES, CORES, POLICY = 5, 700, 48, 16, "easy"
 PLAYED_S, BEGIN_S = 10 * 3600, 12 * 3600
-"""The demo begins while the queue fills, and plays until it is nearly empty."""
+"""The day begins while the queue fills, and plays until it is nearly empty."""
 FORECAST_S = 600
 """Time between two forecasts of the recording. A cluster has one every few seconds."""
 ZONE, GPU, GPUS, GPU_RACK = "zone", "nvidia.com/gpu", 4, "r2"
@@ -149,7 +145,7 @@ def _note_outlooks(engine: Engine, told: dict[str, _Told]) -> None:
 
 
 def _in_seconds(reason: str, now: int) -> str:
-    """Return a reason with its times as seconds of the day, because the demo plays it today."""
+    """Return a reason with its times as seconds of the day, because the page plays it today."""
 
     def seconds(found: re.Match[str]) -> str:
         day, hour, minute = found.groups()
@@ -234,7 +230,7 @@ def record() -> tuple[str, str]:
             if one["ended"] > BEGIN_S
         ],
     }
-    recorded = parse_day(history, "demo")
+    recorded = parse_day(history, "recorded day")
     changes = parse_changes("", (ADDED,), ())
     again = replay(recorded, queue_policy(POLICY), changes)
     levels = (Level(ZONE, (ZONE,)), Level(RACK, (RACK,)))
@@ -244,8 +240,3 @@ def record() -> tuple[str, str]:
 
 def _text(data: dict[str, Any]) -> str:
     return json.dumps(data, separators=(",", ":")) + "\n"
-
-
-if __name__ == "__main__":
-    for file, text in zip((FILE, REPLAY_FILE), record(), strict=True):
-        file.write_text(text, encoding="utf-8")

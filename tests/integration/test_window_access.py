@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import lzma
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.support.browser import Page, browsing, missing_browser
 from tests.support.viewing import viewing
+from tests.support.wheel import ROOT
 
 AXE = Path(__file__).parents[1] / "support/axe"
 GRAVE = ("moderate", "serious", "critical")
@@ -37,9 +38,22 @@ def _axe() -> str:
 
 @pytest_asyncio.fixture
 async def address(database_url: str, tmp_path: Path) -> AsyncIterator[str]:
-    """A view server without rows: the recorded demo needs none."""
+    """A view server without rows."""
     async with viewing(database_url, tmp_path) as made:
         yield made.url
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[str]:
+    """The page with a recorded day."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        from recorded_window import (  # type: ignore[import-not-found]  # no package
+            recorded_window,
+        )
+
+        with recorded_window() as address:
+            yield address
 
 
 def _findings(page: Page, script: str) -> list[str]:
@@ -80,7 +94,7 @@ def _show(page: Page, view: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-async def test_no_view_has_a_serious_finding(address: str, theme: str) -> None:
+async def test_no_view_has_a_serious_finding(address: str, recorded: str, theme: str) -> None:
     """Neither has the login."""
     script = _axe()
 
@@ -94,8 +108,8 @@ async def test_no_view_has_a_serious_finding(address: str, theme: str) -> None:
             page.open(f"{address}/")
             page.says("Token of your account")
             found["login"] = _findings(page, script)
-            page.open(f"{address}/?demo=1")
-            page.says("recorded demo", "header")
+            page.open(recorded)
+            page.says("recorded day", "header")
             for view in VIEWS:
                 _show(page, view)
                 found[view] = _findings(page, script)
@@ -111,14 +125,14 @@ async def test_no_view_has_a_serious_finding(address: str, theme: str) -> None:
     assert not said, "\n".join(said)
 
 
-async def test_the_demo_says_what_is_promised_and_why_others_wait(address: str) -> None:
+async def test_the_page_says_what_is_promised_and_why_others_wait(recorded: str) -> None:
     """With the words of the scheduler, the nodes of a promise, and more of the past on request."""
     shown = "return document.querySelector('canvas').dataset.frameMs"
     asked = "return (await import('/window/state.js')).state.historyS"
 
     def look() -> tuple[str, int, int]:
         with browsing() as page:
-            page.open(f"{address}/?demo=1#/queue")
+            page.open(f"{recorded}#/queue")
             page.says("promise", "tbody")
             page.says("has a reservation; waits for n[", "tbody")
             page.says("held by job", "tbody")
@@ -151,7 +165,7 @@ async def test_the_demo_says_what_is_promised_and_why_others_wait(address: str) 
     assert after > before == 6 * 3600
 
 
-async def test_the_map_has_a_word_for_each_state_of_a_node(address: str) -> None:
+async def test_the_map_has_a_word_for_each_state_of_a_node(recorded: str) -> None:
     """As the list of nodes has them, each with a sign in the legend."""
     script = (
         "const done = arguments[0], node = (isUp, isOpen, taints) => ({isUp, isOpen, taints});"
@@ -168,7 +182,7 @@ async def test_the_map_has_a_word_for_each_state_of_a_node(address: str) -> None
 
     def look() -> tuple[list[str], str, str, str]:
         with browsing() as page:
-            page.open(f"{address}/?demo=1")
+            page.open(recorded)
             page.says("51 nodes", ".bar")
             states = page.driver.execute_async_script(script)
             told = page.driver.execute_async_script(coming)

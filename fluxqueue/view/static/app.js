@@ -1,7 +1,7 @@
 // The shell of the page: which view the address names, the login, and the notice of errors.
 
 import {html, render, useEffect, useState} from "./vendor/preact-htm.js";
-import {isDemo, post, useRecording} from "./api.js";
+import {post} from "./api.js";
 import {address} from "./address.js";
 import {start, state, subscribe} from "./state.js";
 import {clock, plain} from "./words.js";
@@ -82,9 +82,8 @@ function Shell() {
         <a href=${`#/${name}`} title=${`key ${key}`} aria-keyshortcuts=${key}
            aria-current=${name === at.view ? "page" : null}>${title}</a>`)}</nav>
       <span class="status" role="status">
-        ${isDemo() ? html`<b>recorded demo</b>`
-          : html`<i class=${state.isLive ? "dot live" : "dot"}></i>
-                 ${" "}${state.isLive ? "live" : "reconnects"}`}
+        <i class=${state.isLive ? "dot live" : "dot"}></i>
+        ${" "}${state.isLive ? "live" : "reconnects"}
         ${state.readAt ? html` · ${clock(state.readAt)}` : ""}
         ${state.me ? html` · ${plain(state.me.user)}` : ""}
       </span>
@@ -95,14 +94,7 @@ function Shell() {
       : html`<p class="quiet">Loading …</p>`}</main>`;
 }
 
-async function begin() {
-  const wanted = new URLSearchParams(location.search);
-  if (wanted.has("demo")) {
-    const {recording} = await import("./demo.js");
-    useRecording(await recording());
-  }
-  render(html`<${Shell} />`, document.getElementById("app"));
-  await start();
-}
-document.getElementById("app").textContent = "";
-begin();
+const app = document.getElementById("app");
+app.textContent = "";
+render(html`<${Shell} />`, app);
+start();

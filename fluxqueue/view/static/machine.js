@@ -2,7 +2,7 @@
 
 import {html, useMemo, useRef, useState} from "./vendor/preact-htm.js";
 import {Canvas, theme} from "./canvas.js";
-import {isDemo, post} from "./api.js";
+import {post} from "./api.js";
 import {state} from "./state.js";
 import {address, remember} from "./address.js";
 import {rowsOf, stepOf} from "./time.js";
@@ -206,10 +206,10 @@ export function TimeMachine() {
       <label>weight of <select value=${form.queue} onChange=${set("queue")}>${options([["", "no queue"], ...state.queues.map((one) => [one.name, one.name])])}</select></label>
       ${form.queue && html`<label>times <input type="number" min="1" max="1000" class="short" value=${form.factor} onInput=${set("factor")} /></label>`}
       <button disabled=${isBusy}>${isBusy ? "replays …" : "Replay"}</button>
-      ${!isDemo() && html`<a class="button" href=${logOf(form)} download title="the recorded time, for other simulators">Save as SWF</a>`}
+      <a class="button" href=${logOf(form)} download title="the recorded time, for other simulators">Save as SWF</a>
       ${error && html`<span class="error" role="alert">${plain(error)}</span>`}
     </form>
     ${told ? html`<${Result} told=${told} key=${told.since + told.changes} />`
       : html`<p class="quiet">What would have been with another policy, more nodes, or another weight of a queue? The production
-        scheduler runs once more over what was recorded${isDemo() ? ". The demo answers with one recorded replay." : "."}</p>`}`;
+        scheduler runs once more over what was recorded.</p>`}`;
 }

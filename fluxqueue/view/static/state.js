@@ -1,7 +1,8 @@
 // What the page knows of the cluster. It is read as a whole at the start, and the parts that a
 // change can touch are read again, at most once per second. Views subscribe.
 
-import {get, list, follow, Refused} from "./api.js";
+import {get, list} from "./api.js";
+import {follow, Refused} from "./server.js";
 
 const AGAIN_MS = 1000, RESTS = 3;
 const HISTORY_S = 6 * 3600, HISTORY_MOST_S = 31 * 86_400;

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -68,15 +66,3 @@ def test_the_first_load_is_small() -> None:
         file for name, file in read_files().items() if name.endswith((".js", ".css", ".html"))
     ]
     assert sum(len(file.body) for file in loaded) < FIRST_LOAD_MAX
-
-
-@pytest.mark.long("it simulates two days")
-def test_the_demo_plays_what_the_simulator_makes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``python docs/record_day.py`` writes it anew."""
-    spec = importlib.util.spec_from_file_location("record_day", ROOT / "docs/record_day.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, spec.name, module)  # its dataclasses look there
-    spec.loader.exec_module(module)
-    assert module.record() == (module.FILE.read_text(), module.REPLAY_FILE.read_text())

@@ -1,34 +1,34 @@
-// The recorded day behind ?demo=1: what `fluxqueue sim` made of a day's jobs, played in minutes.
-// It answers the requests of the page from that recording, so the views are those of a cluster.
+// Stands in for server.js of the window: a recorded day, played in minutes, answers all requests.
+// recorded_window.py serves it with the recording, so the views are those of a cluster.
 
 const SPEED = 60, TICK_MS = 2000;
 
-/** Load the recording: {nodes, jobs: [{jobid, name, user, queue, size, submitted, started, ended, until, nodes}]}. */
-export async function recording() {
-  const day = await (await fetch("/window/demo.json")).json();
-  const began = Date.now();
-  const first = day.playFrom * 1000, length = (day.playTo - day.playFrom) * 1000;
-  // The day is shown as if it were today: its time now is the time of the clock.
-  const position = () => first + ((Date.now() - began) * SPEED) % length;
-  const iso = (seconds) => new Date(Date.now() + seconds * 1000 - position()).toISOString();
-  return {
-    answer: async (path, options = {}) => {
-      if (path.endsWith("/replays")) return replay(position() / 1000);
-      if ((options.method || "GET") !== "GET" && !path.endsWith("/explain")) throw new Error("This is a recording: nothing can be changed.");
-      const url = new URL(path, location.href);
-      return view(day, position() / 1000, iso, url.pathname.replace("/api/v1", ""), url.searchParams);
-    },
-    follow: (onChange, onState) => {
-      onState(true);
-      const timer = setInterval(() => onChange(null), TICK_MS);
-      return () => clearInterval(timer);
-    },
-  };
+export class Refused extends Error {}
+
+/** {nodes, jobs: [{jobid, name, user, queue, size, submitted, started, ended, until, nodes}]}. */
+const day = await (await fetch("/window/day.json")).json();
+const began = Date.now();
+const first = day.playFrom * 1000, length = (day.playTo - day.playFrom) * 1000;
+// The day is shown as if it were today: its time now is the time of the clock.
+const position = () => first + ((Date.now() - began) * SPEED) % length;
+const iso = (seconds) => new Date(Date.now() + seconds * 1000 - position()).toISOString();
+
+export async function ask(path, options = {}) {
+  if (path.endsWith("/replays")) return replay(position() / 1000);
+  if ((options.method || "GET") !== "GET" && !path.endsWith("/explain")) throw new Refused("This is a recording: nothing can be changed.");
+  const url = new URL(path, location.href);
+  return view(day, position() / 1000, iso, url.pathname.replace("/api/v1", ""), url.searchParams);
+}
+
+export function follow(onChange, onState) {
+  onState(true);
+  const timer = setInterval(() => onChange(null), TICK_MS);
+  return () => clearInterval(timer);
 }
 
 /** The recorded replay, with its times as if it were today. */
 async function replay(now) {
-  const told = await (await fetch("/window/demo-replay.json")).json();
+  const told = await (await fetch("/window/replay.json")).json();
   const shift = Math.round(Date.now() / 1000 - now), later = (time) => time === null ? null : time + shift;
   const jobs = told.jobs.map((job) => job.map((one, n) => [5, 6, 7, 9, 10].includes(n) ? later(one) : one));
   return {...told, since: later(told.since), until: later(told.until), jobs};
@@ -95,7 +95,7 @@ function view(day, now, iso, path, parameters) {
   const waiting = here.filter((job) => now < job.started), running = here.filter((job) => now >= job.started && now < job.ended);
   const ended = here.filter((job) => job.ended <= now);
   const items = (found) => ({items: found});
-  if (path === "/whoami") return {user: "demo", groups: [], seesAllNamespaces: true, seesNodes: true};
+  if (path === "/whoami") return {user: "recorded day", groups: [], seesAllNamespaces: true, seesNodes: true};
   if (path === "/map") return {levels: day.levels, nodes: day.nodes, coming: []};
   if (path === "/queue") return items([...running.map((job) => jobAt(job, now, iso, null)),
     ...waiting.map((job, n) => jobAt(job, now, iso, n + 1))]);
