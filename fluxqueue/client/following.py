@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from fluxqueue.client.last_word import LastWord
 from fluxqueue.errors import ApiUnavailable, FluxQueueError, Gone
 from fluxqueue.fluxjob.states import FINAL
 from fluxqueue.kube.backoff import Backoff
@@ -31,6 +32,8 @@ _STATUS = (
 class FollowedFluxJob:
     """The last state of one FluxJob. ``object`` is None until it was seen.
 
+    ``last_word``: how it ended, if it went before it said so.
+
     Parameters
     ----------
     name : Of the FluxJob.
@@ -38,7 +41,8 @@ class FollowedFluxJob:
     """
 
     __slots__ = (
-        "_others", "_waiting", "failure", "is_gone", "is_of", "name", "object", "version"
+        "_others", "_waiting", "failure", "is_gone", "is_of", "last_word", "name", "object",
+        "version",
     )  # fmt: skip
 
     def __init__(self, name: str, is_of: Callable[[Object], bool] | None) -> None:
@@ -46,6 +50,7 @@ class FollowedFluxJob:
         self.object: Object | None = None
         self.is_gone = False
         self.failure: FluxQueueError | None = None
+        self.last_word: LastWord | None = None
         self.version = 0
         self._waiting: set[asyncio.Future[None]] = set()
         self._others: Object | None = None

@@ -10,14 +10,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Self
+from datetime import timedelta
+from typing import Any, Self, Unpack
 
 from fluxqueue.client.calls import ending_of, message_of, read_value
 from fluxqueue.client.explanation import Explanation, changes_of, read_explanation
-from fluxqueue.client.fluxjobs import HOLDING, JobLine, read_line
+from fluxqueue.client.fluxjobs import HOLDING
 from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob, reduce_fluxjob
-from fluxqueue.client.last_word import LastWord, read_last_word
+from fluxqueue.client.job_view import GONE, JobNames, JobView
+from fluxqueue.client.last_word import read_last_word
 from fluxqueue.client.pod_logs import (
     LogFollower,
     LogLine,
@@ -28,7 +29,7 @@ from fluxqueue.client.pod_logs import (
     read_logs,
     until_released,
 )
-from fluxqueue.client.records import Records, at, html_table, job_record
+from fluxqueue.client.records import Records
 from fluxqueue.client.refusals import in_words
 from fluxqueue.errors import (
     ApiUnavailable,
@@ -40,7 +41,6 @@ from fluxqueue.errors import (
     WorkFailed,
 )
 from fluxqueue.fluxjob.holders import ANNOTATION
-from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.kube import placement_reviews, steer
 from fluxqueue.kube.client import KubeClient
@@ -50,8 +50,6 @@ from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.labels import HOLD, JOBID, group_keys
 from fluxqueue.workload.objects import Object
 
-GONE = "Gone"
-"""The state of a job whose FluxJob no longer exists, if nothing tells how it ended."""
 APPEARS_S = 60.0
 """Longest time until the controller has made the FluxJob of a new workload."""
 EXPLAINED_WITHIN_S = 30.0
@@ -65,130 +63,14 @@ class HandleSurroundings:
     follower: FluxJobFollower
 
 
-class AsyncJobHandle:
-    """One job. Its properties change while the client is open.
-
-    ``name`` is that of the workload, and ``fluxjob`` that of the FluxJob.
-    """
+class AsyncJobHandle(JobView):
+    """One job that can be waited for and steered."""
 
     def __init__(
-        self,
-        surroundings: HandleSurroundings,
-        followed: FollowedFluxJob,
-        *,
-        namespace: str,
-        kind: str,
-        name: str,
-        uid: str,
+        self, surroundings: HandleSurroundings, followed: FollowedFluxJob, **names: Unpack[JobNames]
     ) -> None:
-        self.namespace, self.kind, self.name, self.uid = namespace, kind, name, uid
+        super().__init__(followed, **names)
         self._client, self._follower = surroundings.client, surroundings.follower
-        self._followed = followed
-        self._last_word: LastWord | None = None
-
-    # -- what it is now --------------------------------------------------------------------------
-
-    @property
-    def fluxjob(self) -> str:
-        """Name of its FluxJob."""
-        return self._followed.name
-
-    @property
-    def state(self) -> str:
-        """Pending, Reserved, Held, Running, Completed, ... (``FluxJobState``), or Gone."""
-        line = self._line
-        if self._followed.is_gone and (line is None or line.state not in FINAL):
-            return GONE if self._last_word is None else self._last_word.state
-        return line.state if line is not None else FluxJobState.PENDING.value
-
-    @property
-    def reason(self) -> str:
-        """What it waits for, or why it ended."""
-        if self._last_word is not None:
-            return self._last_word.reason
-        return self._line.reason if self._line is not None else ""
-
-    @property
-    def jobid(self) -> int | None:
-        """Number of the job, None until the queue has taken it."""
-        return self._line.jobid if self._line is not None else None
-
-    @property
-    def queue(self) -> str:
-        """Name of its queue, empty until it is known."""
-        return self._line.queue if self._line is not None else ""
-
-    @property
-    def position(self) -> int | None:
-        """Its place in the queue while it waits. The next job has 1."""
-        found = self._status.get("position")
-        return int(found) if found is not None else None
-
-    @property
-    def expected_start(self) -> datetime | None:
-        """The expected start while it waits, if it is known."""
-        line = self._line
-        return at(line.expected) if line is not None and line.started is None else None
-
-    @property
-    def started(self) -> datetime | None:
-        """The start of its present run, or of its last one."""
-        return at(self._line.started) if self._line is not None else None
-
-    @property
-    def ended(self) -> datetime | None:
-        """When it ended and its last resources were returned."""
-        return at(self._line.ended) if self._line is not None else None
-
-    @property
-    def nodes(self) -> list[str]:
-        """Names of its nodes."""
-        return expand(self._line.nodes) if self._line is not None and self._line.nodes else []
-
-    def done(self) -> bool:
-        """Return whether it has ended, in whatever way."""
-        return self.state == GONE or self.state in FINAL
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what a line of ``fluxqueue jobs`` shows."""
-        seen = self._followed.object
-        if seen is None:
-            return {"namespace": self.namespace, "name": self.name, "state": self.state}
-        return job_record(seen) | {"state": self.state}
-
-    def raise_for_state(self) -> Self:
-        """Raise WorkFailed if it has failed, was cancelled or is gone. Return itself otherwise."""
-        if self.done() and self.state != FluxJobState.COMPLETED.value:
-            raise WorkFailed(self.name, self.state, self.reason)
-        return self
-
-    def __repr__(self) -> str:
-        reason = f": {self.reason}" if self.reason else ""
-        return f"<{type(self).__name__} {self.namespace}/{self.name} {self.state}{reason}>"
-
-    def _repr_html_(self) -> str:
-        """Return a table for notebooks. What the job does not have is left out."""
-        start = self.started or self.expected_start
-        shown = {
-            "job": f"{self.name}{f' ({self.jobid})' if self.jobid is not None else ''}",
-            "namespace": self.namespace,
-            "queue": self.queue + (f", number {self.position}" if self.position else ""),
-            "state": self.state,
-            "reason": self.reason,
-            "nodes": ", ".join(self.nodes),
-            "started" if self.started else "expected start": start.isoformat() if start else "",
-            "ended": self.ended.isoformat() if self.ended else "",
-        }
-        return html_table(("", ""), [(key, value) for key, value in shown.items() if value])
-
-    @property
-    def _line(self) -> JobLine | None:
-        seen = self._followed.object
-        return read_line(seen) if seen is not None else None
-
-    @property
-    def _status(self) -> Object:
-        return (self._followed.object or {}).get("status") or {}
 
     def close(self) -> None:
         """Follow it no longer. Its properties stay as they are, and the job continues."""
@@ -280,9 +162,9 @@ class AsyncJobHandle:
     async def _hear_last_word(self) -> None:
         """Learn how it ended, if its FluxJob went before it said so."""
         seen = self._followed.object
-        if self.state == GONE and seen is not None and self._last_word is None:
+        if self.state == GONE and seen is not None and self._followed.last_word is None:
             uid = seen["metadata"]["uid"]
-            self._last_word = await read_last_word(self._client, self.namespace, uid)
+            self._followed.last_word = await read_last_word(self._client, self.namespace, uid)
 
     def _too_late(self, is_running: bool, limit_s: float) -> QueuedTimeout | RunningTimeout:
         if is_running:

@@ -16,7 +16,7 @@ from parsl.providers.base import ExecutionProvider
 
 from fluxqueue.client.batch.job_manifest import new_name
 from fluxqueue.client.batch.job_options import JobOptions
-from fluxqueue.client.handles import GONE
+from fluxqueue.client.job_view import GONE
 from fluxqueue.client.sync_client import Client, JobHandle
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.fluxjob.states import FluxJobState

@@ -25,7 +25,8 @@ from psij import (
 
 from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.batch.job_options import KNOWN, JobOptions
-from fluxqueue.client.handles import GONE, AsyncJobHandle
+from fluxqueue.client.handles import AsyncJobHandle
+from fluxqueue.client.job_view import GONE
 from fluxqueue.client.loop_thread import open_for
 from fluxqueue.errors import FluxQueueError, InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState

@@ -133,7 +133,7 @@ async def test_a_thousand_futures_have_one_watch(
     """Their values are in order, the requests are few, and memory is bounded."""
     requests: Counter[str] = Counter()
     sent, streamed = HttpTransport.send, HttpTransport.stream
-    theirs = client._client._connection._transport
+    theirs = client._inner._connection._transport
 
     async def send(
         self: HttpTransport, method: str, target: str, headers: Mapping[str, str],

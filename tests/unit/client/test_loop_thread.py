@@ -178,7 +178,7 @@ def test_a_client_says_that_it_is_not_sent_to_other_processes(tmp_path: Path) ->
     )
     with (
         Client(kubeconfig=file) as client,
-        pytest.raises(TypeError, match="Make one in each process"),
+        pytest.raises(TypeError, match="Make a Client in each process"),
     ):
         pickle.dumps(client)
     # The thread ends with the client.
