@@ -21,7 +21,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.process.settings import MATCH_POLICY
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
 
 GI = 2**30
 CORES = 64_000

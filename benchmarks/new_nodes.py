@@ -22,7 +22,9 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes
 
 SIZE, RUNNING, WAITING = 4000, 1000, 200

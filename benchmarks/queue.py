@@ -36,8 +36,9 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.process.settings import MATCH_POLICY, Settings
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.forecast import forecast
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from fluxqueue_devtools.localpg import LocalPostgres

@@ -21,8 +21,10 @@ from fluxqueue.explain.review import answer
 from fluxqueue.explain.status import render_answer
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.forecast import forecast
+from fluxqueue.scheduler.pending_job import PendingJob
 
 NODES, WAITING, PLANNED = 4000, 999, 60
 REPEATED = 3

@@ -19,7 +19,7 @@ from fluxqueue.jobspec import render
 from fluxqueue.jobspec.shape import describe, equal_slots
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import read_rules
-from fluxqueue.scheduler.cycle import Queues
+from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.comparison import to_json

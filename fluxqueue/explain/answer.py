@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 
 
 class PlacementVerdict(StrEnum):

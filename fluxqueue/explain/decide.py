@@ -30,7 +30,9 @@ from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import in_the_way, why_no_plan
 from fluxqueue.graph.tell.words import units
 from fluxqueue.policy.limits import why_refused
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, as_stated, decide_next, run_cycle
+from fluxqueue.scheduler.cycle import Examined, decide_next, run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
+from fluxqueue.scheduler.pending_job import PendingJob, as_stated
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS
 
 REPLANNED_MAX = 8
@@ -136,7 +138,7 @@ def _replanned(scene: QueueSnapshot, job: PendingJob) -> PlacementOutcome:
             scene.now,
             scene.queues,
             dict(scene.promised),
-            replace(scene.preemptions, candidates=()),
+            Ongoing(replace(scene.preemptions, candidates=())),
         )
         try:
             plans = {one.uid: where for one, where in (*decisions.reserved, *decisions.unpromised)}
@@ -224,17 +226,15 @@ class JobsAhead:
 
     def _next(self, job: PendingJob, *, may_reserve: bool) -> Decisions:
         scene = self.scene
-        return decide_next(
-            scene.matcher,
+        after = Examined(
             self.jobs,
             scene.decisions,
-            job,
             scene.policy,
             scene.now,
             scene.queues,
-            may_reserve=may_reserve,
-            preemptions=scene.preemptions if may_reserve else NO_PREEMPTIONS,
+            scene.preemptions if may_reserve else NO_PREEMPTIONS,
         )
+        return decide_next(scene.matcher, job, after, may_reserve=may_reserve)
 
     def read(self, job: PendingJob, decisions: Decisions) -> PlacementOutcome:
         """Return the outcome of ``job`` in ``decisions``, or plan it behind the jobs ahead."""

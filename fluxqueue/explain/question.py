@@ -16,7 +16,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 
 NEWCOMER = 1 << 62

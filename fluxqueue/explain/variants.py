@@ -43,7 +43,7 @@ from fluxqueue.jobspec.change import (
 )
 from fluxqueue.jobspec.model import Jobspec
 from fluxqueue.policy.limits import why_refused
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 
 VARIANTS_MAX = 8
 QUEUES_MAX = 6

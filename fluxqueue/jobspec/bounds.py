@@ -106,7 +106,7 @@ MATCH_STEPS = 200_000
 """Work for deciding about one request in one cycle: about 0.4 s.
 
 A request that needs more on the empty cluster is quarantined with the reason TooComplex. One that
-needs more beside what runs waits (``scheduler.cycle.TOO_COSTLY``).
+needs more beside what runs waits (``scheduler.walk.TOO_COSTLY``).
 """
 REVIEW_STEPS = 400_000
 """Work for one review, with all its variants: about 0.8 s. No cycle runs meanwhile."""

@@ -22,8 +22,9 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask, Leaf, Part
 from fluxqueue.graph.model.arrays import Mask, Vector
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
 
 NODES_MAX = 256
 """Most further nodes of one pod. Each is a name in the pod."""

@@ -31,7 +31,8 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 
 DEPTH = 1000
 """Jobs of each queue that get an estimate."""

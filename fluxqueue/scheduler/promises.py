@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 
 from fluxqueue.fluxjob.hostlist import compress, is_host
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle_decisions import Decisions
+from fluxqueue.scheduler.pending_job import PendingJob
 
 START_TOLERANCE_S = 5
 """Seconds after which a later start without an excuse is a broken promise."""

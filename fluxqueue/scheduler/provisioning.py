@@ -29,9 +29,10 @@ from fluxqueue.scheduler.coming_nodes import (
     PoolState,
     coming_nodes,
 )
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, amounts_of
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.node_packing import Packing, PackingTask
 from fluxqueue.scheduler.packing_task import MovableJob, packed_placement, packing_task
+from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
 from fluxqueue.scheduler.plan_search import PlanTried, PlanVariant, PoolNames, search_cheaper
 
 JOBS_MAX = 50

@@ -25,14 +25,10 @@ from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
 from fluxqueue.process.settings import MATCH_POLICY
-from fluxqueue.scheduler.cycle import (
-    Decisions,
-    PendingJob,
-    Queues,
-    run_cycle,
-    split_unsatisfiable,
-)
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -42,6 +38,7 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
 )
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 from fluxqueue.simulation.named_queues import SimulatedQueues
@@ -353,16 +350,11 @@ class Engine:
         awaited = self.growing.begin(self.running.keys(), self.now)
         mishaps = Mishaps(overran, sorted(self._lost))
         while True:
+            left = {uid: one for uid, one in awaited.items() if uid not in self.running}
+            queues = Queues(self.queues.rules, self.queues.use())
+            ongoing = Ongoing(preemptions, self._lacks(), left)
             self.decisions = run_cycle(
-                self.matcher,
-                queue,
-                self.policy,
-                self.now,
-                Queues(self.queues.rules, self.queues.use()),
-                promised,
-                preemptions,
-                lacks=self._lacks(),
-                awaited={uid: one for uid, one in awaited.items() if uid not in self.running},
+                self.matcher, queue, self.policy, self.now, queues, promised, ongoing
             )
             if self.growing.pools:
                 self._grow(queue)

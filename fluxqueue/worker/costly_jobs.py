@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 
 PAUSE_MIN_S, PAUSE_MAX_S = 5, 120
 """Pause in seconds after the first try, and the longest pause. Each pause doubles the last."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 
 EVERY = 8
 """One of this many cycles looks past every full queue. Jobs also arrive by a release or a move."""

@@ -31,7 +31,9 @@ from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts, LimitUse, why_refused
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.allowances import Allowances
-from fluxqueue.scheduler.cycle import Failed, PendingJob, Queues, as_stated, split_unsatisfiable
+from fluxqueue.scheduler.cycle_decisions import Failed, Queues
+from fluxqueue.scheduler.pending_job import PendingJob, as_stated
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 
 ROUNDS_MAX = 10
 """The most times that the heads of the queues are read to look past users at a limit."""

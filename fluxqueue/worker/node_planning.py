@@ -28,13 +28,14 @@ from fluxqueue.policy.node_pool import SCALE, NodePool
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.node_requests import (
     NodeReview,
     idle_nodes,
     review_requests,
 )
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     carry_over,

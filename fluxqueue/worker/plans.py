@@ -22,8 +22,9 @@ from fluxqueue.graph.tell.room import Room, lost_room, room, unusable
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 from fluxqueue.scheduler.promises import Mishaps, Promises
 from fluxqueue.worker.context import WorkerContext

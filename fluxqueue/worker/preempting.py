@@ -16,7 +16,8 @@ from fluxqueue.db.store.preemption import PLANNED, PREEMPTED, SPARED
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
 from fluxqueue.process import metrics
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle_decisions import Decisions
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
 from fluxqueue.worker.context import WorkerContext
 

@@ -55,7 +55,7 @@ from fluxqueue.kube.resources import FLUXJOBS, PLACEMENT_REVIEWS, PRIORITY_CLASS
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import REVIEW_SHARE, TimeShare
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.fetched_surroundings import fetch_surroundings
 from fluxqueue.workload.aliases import parse_aliases

@@ -57,15 +57,8 @@ from fluxqueue.process import metrics
 from fluxqueue.process.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.choices import Choices, give_choices
-from fluxqueue.scheduler.cycle import (
-    Decisions,
-    Failed,
-    PendingJob,
-    Queues,
-    amounts_of,
-    run_cycle,
-    split_unsatisfiable,
-)
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Failed, Ongoing, Queues
 from fluxqueue.scheduler.node_protection import NodeNeeds, Protect, needed_nodes
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
@@ -73,7 +66,9 @@ from fluxqueue.scheduler.node_sharing import (
     count_sharing,
     taint_changes,
 )
+from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
 from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, Preemptions, hold_claims
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.costly_jobs import CostlyJobs
 from fluxqueue.worker.crowds import Crowds
@@ -362,9 +357,9 @@ class CycleRunner:
             lacks = await lacking(tx, self._rules) if locked.has_lacking else []
         with _part("match"):
             awaited = self._hold(matcher, preemptions, queue, now)
+            ongoing = Ongoing(preemptions, lacks, awaited)
             decisions = run_cycle(
-                *(matcher, queue, self._policy, now, queues, promised),
-                *(preemptions, allowances, lacks, awaited),
+                matcher, queue, self._policy, now, queues, promised, ongoing, allowances
             )
             await self.nodes.plan(tx, matcher, [*queue, *deferred, *later], decisions, queues, now)
             self._costly.note(queue, decisions.costly, now)

@@ -33,7 +33,8 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.labels import HOSTNAME

@@ -17,7 +17,9 @@ from fluxqueue.jobspec import render
 from fluxqueue.jobspec.bounds import WRITTEN
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_policy import queue_policy
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from tests.support.hostile_jobspecs import above, series, slot
 from tests.support.workloads import batch_job, container

@@ -18,7 +18,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.coming_nodes import PoolState, Reach
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.plan_search import (
     EFFORT_MAX,
     PlanTried,

@@ -17,7 +17,9 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.pool_model import Model, node, request
 
 HORIZON_S = 100_000

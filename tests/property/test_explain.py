@@ -26,8 +26,10 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import forecast
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.simulation.engine import Engine
 from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.cycle import Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
 from tests.property.test_cycle import (
     PLANNED_S,
     Simulation,

@@ -30,8 +30,10 @@ from fluxqueue.policy.node_pool import (
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.node_requests import RequestEnd, review_requests
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.provisioning import (
     NodeAsk,
     NodePlan,
@@ -39,6 +41,7 @@ from fluxqueue.scheduler.provisioning import (
     hold_nodes,
     plan_nodes,
 )
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.pool_model import node, request
 
 HORIZON_S = 40_000
@@ -170,7 +173,7 @@ class Cluster:
         queue = list(self.pending.values())
         decisions = run_cycle(
             *(self.matcher, queue, POLICIES["easy"], now, Queues(rules), self.promised),
-            awaited=held,
+            ongoing=Ongoing(awaited=held),
         )
         self._start(decisions, now)
         self.promised = {job.uid: where for job, where in decisions.reserved}

@@ -19,7 +19,10 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import NO_LIMITS, Limits, QueueRules
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.pool_model import node, request
 
 HORIZON_S = 100_000

@@ -20,8 +20,10 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.sweeps import GROWTH_MAX
 
 CORES = 4
@@ -119,7 +121,9 @@ class Life:
     def grow(self, lacking: int, now: int) -> None:
         """Run a cycle."""
         lack = replace(a_sweep("x", lacking), nodes=tuple(self._nodes()))
-        decisions = run_cycle(self.matcher, [], POLICIES["easy"], now, lacks=[lack])
+        decisions = run_cycle(
+            self.matcher, [], POLICIES["easy"], now, ongoing=Ongoing(lacks=[lack])
+        )
         for _, placed in decisions.grown.slots:
             self.slots += [Slot(len(self.slots) + n, one.nodes[0]) for n, one in enumerate(placed)]
 
@@ -192,7 +196,7 @@ def test_a_cycle_fills_the_cluster_in_order(
         if cores <= nodes * CORES
     ]
     queue.sort(key=lambda job: (-job.priority, job.jobid))
-    decisions = run_cycle(matcher, queue, POLICIES[policy], 0, lacks=lacks)
+    decisions = run_cycle(matcher, queue, POLICIES[policy], 0, ongoing=Ongoing(lacks=lacks))
     assert (matcher.ledger.now.free >= 0).all()
     for lack in lacks:
         assert given_to(decisions, lack.uid) <= lack.count
@@ -206,7 +210,9 @@ def test_a_sweep_takes_its_turn_between_jobs() -> None:
     ahead = a_job("ahead", 3, jobid=9, priority=1)
     behind = a_job("behind", 1, jobid=10)
     lack = a_sweep("x", 4, jobid=5)
-    decisions = run_cycle(cluster(2), [ahead, behind], POLICIES["easy"], 0, lacks=[lack])
+    decisions = run_cycle(
+        cluster(2), [ahead, behind], POLICIES["easy"], 0, ongoing=Ongoing(lacks=[lack])
+    )
     assert [job.uid for job, _ in decisions.allocated] == ["ahead", "behind"]
     assert given_to(decisions, "x") == 4
 
@@ -216,7 +222,9 @@ def test_each_pod_of_a_sweep_counts_as_a_job(limit: int | None, expected: int) -
     """A limit of jobs is about its pods, and blocks no other job."""
     rules = QueueRules("q", per_user=Limits(jobs=limit))
     queues = Queues({"q": rules}, {("q", "u"): Amounts(0, 0, 0)})
-    found = run_cycle(cluster(1), [], POLICIES["easy"], 0, queues, lacks=[a_sweep("x", 9)])
+    found = run_cycle(
+        cluster(1), [], POLICIES["easy"], 0, queues, ongoing=Ongoing(lacks=[a_sweep("x", 9)])
+    )
     assert given_to(found, "x") == expected
     words = "perUser.jobs" if limit else "1 cpu"
     assert words in found.grown.barred["x"]
@@ -231,18 +239,24 @@ def test_a_promise_outlives_a_sweep_ahead() -> None:
     promised = {job.uid: where for job, where in first.reserved}
     assert promised["large"].starts_at == 50
     lack = a_sweep("x", 9, jobid=1, duration=1000)
-    again = run_cycle(matcher, [large], POLICIES["easy"], 1, promised=promised, lacks=[lack])
+    again = run_cycle(
+        matcher, [large], POLICIES["easy"], 1, promised=promised, ongoing=Ongoing(lacks=[lack])
+    )
     assert {job.uid: where.starts_at for job, where in again.reserved} == {"large": 50}
     assert given_to(again, "x") == 0
     short = a_sweep("x", 9, jobid=1, duration=40)
-    again = run_cycle(matcher, [large], POLICIES["easy"], 1, promised=promised, lacks=[short])
+    again = run_cycle(
+        matcher, [large], POLICIES["easy"], 1, promised=promised, ongoing=Ongoing(lacks=[short])
+    )
     assert given_to(again, "x") == 1, "a short task ends before the promised start"
 
 
 def test_a_cycle_gives_a_bounded_number_of_slots() -> None:
     """The next cycle follows at once, so that no sweep keeps others from deciding."""
     matcher = cluster(10, 64)
-    decisions = run_cycle(matcher, [], POLICIES["easy"], 0, lacks=[a_sweep("x", 100_000)])
+    decisions = run_cycle(
+        matcher, [], POLICIES["easy"], 0, ongoing=Ongoing(lacks=[a_sweep("x", 100_000)])
+    )
     assert given_to(decisions, "x") == GROWTH_MAX
     assert decisions.grown.is_more
 
@@ -256,7 +270,12 @@ def test_a_sweep_that_cannot_grow_blocks_a_queue_without_backfill() -> None:
     job = a_job("later", 1, jobid=9)
     small = replace(job, request=equal_slots(1, {CPU: 0, PODS: 1}))
     found = run_cycle(
-        matcher, [small], POLICIES["fcfs"], 0, Queues(rules), lacks=[other, a_sweep("s1", 2)]
+        matcher,
+        [small],
+        POLICIES["fcfs"],
+        0,
+        Queues(rules),
+        ongoing=Ongoing(lacks=[other, a_sweep("s1", 2)]),
     )
     assert not found.allocated
     assert found.waiting[0][1] == "waits behind job 1 (fcfs)"

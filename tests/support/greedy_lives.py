@@ -22,8 +22,10 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.cycle import PendingJob, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Ongoing
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.promises import START_TOLERANCE_S, Mishaps, Promises
 from tests.support.pool_model import node, request
 from tests.support.rows import workload
@@ -203,7 +205,7 @@ class Life:
         decisions = run_cycle(
             *(self.matcher, queue, POLICIES["easy"], self.now),
             promised=promised,
-            lacks=self._lacks(),
+            ongoing=Ongoing(lacks=self._lacks()),
         )
         for lack, placed in decisions.grown.slots:
             run = self.running[lack.uid]

@@ -20,9 +20,13 @@ from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import queue_policy
-from fluxqueue.scheduler import choices, cycle, sweeps
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle
+from fluxqueue.scheduler import choices, sweeps
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
+from fluxqueue.scheduler.growing_walk import GrowingWalk
 from fluxqueue.scheduler.lack import Lack
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.walk import QueueLine
 from fluxqueue.view.rights import Remembered
 from fluxqueue.workload import learned_sizes
 from fluxqueue.workload.learned_sizes import LearnedSizes
@@ -67,7 +71,7 @@ def _sweeps() -> None:
     matcher = _a_cluster()
     for one in many:
         matcher.allocate(one.uid, placement(("n0", {CPU: 0}), until=10**6))
-    decisions = run_cycle(matcher, [], queue_policy("easy"), 0, lacks=many)
+    decisions = run_cycle(matcher, [], queue_policy("easy"), 0, ongoing=Ongoing(lacks=many))
     seen = {lack.uid for lack, _ in decisions.grown.slots} | decisions.grown.barred.keys()
     assert "modest-9999" in seen
 
@@ -79,17 +83,17 @@ def _planned_sweeps() -> None:
         matcher.allocate(f"r{number}", placement((f"n{number}", {CPU: 2000}), until=50))
     many = [*(_a_sweep(n, "greedy") for n in range(40)), _a_sweep(99, "modest")]
     planned: list[str] = []
-    usual = cycle._Walk._plan_growth
+    usual = growing_walk.GrowingWalk._plan_growth
 
-    def plan(self: cycle._Walk, line: cycle._QueueLine, lack: Lack) -> None:
+    def plan(self: GrowingWalk, line: QueueLine, lack: Lack) -> None:
         before = line.growth_planned[lack.user]
         usual(self, line, lack)
         planned.extend([lack.user] * (line.growth_planned[lack.user] - before))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cycle._Walk, "_plan_growth", plan)
-        patch.setattr(cycle._Walk, "_note_hopeless", lambda *_: None)
-        run_cycle(matcher, [], queue_policy("easy"), 0, lacks=many)
+        patch.setattr(GrowingWalk, "_plan_growth", plan)
+        patch.setattr(GrowingWalk, "_note_hopeless", lambda *_: None)
+        run_cycle(matcher, [], queue_policy("easy"), 0, ongoing=Ongoing(lacks=many))
     assert planned.count("modest") == 1
     assert planned.count("greedy") == sweeps.PLANNED_EACH
 

@@ -15,7 +15,7 @@ from fluxqueue.explain.answer import Place
 from fluxqueue.explain.status import Named
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 
 # What a cycle would read before it decides anything (``worker.schedule``).
 _NEWS = """

@@ -37,7 +37,7 @@ from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 from fluxqueue.process import metrics
 from fluxqueue.scheduler.choices import Choices
-from fluxqueue.scheduler.cycle import Decisions
+from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.workload.constraints import is_more_than_preferred

@@ -23,7 +23,7 @@ from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.holders import by_preemptor
 from fluxqueue.fluxjob.times import to_rfc3339
-from fluxqueue.scheduler.cycle import Decisions
+from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.preemption import MakingWay, PreemptionCandidate, Victim
 
 PLANNED, PREEMPTED, SPARED, PREEMPTING = (

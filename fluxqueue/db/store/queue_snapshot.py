@@ -29,7 +29,7 @@ from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.workload.constraints import is_more_than_preferred
 
 REQUESTS_KEPT = 4096

@@ -16,7 +16,8 @@ from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle_decisions import Decisions
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker import schedule
 from tests.support.pool_model import placement, request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload

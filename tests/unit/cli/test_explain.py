@@ -23,7 +23,9 @@ from fluxqueue.jobspec import Constraint, Jobspec, NodeDemand
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
 from fluxqueue.jobspec.shape import equal_slots, within
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 
 NOW = 1_896_098_400
 GI = 1 << 30

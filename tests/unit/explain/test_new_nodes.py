@@ -15,7 +15,9 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.node_pool import NodePool
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 from tests.support.pool_model import node, placement, request
 
 POOL = NodePool("gpu", {CPU: 4}, {"pool": "gpu"}, 4, 540, "placeholder", price=Decimal("3.10"))

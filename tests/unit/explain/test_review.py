@@ -27,7 +27,9 @@ from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 
 CRD = Path(__file__).parents[3] / "chart" / "crds" / "placementreviews.yaml"
 ZONE = "topology.kubernetes.io/zone"

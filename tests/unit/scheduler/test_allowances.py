@@ -16,7 +16,11 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler.allowances import Allowances
-from fluxqueue.scheduler.cycle import DEFERRED, Failed, PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Failed
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
+from fluxqueue.scheduler.walk import DEFERRED
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from tests.support.hostile_jobspecs import slot
 from tests.support.workloads import batch_job, container

@@ -15,8 +15,11 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.cycle import Decisions, PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
 from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.asked import Slots, asked
 from tests.support.pool_model import node, placement, request
 
@@ -163,13 +166,17 @@ def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
     matcher = cluster()
     one = placement(("a", {CPU: 1, DATA: 1}), until=60)
     matcher.allocate("s", one)
-    found = run_cycle(matcher, [job(2)], POLICIES["fcfs"], 0, lacks=[lack(DATA, is_sweep=True)])
+    found = run_cycle(
+        matcher, [job(2)], POLICIES["fcfs"], 0, ongoing=Ongoing(lacks=[lack(DATA, is_sweep=True)])
+    )
     assert found.grown.barred == {"s": IN_USE}
     assert not found.grown.slots
     assert started(found) == [2]
     # Its last pod has ended, and its slot was given back.
     matcher.ledger.take_back("s", 1)
-    found = run_cycle(matcher, [], POLICIES["fcfs"], 0, lacks=[lack(DATA, is_sweep=True)])
+    found = run_cycle(
+        matcher, [], POLICIES["fcfs"], 0, ongoing=Ongoing(lacks=[lack(DATA, is_sweep=True)])
+    )
     ((_, placed),) = found.grown.slots
     assert len(placed) == 1
     assert found.grown.barred == {"s": IN_USE}
@@ -177,7 +184,7 @@ def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
 
 def grown(matcher: Matcher, one: Lack) -> Given:
     """What a running job gets in a cycle without waiting jobs."""
-    return run_cycle(matcher, [], POLICIES["easy"], 0, lacks=[one]).grown
+    return run_cycle(matcher, [], POLICIES["easy"], 0, ongoing=Ongoing(lacks=[one])).grown
 
 
 def test_further_pods_of_a_running_set_wait_for_their_claim() -> None:

@@ -11,8 +11,10 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.pending_job import PendingJob
 from tests.support.pool_model import RACK, node, placement, request
 
 NOON = 1_700_049_600

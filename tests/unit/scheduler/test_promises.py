@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fluxqueue.scheduler.cycle import Decisions, PendingJob
+from fluxqueue.scheduler.cycle_decisions import Decisions
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.promises import ANOTHER, AWAY, BARRED, Mishaps, Promises
 from tests.support.pool_model import placement, request
 

@@ -18,7 +18,9 @@ from fluxqueue.policy.node_pool import NodePool, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
 from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import PendingJob, Queues, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Ongoing, Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.provisioning import (
     NodePlan,
     backoff_s,
@@ -27,6 +29,7 @@ from fluxqueue.scheduler.provisioning import (
     hold_nodes,
     plan_nodes,
 )
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.pool_model import node, placement, request
 
 LARGE = NodePool("large", {CPU: 8}, {"pool": "large"}, 4, 300, "placeholder", price=Decimal("3.10"))
@@ -52,7 +55,7 @@ def _plan(
     rules = {"default": QueueRules("default", provision=rule or ProvisionRules())}
     matcher.clear_plan()
     held = hold_nodes(matcher, requests, now)
-    decisions = run_cycle(matcher, jobs, POLICIES["easy"], now, awaited=held)
+    decisions = run_cycle(matcher, jobs, POLICIES["easy"], now, ongoing=Ongoing(awaited=held))
     states = [PoolState(one, 0, one.provisioning_s, retry_at, "it was late") for one in pools]
     return plan_nodes(
         matcher, jobs, decisions, states, requests, now, queues=Queues(rules), held=held
@@ -154,13 +157,17 @@ def test_what_has_come_for_a_gang_is_held_until_all_of_it_is_there() -> None:
     ahead, gang = _job(1, 1, 8), _job(2, 3, 8)
     part = NodeRequest(7, "large", "2", "default", 3, 1000, 1300, ("l0", "l1"))
     held = hold_nodes(matcher, [part], 1200)
-    decisions = run_cycle(matcher, [ahead, gang], POLICIES["easy"], 1200, awaited=held)
+    decisions = run_cycle(
+        matcher, [ahead, gang], POLICIES["easy"], 1200, ongoing=Ongoing(awaited=held)
+    )
     assert not decisions.allocated
     matcher.set_node(facts[2], {})
     whole = replace(part, arrived=("l0", "l1", "l2"))
     matcher.clear_plan()
     held = hold_nodes(matcher, [whole], 1210)
-    decisions = run_cycle(matcher, [ahead, gang], POLICIES["easy"], 1210, awaited=held)
+    decisions = run_cycle(
+        matcher, [ahead, gang], POLICIES["easy"], 1210, ongoing=Ongoing(awaited=held)
+    )
     assert [job.uid for job, _ in decisions.allocated] == ["2"]
     plan = plan_nodes(
         matcher, [ahead, gang], decisions, [PoolState(LARGE, 3, 300)], [whole], 1210, held=held
@@ -214,7 +221,7 @@ def test_between_two_plans_the_last_one_counts_for_jobs_that_still_wait() -> Non
     coming = NodeRequest(8, "large", "2", "default", 1, 1000, 1300)
     matcher = _matcher(replace(node("n1"), capacity={CPU: 8}))
     held = hold_nodes(matcher, (came, coming), 1300)
-    decisions = run_cycle(matcher, jobs, POLICIES["easy"], 1300, awaited=held)
+    decisions = run_cycle(matcher, jobs, POLICIES["easy"], 1300, ongoing=Ongoing(awaited=held))
     plan = carry_over(last, jobs, decisions, (came, coming))
     assert plan == NodePlan(ready_at={"2": 1300}, why=last.why, used=[7])
 
@@ -263,7 +270,9 @@ def test_limits_count_what_is_on_order() -> None:
     ordered = NodeRequest(1, "small", "1", "default", 1, 990, 1050)
     queues, matcher = Queues({"default": rules}, runs), _matcher(node("n1", cpu=1))
     held = hold_nodes(matcher, [ordered], 1000)
-    decisions = run_cycle(matcher, jobs, POLICIES["easy"], 1000, queues, awaited=held)
+    decisions = run_cycle(
+        matcher, jobs, POLICIES["easy"], 1000, queues, ongoing=Ongoing(awaited=held)
+    )
     small = PoolState(replace(SMALL, most=20), 0, 60)
     plan = plan_nodes(matcher, jobs, decisions, [small], [ordered], 1000, queues=queues, held=held)
     assert [one.uid for one in plan.asks] == ["2", "20"], "one runs, one is under way"
@@ -271,5 +280,7 @@ def test_limits_count_what_is_on_order() -> None:
     # A job that could start now must not use up the limit that an ordered node counts on.
     now = PendingJob("30", 30, 0, request(1, cpu=1), user="mallory")
     runs["default", "mallory"] = Amounts(jobs=2, nodes=2, cpu_m=8)
-    decisions = run_cycle(matcher, [now, jobs[0]], POLICIES["easy"], 1000, queues, awaited=held)
+    decisions = run_cycle(
+        matcher, [now, jobs[0]], POLICIES["easy"], 1000, queues, ongoing=Ongoing(awaited=held)
+    )
     assert decisions.barred == {"30"}

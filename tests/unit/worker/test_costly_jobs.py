@@ -15,7 +15,11 @@ from fluxqueue.jobspec.bounds import Work
 from fluxqueue.jobspec.demand import ANYWHERE
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler import allowances
-from fluxqueue.scheduler.cycle import TOO_COSTLY, Failed, PendingJob, run_cycle, split_unsatisfiable
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Failed
+from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.satisfiable import split_unsatisfiable
+from fluxqueue.scheduler.walk import TOO_COSTLY
 from fluxqueue.worker.costly_jobs import PAUSE_MAX_S, PAUSE_MIN_S, CostlyJobs
 from tests.support.asked import Slots, asked
 from tests.support.pool_model import node, placement, request

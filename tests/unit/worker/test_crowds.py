@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.scheduler.cycle import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker.crowds import EVERY, Crowds
 
 DEPTHS = {"default": 5, "night": 5}

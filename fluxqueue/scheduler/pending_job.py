@@ -1,0 +1,56 @@
+"""A job of the queue, as a cycle needs it. The worker and the simulator make them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fluxqueue.fluxjob.provision import Provision
+from fluxqueue.fluxjob.request import CPU
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.shape import fewest_nodes, total
+from fluxqueue.policy.limits import Amounts
+from fluxqueue.policy.queue_rules import QueueRules
+
+
+@dataclass(frozen=True, slots=True)
+class PendingJob:
+    """One job of the queue, as the cycle needs it.
+
+    ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
+    fits nowhere else. ``provision`` says whether nodes may be asked for, for this job.
+    ``is_unsure``: its pods have constraints that the matcher cannot judge. ``has_limit``: its
+    duration is enforced. ``is_planned``: it states none, and its queue plans it.
+    """
+
+    uid: str
+    jobid: int
+    priority: int
+    request: Jobspec
+    queue: str = "default"
+    user: str = ""
+    refused: tuple[str, ...] = ()
+    provision: Provision = Provision.WHEN_NEEDED
+    is_unsure: bool = False
+    has_limit: bool = True
+    is_planned: bool = False
+    place: int = 0
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Return its sort key in the queue: priority, then its place (``fluxjobs.place``)."""
+        return -self.priority, self.place or self.jobid
+
+
+def as_stated(job: PendingJob, rules: QueueRules | None) -> Jobspec:
+    """Return the request as its queue judges it: what the site plans is no duration of the job."""
+    if not job.is_planned or rules is None or rules.default_duration_s:
+        return job.request
+    return replace(job.request, duration_s=0.0)
+
+
+def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:
+    """Return what limits count of a job: jobs, nodes and millicores.
+
+    ``nodes`` 0 counts the fewest nodes that the request can do with.
+    """
+    return Amounts(1, nodes or fewest_nodes(job.request), total(job.request, CPU))
