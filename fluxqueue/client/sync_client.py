@@ -39,7 +39,7 @@ class _Blocking:
 def _run(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """Return ``method`` for callers who wait for its result."""
+    """Return ``method`` as a call that waits for its result."""
 
     @wraps(method)
     def run(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -51,7 +51,7 @@ def _run(
 def _iterate(
     method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return ``method`` for callers who wait for each item."""
+    """Return ``method`` as a call that waits for each item."""
 
     @wraps(method)
     def iterate(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -29,7 +29,7 @@ from fluxqueue.scheduler.preemption import (
 from fluxqueue.scheduler.sweeps import (
     GROWING_MAX,
 )
-from fluxqueue.scheduler.walk import Walk
+from fluxqueue.scheduler.walk import QueueWalk
 
 
 def run_cycle(
@@ -66,7 +66,7 @@ def run_cycle(
     The decisions. Each cycle makes a new plan, as flux-sched does. If that would put a
     promise off, the plan is made once more around the promises that are still possible.
     """
-    # 1. Walk the queue with an empty plan: the best plan for the present facts.
+    # 1. QueueWalk the queue with an empty plan: the best plan for the present facts.
     waiting = list(queue)
     allowances = allowances or Allowances()
     again = allowances.copy()
@@ -134,7 +134,7 @@ def decide_next(
     """
     # 1. Bring the limits, heads and reservation counts to where the cycle left them.
     ongoing = Ongoing(after.preemptions)
-    walk = Walk(matcher, after.policy, after.now, after.queues, ongoing)
+    walk = QueueWalk(matcher, after.policy, after.now, after.queues, ongoing)
     walk.follow(after.before, after.decisions)
     if not may_reserve:
         walk.promise_nothing(job.queue)

@@ -20,10 +20,10 @@ from fluxqueue.scheduler.sweeps import (
     next_slot,
 )
 from fluxqueue.scheduler.top_up import top_up
-from fluxqueue.scheduler.walk import DEFERRED, QueueLine, Walk
+from fluxqueue.scheduler.walk import DEFERRED, QueueLine, QueueWalk
 
 
-class GrowingWalk(Walk):
+class GrowingWalk(QueueWalk):
     """A walk in which running workloads take their turns, too."""
 
     def grow_in_turn(self, lack: Lack, allowances: Allowances) -> None:

@@ -75,7 +75,7 @@ class QueueLine:
         self.has_limits = rules.has_use_limits or rules.per_job.nodes is not None
 
 
-class Walk:
+class QueueWalk:
     """State of one walk: the progress of each queue, and the requests known not to fit."""
 
     def __init__(

@@ -83,7 +83,7 @@ def _planned_sweeps() -> None:
         matcher.allocate(f"r{number}", placement((f"n{number}", {CPU: 2000}), until=50))
     many = [*(_a_sweep(n, "greedy") for n in range(40)), _a_sweep(99, "modest")]
     planned: list[str] = []
-    usual = growing_walk.GrowingWalk._plan_growth
+    usual = GrowingWalk._plan_growth
 
     def plan(self: GrowingWalk, line: QueueLine, lack: Lack) -> None:
         before = line.growth_planned[lack.user]
