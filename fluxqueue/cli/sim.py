@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.user.printing import say
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process.settings import MATCH_POLICY
@@ -32,161 +33,169 @@ PROGRESS_FROM = 500
 """Fewer jobs take less than two seconds."""
 
 
-def sim(
-    seed: Annotated[int, typer.Option(help="random seed of the workload")] = 1,
+@dataclass(frozen=True, slots=True)
+class SimOptions:
+    """The options of ``fluxqueue sim``."""
+
+    seed: Annotated[int, typer.Option(help="random seed of the workload")] = 1
     jobs: Annotated[
         int, typer.Option(min=1, help="number of jobs (from a file: the first ones)")
-    ] = 200,
-    nodes: Annotated[int, typer.Option(min=1)] = 32,
-    cores: Annotated[int, typer.Option(min=1, help="cores of each node")] = 16,
+    ] = 200
+    nodes: Annotated[int, typer.Option(min=1)] = 32
+    cores: Annotated[int, typer.Option(min=1, help="cores of each node")] = 16
     policy: Annotated[
         str, typer.Option(help="fcfs, easy, hybrid, conservative, several with commas, or all")
-    ] = ALL,
+    ] = ALL
     match_policy: Annotated[
         str, typer.Option(help="order in which nodes are filled: pack, lonode, spread, ...")
-    ] = MATCH_POLICY,
+    ] = MATCH_POLICY
     swf: Annotated[
         Path | None, typer.Option(help="read the jobs from this file (SWF, also .gz)")
-    ] = None,
+    ] = None
     queues: Annotated[
         Path | None, typer.Option(help="named queues: a file with FluxQueues (YAML)")
-    ] = None,
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="draw the Gantt chart into FILE.svg, .png or .pdf"),
-    ] = None,
+    ] = None
     save: Annotated[
         Path | None,
         typer.Option(
             "--save", "--to-swf", help="write the jobs as SWF (a history: with its waits)"
         ),
-    ] = None,
-    load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1,
+    ] = None
+    load: Annotated[float, typer.Option(help="arriving work as a share of the capacity")] = 1.1
     overrun: Annotated[
         float, typer.Option(min=0, max=1, help="share of jobs that run past their duration")
-    ] = 0.0,
-    faults: Annotated[int, typer.Option(min=0, help="nodes that fail during the simulation")] = 0,
-    depth: Annotated[int, typer.Option(min=1, help="jobs that one cycle examines")] = 1000,
-    diurnal: Annotated[
-        bool, typer.Option("--diurnal", help="arrivals follow the time of day")
-    ] = False,
+    ] = 0.0
+    faults: Annotated[int, typer.Option(min=0, help="nodes that fail during the simulation")] = 0
+    depth: Annotated[int, typer.Option(min=1, help="jobs that one cycle examines")] = 1000
+    diurnal: Annotated[bool, typer.Option("--diurnal", help="arrivals follow the time of day")] = (
+        False
+    )
     urgent: Annotated[
         float, typer.Option(min=0, max=1, help="share of jobs of a higher priority")
-    ] = 0.0,
+    ] = 0.0
     preemption: Annotated[
         bool,
         typer.Option(
             "--preemption", help="requeue jobs of lower priority for the head of the queue"
         ),
-    ] = False,
+    ] = False
     min_runtime: Annotated[
         str, typer.Option(help="with --preemption: least run time of a victim: 10m")
-    ] = "0",
+    ] = "0"
     grace: Annotated[
         str, typer.Option(help="with --preemption: time between notice and requeue: 30s")
-    ] = "0",
+    ] = "0"
     pool: Annotated[
         list[str] | None,
         typer.Option(help="nodes that can be asked for, NAME=MIN..MAX,TIME,PRICE: a=0..16,4m,3.1"),
-    ] = None,
+    ] = None
     earlier_by: Annotated[
         str, typer.Option(help="with --pool: new nodes must start a job earlier by this time")
-    ] = "1s",
+    ] = "1s"
     from_history: Annotated[
         bool,
         typer.Option(
             "--from-history", help="replay what the database recorded, with changes, and compare"
         ),
-    ] = False,
+    ] = False
     since: Annotated[
         str, typer.Option("--from", help="with --from-history: begin (default 1d): 2030-01-31, 12h")
-    ] = "",
+    ] = ""
     until: Annotated[
         str, typer.Option(help="with --from-history: end (default now): 2030-01-31T08:00, 1h")
-    ] = "",
+    ] = ""
     add_nodes: Annotated[
         list[str] | None,
         typer.Option(help="with --from-history: 8:gpu-1 (like that node), 8:cpu=64,memory=256Gi"),
-    ] = None,
+    ] = None
     queue_weight: Annotated[
         list[str] | None,
         typer.Option(help="with --from-history: weight of a queue: batch=2, or batch=x2"),
-    ] = None,
+    ] = None
     history: Annotated[
         Path | None,
         typer.Option(help="replay this file of --save-history instead of the database"),
-    ] = None,
+    ] = None
     save_history: Annotated[
         Path | None, typer.Option(help="with --from-history: write what was read into FILE")
-    ] = None,
-    database_url: Annotated[
-        str, typer.Option(help="with --from-history: default DATABASE_URL")
-    ] = "",
-) -> None:
-    """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
-    if from_history or history is not None:
-        from fluxqueue.cli.time_machine import ReplayOptions, replay_history
+    ] = None
+    database_url: Annotated[str, typer.Option(help="with --from-history: default DATABASE_URL")] = (
+        ""
+    )
 
-        options = ReplayOptions(
-            since=since,
-            until=until,
-            history=history,
-            save_history=save_history,
-            to_swf=save,
-            out=out,
-            policies=() if policy == ALL else _policy_names(policy),
-            add_nodes=add_nodes or (),
-            queue_weights=queue_weight or (),
-            match_policy=match_policy,
-            queue_depth=depth,
-            database_url=database_url,
-        )
-        replay_history(options, _progress)
+
+@with_options(SimOptions)
+def sim(options: SimOptions) -> None:
+    """Simulate the queue. Exit code 1 if a promise is broken or a job does not finish."""
+    if options.from_history or options.history is not None:
+        _replay(options)
         return
     _refuse_without_history(
         {
-            "--from": since,
-            "--until": until,
-            "--add-nodes": add_nodes,
-            "--queue-weight": queue_weight,
-            "--save-history": save_history,
+            "--from": options.since,
+            "--until": options.until,
+            "--add-nodes": options.add_nodes,
+            "--queue-weight": options.queue_weight,
+            "--save-history": options.save_history,
         }
     )
+    _simulate(options)
+
+
+def _replay(options: SimOptions) -> None:
+    """Replay what the database, or a file, has recorded."""
+    from fluxqueue.cli.time_machine import ReplayOptions, replay_history
+
+    asked = ReplayOptions(
+        since=options.since,
+        until=options.until,
+        history=options.history,
+        save_history=options.save_history,
+        to_swf=options.save,
+        out=options.out,
+        policies=() if options.policy == ALL else _policy_names(options.policy),
+        add_nodes=options.add_nodes or (),
+        queue_weights=options.queue_weight or (),
+        match_policy=options.match_policy,
+        queue_depth=options.depth,
+        database_url=options.database_url,
+    )
+    replay_history(asked, _progress)
+
+
+def _simulate(options: SimOptions) -> None:
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
-    from fluxqueue.simulation.arrivals import (
-        WorkloadShape,
-        node_faults,
-        synthetic,
-        with_urgent,
-    )
+    from fluxqueue.simulation.arrivals import node_faults
     from fluxqueue.simulation.figures import render_table
     from fluxqueue.simulation.gantt import check_format, draw
     from fluxqueue.simulation.jobs import uniform_cluster
 
-    pools, provision = _pools(pool or (), earlier_by, cores, out)
-    rules = _preemption(min_runtime, grace) if preemption else None
-    named = None if queues is None else _queues_of(queues, rules)
-    parse_policy(match_policy)  # refuse a wrong name before the workload is drawn
-    policies = [queue_policy(name, queue_depth=depth) for name in _policy_names(policy)]
+    nodes, cores, out = options.nodes, options.cores, options.out
+    pools, provision = _pools(options.pool or (), options.earlier_by, cores, out)
+    rules = _preemption(options.min_runtime, options.grace) if options.preemption else None
+    named = None if options.queues is None else _queues_of(options.queues, rules)
+    parse_policy(options.match_policy)  # refuse a wrong name before the workload is drawn
+    policies = [
+        queue_policy(name, queue_depth=options.depth) for name in _policy_names(options.policy)
+    ]
     if out is not None:
         check_format(out)
-    if swf is not None:
-        work, what = _from_file(swf, cores, jobs, named or ())
-    else:
-        shape = WorkloadShape(load=load, overrun_share=overrun, is_diurnal=diurnal)
-        work = synthetic(seed, jobs, nodes=nodes, cores_per_node=cores, shape=shape)
-        what = f"seed {seed}"
-    work = with_urgent(seed, work, urgent)
-    if save is not None:
-        _save(work, save, nodes, cores)
+    work, what = _workload(options, named or ())
+    if options.save is not None:
+        _save(work, options.save, nodes, cores)
     cluster = uniform_cluster(nodes, cores)
     until_s = max((job.submit_s for job in work), default=0)
-    lost = node_faults(seed, [fact.name for fact in cluster], count=faults, until_s=until_s)
+    names = [fact.name for fact in cluster]
+    lost = node_faults(options.seed, names, count=options.faults, until_s=until_s)
     say(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels, grown = _run_all(
         policies,
-        Scenery(cluster, work, lost, rules, match_policy, named, pools, provision),
+        Scenery(cluster, work, lost, rules, options.match_policy, named, pools, provision),
     )
     typer.echo(render_table([panel.figures for panel in panels]))
     if pools:
@@ -199,6 +208,22 @@ def sim(
         typer.echo(f"wrote {out}")
     if any(one.figures.promises_broken or one.figures.unfinished for one in panels):
         raise typer.Exit(1)
+
+
+def _workload(options: SimOptions, queues: Collection[str]) -> tuple[Sequence[SimulatedJob], str]:
+    """Return the jobs, and in words where they come from."""
+    from fluxqueue.simulation.arrivals import WorkloadShape, synthetic, with_urgent
+
+    seed, cores = options.seed, options.cores
+    if options.swf is not None:
+        work, what = _from_file(options.swf, cores, options.jobs, queues)
+    else:
+        shape = WorkloadShape(
+            load=options.load, overrun_share=options.overrun, is_diurnal=options.diurnal
+        )
+        made = synthetic(seed, options.jobs, nodes=options.nodes, cores_per_node=cores, shape=shape)
+        work, what = made, f"seed {seed}"
+    return with_urgent(seed, work, options.urgent), what
 
 
 def _refuse_without_history(given: Mapping[str, object]) -> None:

@@ -7,12 +7,14 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fluxqueue.cli.check import default_data_dir
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidInput
 from fluxqueue_devtools.shell import export_lines
@@ -29,46 +31,54 @@ TRY = (
 """The commands that ``up`` proposes. They need no file and no kubectl."""
 
 
-def up(
+@dataclass(frozen=True, slots=True)
+class UpOptions:
+    """The options of ``fluxqueue up``."""
+
     nodes: Annotated[
         int | None,
         typer.Option(min=1, help="so many equal nodes, instead of the cluster of the pages"),
-    ] = None,
-    cpu: Annotated[str, typer.Option(help="cores of each of these nodes")] = "16",
-    memory: Annotated[str, typer.Option(help="memory of each of these nodes")] = "64Gi",
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each of these nodes")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 1,
+    ] = None
+    cpu: Annotated[str, typer.Option(help="cores of each of these nodes")] = "16"
+    memory: Annotated[str, typer.Option(help="memory of each of these nodes")] = "64Gi"
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs of each of these nodes")] = 0
+    workers: Annotated[int, typer.Option(min=1, help="worker processes")] = 1
     kubeconfig: Annotated[
         Path | None, typer.Option(help="use this cluster instead of the embedded one")
-    ] = None,
+    ] = None
     database_url: Annotated[
         str, typer.Option(help="use this database instead of the embedded one")
-    ] = "",
+    ] = ""
     webhook_host: Annotated[
         str, typer.Option(help="host name under which the cluster reaches this machine")
-    ] = "127.0.0.1",
-    view: Annotated[bool, typer.Option(help="start a view server (history, acct, /api/v1)")] = True,
+    ] = "127.0.0.1"
+    view: Annotated[bool, typer.Option(help="start a view server (history, acct, /api/v1)")] = True
     data_dir: Annotated[
         Path | None,
         typer.Option(help="folder for database, cluster and logs (default: .fluxqueue)"),
-    ] = None,
-) -> None:
+    ] = None
+
+
+@with_options(UpOptions)
+def up(options: UpOptions) -> None:
     """Run all parts here: database, cluster, webhook, controller, workers, view server."""
     from fluxqueue.workload.quantity import parse_quantity
 
-    for name, amount in (("--cpu", cpu), ("--memory", memory)):
+    for name, amount in (("--cpu", options.cpu), ("--memory", options.memory)):
         parse_quantity(amount, where=name)
-    options = StackOptions(
-        data_dir=(data_dir or default_data_dir()).absolute(),
-        shape=ClusterShape(nodes=nodes or 0, cpu=cpu, memory=memory, gpus=gpus),
-        cluster_arguments=_cluster_arguments(nodes),
-        kubeconfig=kubeconfig,
-        database_url=database_url or os.environ.get("DATABASE_URL", ""),
-        workers=workers,
-        webhook_host=webhook_host,
-        has_view=view,
+    stack = StackOptions(
+        data_dir=(options.data_dir or default_data_dir()).absolute(),
+        shape=ClusterShape(
+            nodes=options.nodes or 0, cpu=options.cpu, memory=options.memory, gpus=options.gpus
+        ),
+        cluster_arguments=_cluster_arguments(options.nodes),
+        kubeconfig=options.kubeconfig,
+        database_url=options.database_url or os.environ.get("DATABASE_URL", ""),
+        workers=options.workers,
+        webhook_host=options.webhook_host,
+        has_view=options.view,
     )
-    asyncio.run(_run(options))
+    asyncio.run(_run(stack))
 
 
 def _cluster_arguments(nodes: int | None) -> tuple[str, ...]:

@@ -11,11 +11,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues
@@ -160,33 +162,38 @@ def history(
     _must_be_known(access.run(work), name)
 
 
-@with_access(may_be_everywhere=True)
-def acct(
-    access: Access,
+@dataclass(frozen=True, slots=True)
+class AcctOptions:
+    """The options of ``fluxqueue acct``."""
+
     name: Annotated[
         str,
         typer.Argument(
             help="show the runs of this workload or jobid, without it sums",
             autocompletion=complete_jobs,
         ),
-    ] = "",
+    ] = ""
     by: Annotated[
         str, typer.Option(help="group by: user, queue, namespace, result, day, month")
-    ] = "user,queue,namespace",
-    runs: Annotated[bool, typer.Option("--runs", "-X", help="single runs instead of sums")] = False,
-    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = "",
+    ] = "user,queue,namespace"
+    runs: Annotated[bool, typer.Option("--runs", "-X", help="single runs instead of sums")] = False
+    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = ""
     queue: Annotated[
         str, typer.Option("--queue", "-q", help="only this queue", autocompletion=complete_queues)
-    ] = "",
+    ] = ""
     since: Annotated[
         str, typer.Option("--since", "-S", help="only ended since: 2030-01-31, 7d")
-    ] = "",
-    until: Annotated[str, typer.Option("--until", "-E", help="only ended before")] = "",
-    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0,
-    output: Form = "table",
-    view: ViewUrl = "",
-    token: Token = "",
-) -> None:
+    ] = ""
+    until: Annotated[str, typer.Option("--until", "-E", help="only ended before")] = ""
+    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0
+    output: Form = "table"
+    view: ViewUrl = ""
+    token: Token = ""
+
+
+@with_access(may_be_everywhere=True)
+@with_options(AcctOptions)
+def acct(access: Access, options: AcctOptions) -> None:
     """Show sums of usage (runs, core-hours, GPU-hours, mean wait), or list ended runs.
 
     They are for the namespace of the context, or with -A for all that you may see.
@@ -199,25 +206,37 @@ def acct(
 
       fluxqueue acct train
     """
-    if name and (runs or user or queue or since or until or access.is_everywhere):
+    narrowed = (options.runs, options.user, options.queue, options.since, options.until)
+    if options.name and (any(narrowed) or access.is_everywhere):
         raise InvalidInput(
-            "one workload is shown with all its runs in one namespace", where="NAME", value=name,
-            hint="leave the other options out",
+            "one workload is shown with all its runs in one namespace", where="NAME",
+            value=options.name, hint="leave the other options out",
         )  # fmt: skip
-    groups = [one.strip() for one in by.split(",") if one.strip()]
-    is_sum = not (name or runs)
+    groups = [one.strip() for one in options.by.split(",") if one.strip()]
+    is_sum = not (options.name or options.runs)
     columns = {**{g.upper(): _text(g) for g in groups}, **SUM} if is_sum else RUN
-    printer = make_printer(output, columns, None if is_sum else SHORT_RUN)
+    printer = make_printer(options.output, columns, None if is_sum else SHORT_RUN)
 
     async def work(cluster: ClusterAccess) -> int:
-        query = {"namespace": cluster.namespace or "", "job": name, "user": user, "queue": queue}
-        query |= {"since": since, "until": until, "by": ",".join(groups) if is_sum else ""}
-        path = "/accounting" if is_sum else "/history/runs" if name else "/accounting/runs"
-        return await _print(cluster, path, query, printer, view, token, limit)
+        query = {
+            "namespace": cluster.namespace or "",
+            "job": options.name,
+            "user": options.user,
+            "queue": options.queue,
+        }
+        query |= {
+            "since": options.since,
+            "until": options.until,
+            "by": ",".join(groups) if is_sum else "",
+        }
+        path = "/accounting" if is_sum else "/history/runs" if options.name else "/accounting/runs"
+        return await _print(
+            cluster, path, query, printer, options.view, options.token, options.limit
+        )
 
     found = access.run(work)
-    if name:
-        _must_be_known(found, name)
+    if options.name:
+        _must_be_known(found, options.name)
     elif not found:
         where = "" if access.is_everywhere else " in this namespace (-A: in all that you may see)"
         complain(f"no runs found{where}")

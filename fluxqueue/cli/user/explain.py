@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import (
     BAD_INPUT,
@@ -37,35 +39,40 @@ TIMEOUT = "30s"
 _INDENT = "  "
 
 
-@with_access()
-def explain(
-    access: Access,
+@dataclass(frozen=True, slots=True)
+class ExplainOptions:
+    """The options of ``fluxqueue explain``."""
+
     job: Annotated[
         str | None,
         typer.Argument(help="name of a workload, or a jobid", autocompletion=complete_jobs),
-    ] = None,
+    ] = None
     file: Annotated[
         str, typer.Option("--file", "-f", help="a Job, Pod, jobspec or script (-: standard input)")
-    ] = "",
-    size: Annotated[int | None, typer.Option(min=1, help="with this number of pods")] = None,
+    ] = ""
+    size: Annotated[int | None, typer.Option(min=1, help="with this number of pods")] = None
     time: Annotated[
         str, typer.Option("--time", "-t", help="with this duration: 90s, 2h30m, 0: no limit")
-    ] = "",
+    ] = ""
     queue: Annotated[
         str,
         typer.Option("--queue", "-q", help="in this queue", autocompletion=complete_queues),
-    ] = "",
-    priority: Annotated[int | None, typer.Option(help="with this requested priority")] = None,
+    ] = ""
+    priority: Annotated[int | None, typer.Option(help="with this requested priority")] = None
     within: Annotated[
         str | None, typer.Option(help='all within one rack, zone, ... ("": anywhere)')
-    ] = None,
+    ] = None
     request: Annotated[
         list[str] | None,
         typer.Option("--request", help="with this request per pod: cpu=4, memory=8Gi"),
-    ] = None,
-    timeout: Annotated[str, typer.Option(help="longest wait for the answer")] = TIMEOUT,
-    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table",
-) -> None:
+    ] = None
+    timeout: Annotated[str, typer.Option(help="longest wait for the answer")] = TIMEOUT
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table"
+
+
+@with_access()
+@with_options(ExplainOptions)
+def explain(access: Access, options: ExplainOptions) -> None:
     """Show when a job starts, what blocks it, and which changes would start it earlier.
 
     Exit code 0: now (or it has its nodes), 3: later, 4: never without a change.
@@ -81,32 +88,35 @@ def explain(
     from fluxqueue.client.explanation import changes_of
     from fluxqueue.workload.annotations import parse_duration
 
-    if output not in ("table", "json", "yaml"):
+    if options.output not in ("table", "json", "yaml"):
         raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint="table, json, yaml"
+            f"invalid output format {options.output!r}",
+            where="-o",
+            value=options.output,
+            hint="table, json, yaml",
         )
-    if not job and not file:
+    if not options.job and not options.file:
         raise InvalidInput("needs the name of a job, or a file with -f", where="explain")
-    limit_s = float(parse_duration(timeout, "--timeout"))
+    limit_s = float(parse_duration(options.timeout, "--timeout"))
     changes = changes_of(
-        size=size, time=time, queue=queue, priority=priority, within=within,
-        requests=_amounts(request or ()),
+        size=options.size, time=options.time, queue=options.queue, priority=options.priority,
+        within=options.within, requests=_amounts(options.request or ()),
     )  # fmt: skip
-    asked = read_file(file) if file else {}
+    asked = read_file(options.file) if options.file else {}
 
     async def work(cluster: ClusterAccess) -> Object:
         from fluxqueue.client.fluxjobs import find
 
         spec = dict(asked)
-        if job:
-            found = await find(cluster.client, cluster.one_namespace, job)
+        if options.job:
+            found = await find(cluster.client, cluster.one_namespace, options.job)
             spec["fluxJob"] = found["metadata"]["name"]
         if changes:
             spec["changes"] = changes
         return await ask(cluster, spec, limit_s)
 
     review = access.run(work)
-    tell(review, output, job or _name_in(asked))
+    tell(review, options.output, options.job or _name_in(asked))
     if code := exit_code(review):
         raise typer.Exit(code)
 

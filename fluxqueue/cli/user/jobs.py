@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import REFUSED, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete_states
@@ -44,13 +45,14 @@ RESTARTS_MAX = 3
 Narrow = Callable[["JobLine"], bool]
 
 
-@with_access(may_be_everywhere=True)
-def jobs(
-    access: Access,
+@dataclass(frozen=True, slots=True)
+class JobsOptions:
+    """The options of ``fluxqueue jobs``."""
+
     names: Annotated[
         list[str] | None,
         typer.Argument(help="only these, in any state", autocompletion=complete_jobs),
-    ] = None,
+    ] = None
     states: Annotated[
         str,
         typer.Option(
@@ -59,11 +61,11 @@ def jobs(
             help="only these states, or live, waiting, started, ended, all",
             autocompletion=complete_states,
         ),
-    ] = "",
+    ] = ""
     queue: Annotated[
         str, typer.Option("--queue", "-q", help="only this queue", autocompletion=complete_queues)
-    ] = "",
-    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = "",
+    ] = ""
+    user: Annotated[str, typer.Option("--user", "-u", help="only jobs of this user")] = ""
     sort: Annotated[
         str,
         typer.Option(
@@ -71,11 +73,15 @@ def jobs(
             "descending. All except name read all jobs first. Default: by turn for few jobs, else "
             "as read"
         ),
-    ] = "",
-    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="then print changes")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help=OUTPUTS)] = "table",
-) -> None:
+    ] = ""
+    limit: Annotated[int, typer.Option(min=0, help="maximum number of lines (0: all)")] = 0
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="then print changes")] = False
+    output: Annotated[str, typer.Option("--output", "-o", help=OUTPUTS)] = "table"
+
+
+@with_access(may_be_everywhere=True)
+@with_options(JobsOptions)
+def jobs(access: Access, options: JobsOptions) -> None:
     """List jobs: running jobs with their nodes, then waiting jobs by turn with the reason.
 
     Examples:
@@ -90,33 +96,35 @@ def jobs(
     """
     from fluxqueue.client.fluxjobs import parse_order, parse_states
 
-    wanted = parse_states(states or ("all" if names else "live"))
-    asked = set(names or ())
+    wanted = parse_states(options.states or ("all" if options.names else "live"))
+    asked = set(options.names or ())
     missing = set(asked)
 
     def narrow(line: JobLine) -> bool:
         meant = asked & {line.name, line.fluxjob, str(line.jobid)}
         missing.difference_update(meant)
         is_named = bool(meant) or not asked
-        is_of = (not queue or line.queue == queue) and (not user or line.user == user)
+        is_of = (not options.queue or line.queue == options.queue) and (
+            not options.user or line.user == options.user
+        )
         return is_named and is_of and line.state in wanted
 
-    order = parse_order(sort or "turn")
-    printer = make_printer(output, access.is_everywhere, watch)
+    order = parse_order(options.sort or "turn")
+    printer = make_printer(options.output, access.is_everywhere, options.watch)
 
     async def work(cluster: ClusterAccess) -> None:
         from fluxqueue.client.fluxjobs import check_namespace
         from fluxqueue.client.narrowed import Narrowed
 
-        source = Narrowed(cluster.client, cluster.namespace, user)
-        view = _JobsView(source, printer, narrow, wanted, limit)
-        if not sort:
+        source = Narrowed(cluster.client, cluster.namespace, options.user)
+        view = _JobsView(source, printer, narrow, wanted, options.limit)
+        if not options.sort:
             await view.by_turn()
-        elif sort == "name":
+        elif options.sort == "name":
             await view.as_read()
         else:
             await view.sorted_by(*order)
-        if watch:
+        if options.watch:
             await _follow(cluster, printer, narrow, source.version)
         printer.close()
         if not view.count and cluster.namespace is not None:
@@ -124,12 +132,12 @@ def jobs(
         where = (
             "" if cluster.namespace is None else f" in namespace {cluster.namespace} (-A: in all)"
         )
-        if missing and not limit:
+        if missing and not options.limit:
             for name in sorted(missing):
                 complain(f"{name}: no such job{where}")
             raise typer.Exit(REFUSED)
         if not view.count:
-            ended = "" if states else "; --state all: also those that have ended"
+            ended = "" if options.states else "; --state all: also those that have ended"
             complain(f"no jobs found{where}{ended}")
 
     access.run(work)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from fluxqueue.cli.messages import complain
+from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.user import printing
 from fluxqueue.cli.user.access import NEVER, NOT_YET, Access, ClusterAccess, with_access
 from fluxqueue.cli.user.complete import complete_queues
@@ -31,35 +33,34 @@ if TYPE_CHECKING:
 EXPLAINED_WITHIN_S = 30.0
 
 
-@with_access()
-def submit(
-    access: Access,
+@dataclass(frozen=True, slots=True)
+class SubmitOptions:
+    """The options of ``fluxqueue submit``."""
+
     command: Annotated[
         list[str], typer.Argument(help="a script with #FLUX: or #SBATCH lines, or -- and a command")
-    ],
-    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="container image")] = "",
-    name: Annotated[str, typer.Option("--name", "-J", help="default: made from the command")] = "",
+    ]
+    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="container image")] = ""
+    name: Annotated[str, typer.Option("--name", "-J", help="default: made from the command")] = ""
     nodes: Annotated[
         str, typer.Option("--nodes", "-N", help="number of different nodes for the pods")
-    ] = "",
+    ] = ""
     tasks: Annotated[
         int, typer.Option("--tasks", min=0, help="number of pods, which start together")
-    ] = 0,
+    ] = 0
     array: Annotated[
         str,
         typer.Option("--array", "-a", help="independent tasks: 0-99, 1,3,7, 0-99%4 (4 at once)"),
-    ] = "",
-    cpus: Annotated[str, typer.Option(help="per pod: 4, 500m")] = "",
-    memory: Annotated[str, typer.Option("--memory", help="per pod: 4Gi")] = "",
-    gpus: Annotated[int, typer.Option(min=0, help=f"per pod ({GPU})")] = 0,
-    time: Annotated[
-        str, typer.Option("--time", "-t", help="longest run: 90s, 2h30m, 1:30:00")
-    ] = "",
-    queue: Annotated[str, typer.Option("--queue", "-q", autocompletion=complete_queues)] = "",
-    priority: Annotated[str, typer.Option(help="higher goes first")] = "",
-    within: Annotated[str, typer.Option(help="all pods within one node, rack, zone, ...")] = "",
-    depends_on: Annotated[str, typer.Option("--depends-on", help="afterok:a,b")] = "",
-    begin: Annotated[str, typer.Option(help="not before: +2h, 2030-01-31T08:00:00Z")] = "",
+    ] = ""
+    cpus: Annotated[str, typer.Option(help="per pod: 4, 500m")] = ""
+    memory: Annotated[str, typer.Option("--memory", help="per pod: 4Gi")] = ""
+    gpus: Annotated[int, typer.Option(min=0, help=f"per pod ({GPU})")] = 0
+    time: Annotated[str, typer.Option("--time", "-t", help="longest run: 90s, 2h30m, 1:30:00")] = ""
+    queue: Annotated[str, typer.Option("--queue", "-q", autocompletion=complete_queues)] = ""
+    priority: Annotated[str, typer.Option(help="higher goes first")] = ""
+    within: Annotated[str, typer.Option(help="all pods within one node, rack, zone, ...")] = ""
+    depends_on: Annotated[str, typer.Option("--depends-on", help="afterok:a,b")] = ""
+    begin: Annotated[str, typer.Option(help="not before: +2h, 2030-01-31T08:00:00Z")] = ""
     site_file: Annotated[
         str,
         typer.Option(
@@ -67,26 +68,30 @@ def submit(
             envvar=VARIABLE,
             help="file with the site's names for --constraint, --gres and --qos",
         ),
-    ] = "",
-    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None,
-    hold: Annotated[bool, typer.Option("--hold", help="hold it until it is released")] = False,
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False,
+    ] = ""
+    env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None
+    hold: Annotated[bool, typer.Option("--hold", help="hold it until it is released")] = False
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False
     requeue: Annotated[
         bool, typer.Option("--requeue", help="start again if a pod is lost with its node")
-    ] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False,
-    attach: Annotated[bool, typer.Option("--attach", help="wait, and print its logs")] = False,
-    timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = "",
+    ] = False
+    wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False
+    attach: Annotated[bool, typer.Option("--attach", help="wait, and print its logs")] = False
+    timeout: Annotated[str, typer.Option(help="with --wait or --attach: 15m, 2h")] = ""
     dry_run: Annotated[
         bool,
         typer.Option(
             "--dry-run", help="show whether it is accepted, and when and where it would start"
         ),
-    ] = False,
+    ] = False
     output: Annotated[str, typer.Option("--output", "-o", help="table, name, json or yaml")] = (
         "table"
-    ),
-) -> None:
+    )
+
+
+@with_access()
+@with_options(SubmitOptions)
+def submit(access: Access, options: SubmitOptions) -> None:
     """Submit a Job from a script or a command.
 
     Examples:
@@ -102,16 +107,12 @@ def submit(
     from fluxqueue.client.batch.job_options import JobOptions, apply_options, shape_options
     from fluxqueue.client.batch.script_request import pair
 
-    _check_output(output)
-    options: JobOptions = {
-        "name": name, "image": image, "nodes": nodes, "tasks": tasks, "array": array,
-        "cpus": cpus, "memory": memory, "gpus": gpus, "time": time, "queue": queue,
-        "priority": priority, "within": within, "depends_on": depends_on, "begin": begin,
-        "hold": hold, "exclusive": exclusive, "requeue": requeue,
-        "env": dict(pair(one, "--env") for one in env or ()),
-    }  # fmt: skip
-    request = read_command(command, site_file=site_file, **shape_options(options))
-    request = apply_options(request, options)
+    _check_output(options.output)
+    said = {name: getattr(options, name) for name in JobOptions.__annotations__}
+    said["env"] = dict(pair(one, "--env") for one in options.env or ())
+    asked = cast(JobOptions, said)
+    request = read_command(options.command, site_file=options.site_file, **shape_options(asked))
+    request = apply_options(request, asked)
     manifest = job_manifest(request)
     if request.ignored:
         complain(f"ignored: {', '.join(request.ignored)}")
@@ -120,11 +121,11 @@ def submit(
         return await _submit(
             cluster,
             manifest,
-            output,
-            dry_run=dry_run,
-            waits=wait or attach or request.waits,
-            attaches=attach,
-            timeout=timeout,
+            options.output,
+            dry_run=options.dry_run,
+            waits=options.wait or options.attach or request.waits,
+            attaches=options.attach,
+            timeout=options.timeout,
         )
 
     if code := access.run(work):

@@ -32,8 +32,8 @@ OURS = {
     *("", ".clock", ".errors", ".process", ".process.distribution", ".process.metrics"),
     *(".process.pacing", ".fluxjob.turns", ".workload.objects"),
     *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
-    *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".fluxjob", ".fluxjob.states"),
-    *(".fluxjob.times", ".workload", ".workload.fluxjob_name"),
+    *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".cli.option_class", ".fluxjob"),
+    *(".fluxjob.states", ".fluxjob.times", ".workload", ".workload.fluxjob_name"),
 }
 """Beside ``kube/`` and the user's commands themselves."""
 HEAVY = {
