@@ -40,7 +40,7 @@ _SQL = re.compile(r"\s*(?:WITH|SELECT|INSERT INTO|UPDATE|DELETE FROM)\s")
 _UPDATE = re.compile(r"\bUPDATE\s+fluxjobs\b", re.IGNORECASE)
 QUERIES = "fluxqueue/db/queries"
 """The one folder of SQL statements."""
-_FRAMEWORK = re.compile(r"^(?:__\w+__|test_\w+|visit_\w+|do_[A-Z]+)$")
+_FRAMEWORK = re.compile(r"^(?:__\w+__|test_\w+|visit_\w+|do_[A-Z]+|fetch_job)$")
 
 Found = list[str]
 
@@ -222,6 +222,8 @@ _FSTRING = getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
 def test_only_names() -> Found:
     """Functions and classes of the product that only tests name."""
     outside = _words("benchmarks", "docs", "migrations", ".ci", "chart", "localcluster/src")
+    for page in sorted((ROOT / "docs/user").glob("*.md")):
+        outside.update(re.findall(r"`(\w+)\(", text_of(page)))
     product, tests = _words(*OURS), _words("tests")
     return [
         f"{_name(file)}:{node.name}"

@@ -45,7 +45,6 @@ _LACKS = (
 )
 """How differences begin that keep this code from working."""
 
-_VERSION_TABLE = "alembic_version"
 _PARTS = ("controller", "worker")
 """Roles of the processes that may not meet a schema their code does not know."""
 

@@ -82,14 +82,6 @@ class SwfLog:
     queues: Mapping[int, str] = field(default_factory=dict, compare=False)
     """Names of the queues by number, from header lines such as ``; Queue: 1 batch``."""
 
-    def header_number(self, name: str) -> int | None:
-        """Return a header field such as ``MaxProcs`` as a number, or None.
-
-        None means that it is missing or not a number.
-        """
-        word = self.header.get(name, "").split()
-        return int(word[0]) if word and re.fullmatch("[0-9]{1,10}", word[0]) else None
-
 
 def read_file(path: Path) -> SwfLog:
     """Read a file, gzip-compressed if its name ends in ``.gz``.

@@ -47,11 +47,6 @@ class Changes:
     weights: Mapping[str, int] = field(default_factory=dict)
     factors: Mapping[str, int] = field(default_factory=dict)
 
-    @property
-    def are_none(self) -> bool:
-        """Return whether the replay is of the day as it was."""
-        return self == NONE
-
     def describe(self) -> str:
         """Return them in words."""
         parts = [f"policy {self.policy}"] if self.policy else []

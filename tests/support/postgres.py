@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,7 +174,11 @@ def copied_server(template: LocalPostgres) -> Iterator[LocalPostgres]:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
         Path(folder).chmod(0o755)
         server = LocalPostgres(Path(folder) / "server", durable=False)
-        server.data.copy_from(template.data)
+        data, of = server.data, template.data
+        assert of.read_pid_file() is None, "a template must be stopped before it is copied"
+        data.root.mkdir()
+        shutil.copytree(of.pgdata, data.pgdata, symlinks=True)
+        shutil.copy2(of.root / "password", data.root)
         yield server
         server.stop()
 

@@ -12,6 +12,7 @@ from typing import Any, cast
 from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
+from fluxqueue.db.store import desired_state
 from fluxqueue.db.store.decisions import load_graph
 from fluxqueue.db.store.observations import save_nodes, save_workloads
 from fluxqueue.db.store.reconciling import Ungate, reconcile
@@ -124,6 +125,11 @@ class Rows:
         (row,) = await self.fetch(sql, **values)
         (value,) = row.values()
         return value
+
+    async def wanted(self, uid: str) -> desired_state.DesiredState | None:
+        """What the row wants of its object, whether a release is pending or not."""
+        (row,) = await self.fetch(desired_state._READ, uids=[uid])
+        return desired_state._desired(row)
 
     async def see(self, *seen: WorkloadSeen) -> None:
         """Write observations."""

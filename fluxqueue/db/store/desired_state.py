@@ -116,12 +116,6 @@ async def read_pending_releases(database: Database, uids: Collection[str]) -> li
     ]
 
 
-async def read_wanted(database: Database, uid: str) -> DesiredState | None:
-    """Return what the row wants of its object, or None."""
-    rows = await database.fetch(_READ, uids=[uid])
-    return _desired(rows[0]) if rows else None
-
-
 def _desired(row: Mapping[str, Any]) -> DesiredState | None:
     if row["is_gone"]:
         return None

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.start_watch import StartRules
@@ -59,7 +58,7 @@ async def test_a_slot_follows_its_pod(rows: Rows) -> None:
     await rows.see(unsure())
     await rows.match()
     assert await choices(rows) == [("n0", ["n1", "n2"])]
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.pin is None
     await resume(rows, pod("a0"))

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.db.store.destinations import FEW_NODES
 from fluxqueue.fluxjob.node import Destination, NodeFact
 from fluxqueue.fluxjob.request import CPU
@@ -45,7 +44,7 @@ async def test_a_node_is_told_by_its_label_where_that_is_enough(
     await rows.add_nodes(*nodes)
     await rows.see(workload("job", is_pinnable=True), workload("pod", pods=(pod("p"),)))
     await rows.match()
-    wanted = await read_wanted(rows.database, "job")
+    wanted = await rows.wanted("job")
     assert wanted is not None
     assert wanted.pin == expected
     assert [one.to for one in await rows.reconcile("pod")] == [expected]
@@ -56,7 +55,7 @@ async def test_a_node_that_is_gone_is_told_by_name(rows: Rows) -> None:
     await rows.see(workload("job", is_pinnable=True))
     await rows.match()
     await rows.add_nodes(gone=("n0",))
-    wanted = await read_wanted(rows.database, "job")
+    wanted = await rows.wanted("job")
     assert wanted is not None
     assert wanted.pin == Destination("n0", None)
 
@@ -77,7 +76,7 @@ async def test_only_another_node_is_taken_out_of_the_template(
         before=before,
         is_suspended=is_suspended,
     )
-    wanted = await read_wanted(rows.database, "job")
+    wanted = await rows.wanted("job")
     assert wanted is not None
     is_fixed = before is None and not is_suspended
     assert wanted.pin == (None if is_fixed else Destination("n0", "n0", is_labelled_index=True))

@@ -11,7 +11,6 @@ import pytest
 
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.store import steering
-from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.db.store.rebuild import Found, note_preemptions, take_over
 from fluxqueue.db.store.statuses import read_statuses
@@ -154,7 +153,7 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
     assert "a" in await rows.asked(TaskName.RELEASE)
     version = await rows.value("SELECT version FROM fluxjobs")
     assert version > record.version, "else its status would not be written"
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_suspended
     await rows.see(replace(left, is_suspended=True, generation=3))
@@ -198,7 +197,7 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
     await rows.match()
     assert await rows.states() == {"a": "Running", "w": "Pending"}
     for uid in ("a", "w"):
-        wanted = await read_wanted(rows.database, uid)
+        wanted = await rows.wanted(uid)
         assert wanted is not None
         assert wanted.is_deleted
     assert {"a", "w"} <= set(await rows.asked(TaskName.RELEASE))

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.db.store.reconciling import finish, reconcile
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import Destination
@@ -302,7 +301,7 @@ async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_no
     assert (await rows.value("SELECT reason FROM fluxjobs")) == (
         "its node n0 is lost; it is placed anew"
     )
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_suspended
     stopped = wishes | {"is_suspended": True, "is_suspended_again": True, "generation": 3}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.store.desired_state import read_wanted
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.reconciling import Reconciled, reconcile
 from fluxqueue.db.store.starts import keep_words
@@ -126,7 +125,7 @@ async def test_without_another_node_the_whole_workload_waits_and_tries_again(row
         assert "no other node has room" in (await row(rows))["reason"]
         await pass_time(rows, 6)
         assert (await look(rows, "a")).start_failures == ["NoOtherNode"]
-        wanted = await read_wanted(rows.database, "a")
+        wanted = await rows.wanted("a")
         assert wanted is not None
         assert wanted.is_suspended
         await rows.see(released("a", pods=(), is_suspended=True, generation=3, is_idle=True))
@@ -182,7 +181,7 @@ async def test_the_next_try_spreads_its_pods_and_gates_them(rows: Rows) -> None:
     pinnable = {"is_pinnable": True}
     await rows.see(released("a", is_suspended=True, generation=1, **pinnable))
     await rows.match()
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.pin is not None
     node = wanted.pin.name
@@ -198,7 +197,7 @@ async def test_the_next_try_spreads_its_pods_and_gates_them(rows: Rows) -> None:
     await rows.match()
     assert {slot[1] for slot in await rows.slots("a")} == {"n0", "n1", "n2"} - {node}
     await rows.execute("UPDATE allocation_slots SET node = 'n1' WHERE state <> 'returned'")
-    again = await read_wanted(rows.database, "a")
+    again = await rows.wanted("a")
     assert again is not None
     assert again.pin is None, "though all its slots are on one node"
 

@@ -13,7 +13,6 @@ from fluxqueue.db.store.desired_state import (
     Released,
     finish,
     read_pending_releases,
-    read_wanted,
 )
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.reconciling import reconcile
@@ -148,7 +147,7 @@ async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: 
     await rows.match()
     assert await rows.states() == {"a": "Running", "w": "Pending"}
     for uid in ("a", "w"):
-        wanted = await read_wanted(rows.database, uid)
+        wanted = await rows.wanted(uid)
         assert wanted is not None
         assert wanted.is_deleted
     await rows.see(workload("a", is_deleting=True), workload("w", is_deleting=True))
@@ -166,7 +165,7 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
     (told,) = await act(steering.requeue, rows, "a")
     assert told.startswith("is being requeued")
     assert await act(steering.requeue, rows, "a") == [f"is being requeued by {ALICE} already"]
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_suspended
     await rows.reconcile("a")
@@ -292,7 +291,7 @@ async def test_an_author_who_suspends_a_running_job_gets_it_held(rows: Rows) -> 
     assert await reason(rows) == "suspended by its author; goes back to the queue as its pods end"
     await rows.reconcile("a")
     assert (await rows.states())["a"] == "Running"
-    assert await read_wanted(rows.database, "a") is None  # its author's word stands
+    assert await rows.wanted("a") is None  # its author's word stands
     await rows.see(workload("a", request(2, cpu=1), is_suspended=True, generation=3))
     await rows.reconcile("a")
     await rows.match()
@@ -303,7 +302,7 @@ async def test_an_author_who_suspends_a_running_job_gets_it_held(rows: Rows) -> 
     assert await rows.states() == {"a": "Held"}
     await rows.see(workload("a", request(2, cpu=1), is_suspended=False, generation=4))
     assert await rows.states() == {"a": "Pending"}
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_suspended  # until its turn
     await rows.match()
@@ -503,7 +502,7 @@ async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> Non
     cancelled = await cancel_deleted(rows, of("a"), "somebody")
     assert cancelled is not None
     assert cancelled.is_done
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_deleted
     over = await cancel_deleted(rows, of("b"), "somebody")
@@ -525,7 +524,7 @@ async def test_a_cancellation_by_the_spec_names_its_user_and_stays(rows: Rows) -
     (late,) = await apply_spec_changes(rows, of("a"), {"priority": 7}, {"cancel": "eve"}) or ()
     assert not late.is_done
     assert "is being cancelled by bob" in late.message
-    wanted = await read_wanted(rows.database, "a")
+    wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_deleted
 

@@ -1,4 +1,4 @@
-"""The folder of one embedded Postgres: creating it, copying it, and checking what it left.
+"""The folder of one embedded Postgres: creating it, and checking what it left.
 
 ``postgres.py`` calls it. Layout of the folder::
 
@@ -135,18 +135,6 @@ class DataDir:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         with os.fdopen(os.open(self._password_file, flags, 0o600), "w") as file:
             file.write(secrets.token_hex(16) + "\n")
-
-    def copy_from(self, template: DataDir) -> None:
-        """Become a copy of ``template``. Its server must have been stopped cleanly."""
-        if (template.pgdata / "postmaster.pid").exists():
-            raise InvalidSettings(
-                "a template must be stopped before it is copied",
-                where="data directory",
-                value=str(template.root),
-            )
-        self.root.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(template.pgdata, self.pgdata, symlinks=True)
-        shutil.copy2(template._password_file, self._password_file)
 
     def read_pid_file(self) -> PidFile | None:
         """Return the content of ``postmaster.pid``, or None if it is missing or being written."""
