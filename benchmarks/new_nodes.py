@@ -17,15 +17,16 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
+from fluxqueue.nodepools.plan.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes
+from fluxqueue.nodepools.pool import NodePool
+from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes
 
 SIZE, RUNNING, WAITING = 4000, 1000, 200
 POOLS, OF_EACH = 8, 125

@@ -20,7 +20,8 @@ from fluxqueue.process.settings import MATCH_POLICY
 
 if TYPE_CHECKING:
     from fluxqueue.fluxjob.node import NodeFact
-    from fluxqueue.policy.node_pool import NodePool, ProvisionRules
+    from fluxqueue.nodepools.pool import NodePool
+    from fluxqueue.policy.provision_rules import ProvisionRules
     from fluxqueue.policy.queue_policy import QueuePolicy
     from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
     from fluxqueue.simulation.engine import RunRecord
@@ -240,7 +241,7 @@ def _pools(
     texts: Sequence[str], earlier_by: str, cores: int, out: Path | None
 ) -> tuple[list[NodePool], ProvisionRules]:
     """Return the pools, and the rule for asking. Refuse what cannot be drawn."""
-    from fluxqueue.policy.node_pool import ProvisionRules
+    from fluxqueue.policy.provision_rules import ProvisionRules
     from fluxqueue.simulation.growing import parse_pool
     from fluxqueue.workload.annotations import parse_duration
 

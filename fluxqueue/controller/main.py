@@ -21,7 +21,6 @@ from fluxqueue.controller.observing.flusher import LOOP as OBSERVE
 from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.observing.resync_schedule import LOOP as RESYNC
 from fluxqueue.controller.operator import build_registry, run_operator
-from fluxqueue.controller.pool_following import PoolFollower
 from fluxqueue.controller.reviews import LOOP as REVIEWS
 from fluxqueue.controller.reviews import ReviewWatch
 from fluxqueue.controller.steered import LOOP as STEER
@@ -40,6 +39,7 @@ from fluxqueue.errors import (
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import FLUXJOBS
+from fluxqueue.nodepools.cluster.pool_following import PoolFollower
 from fluxqueue.process import metrics
 from fluxqueue.process.certs import service_names
 from fluxqueue.process.certs.rotation import Lives

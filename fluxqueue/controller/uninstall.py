@@ -39,7 +39,7 @@ from fluxqueue.kube.resources import (
     SECRETS,
     ApiResource,
 )
-from fluxqueue.scheduler.node_protection import releasing_notes
+from fluxqueue.nodepools.plan.node_protection import releasing_notes
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import leave_job_patch, leave_pod_patch
 from fluxqueue.workload.json_patch import Patch

@@ -13,10 +13,10 @@ from fluxqueue.explain.answer import Certainty, PlacementOutcome, PlacementVerdi
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.graph.tell.waiting import write_time
-from fluxqueue.policy.node_pool import describe_price
+from fluxqueue.nodepools.plan.provisioning import describe_counts, describe_requests, plan_nodes
+from fluxqueue.policy.provision_rules import describe_price
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.provisioning import describe_counts, describe_requests, plan_nodes
 
 
 def with_new_nodes(

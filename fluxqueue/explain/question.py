@@ -13,9 +13,9 @@ from decimal import Decimal
 from fluxqueue.explain.answer import Change, Place, Reason
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
@@ -37,7 +37,7 @@ class QueueSnapshot:
     promised : Reservations that the next cycle must keep, by UID.
     preemptions : Possible victims for the request, and preemptions for other jobs.
     pools, requests, spent : Node pools, what is under way, and what nodes cost for an hour by queue
-        (``scheduler.provisioning.plan_nodes``).
+        (``nodepools.plan.provisioning.plan_nodes``).
     """
 
     matcher: Matcher

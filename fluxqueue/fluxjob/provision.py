@@ -1,7 +1,6 @@
 """Whether nodes that do not exist yet may be asked for, for one job.
 
-The annotation ``fluxqueue/provision`` says it, the row keeps it, and ``scheduler.provisioning``
-obeys it.
+The annotation ``fluxqueue/provision`` says it, the row keeps it, and ``nodepools.plan`` obeys it.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The controller (``dirty_set``, ``fluxjob_creator``) and the client of the API server
 (``kube.slots``) take from it what is next. If one namespace has thousands of keys, the first key of
 another one is still among the next. The webhook (``fair_queue``, ``large_bodies``) has the turns
-of peers above those of namespaces. A plan for new nodes (``scheduler.provisioning``) has those of
-users. Not safe between threads. It knows nothing of what a key is.
+of peers above those of namespaces. A plan for new nodes (``nodepools.plan``) has those of users.
+Not safe between threads. It knows nothing of what a key is.
 """
 
 from __future__ import annotations

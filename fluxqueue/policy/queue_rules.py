@@ -14,8 +14,9 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.limit import OverrunAction, OverrunRules
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules, read_provision_rules
+from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules, read_provision_rules
 from fluxqueue.policy.queue_policy import POLICIES, QueuePolicy, queue_policy
+from fluxqueue.policy.spec_fields import as_mapping, as_texts, as_whole
 from fluxqueue.workload.annotations import MAX_INT32, parse_duration
 from fluxqueue.workload.quantity import to_base_units
 
@@ -157,7 +158,7 @@ def read_rules(
     InvalidInput
         A field is not valid. ``where`` is its path.
     """
-    spec = _mapping(spec, "spec")
+    spec = as_mapping(spec, "spec")
     reader = _Reader(spec)
     policy = spec.get("policy")
     if policy is not None and (not isinstance(policy, str) or policy not in POLICIES):
@@ -217,18 +218,18 @@ class _Reader:
     spec: Mapping[str, Any]
 
     def whole(self, key: str, low: int) -> int | None:
-        return _whole(self.spec.get(key), f"spec.{key}", low)
+        return _whole(self.spec, key, "spec", low)
 
     def limits(self, key: str) -> Limits:
         path = f"spec.limits.{key}"
-        found = _mapping(_mapping(self.spec.get("limits"), "spec.limits").get(key), path)
+        found = as_mapping(as_mapping(self.spec.get("limits"), "spec.limits").get(key), path)
         cpu = found.get("cpu")
         return Limits(
-            jobs=_whole(found.get("jobs"), f"{path}.jobs", 0),
-            nodes=_whole(found.get("nodes"), f"{path}.nodes", 0),
+            jobs=_whole(found, "jobs", path, 0),
+            nodes=_whole(found, "nodes", path, 0),
             cpu_m=None if cpu is None else to_base_units(CPU, cpu, where=f"{path}.cpu"),
-            duration_s=_whole(found.get("durationSeconds"), f"{path}.durationSeconds", 1),
-            grace_s=_whole(found.get("graceSeconds"), f"{path}.graceSeconds", 0),
+            duration_s=_whole(found, "durationSeconds", path, 1),
+            grace_s=_whole(found, "graceSeconds", path, 0),
         )
 
     def duration(self, found: Mapping[str, Any], key: str, path: str) -> int | None:
@@ -236,11 +237,11 @@ class _Reader:
         return None if text is None else parse_duration(str(text), f"{path}.{key}")
 
     def fair_share(self) -> FairShare | None:
-        found = _mapping(self.spec.get("fairShare"), "spec.fairShare")
+        found = as_mapping(self.spec.get("fairShare"), "spec.fairShare")
         if found.get("enabled") is not True:
             return None
         half_life_s = self.duration(found, "halfLife", "spec.fairShare")
-        points = _whole(found.get("weight"), "spec.fairShare.weight", 0)
+        points = _whole(found, "weight", "spec.fairShare", 0)
         return FairShare(
             half_life_s=HALF_LIFE_S if half_life_s is None else half_life_s,
             points=FAIR_SHARE_WEIGHT if points is None else points,
@@ -248,7 +249,7 @@ class _Reader:
 
     def overrun(self) -> OverrunRules:
         path, default = "spec.overrun", OverrunRules()
-        found = _mapping(self.spec.get("overrun"), path)
+        found = as_mapping(self.spec.get("overrun"), path)
         action = found.get("action", default.action)
         if not isinstance(action, str) or action not in set(OverrunAction):
             raise InvalidInput(
@@ -264,7 +265,7 @@ class _Reader:
         if self.spec.get("preemption") is None:
             return None
         path = "spec.preemption"
-        found = _mapping(self.spec["preemption"], path)
+        found = as_mapping(self.spec["preemption"], path)
         if found.get("within") != LOWER_PRIORITY:
             raise InvalidInput(
                 f"{found.get('within')!r} says not who makes way",
@@ -272,11 +273,7 @@ class _Reader:
                 value=found.get("within"),
                 hint=f"{LOWER_PRIORITY}; leave spec.preemption out for no preemption",
             )
-        queues = found.get("queues") or []
-        if not isinstance(queues, list) or not all(isinstance(one, str) for one in queues):
-            raise InvalidInput(
-                f"{queues!r} is no list of queues", where=f"{path}.queues", value=queues
-            )
+        queues = as_texts(found.get("queues"), f"{path}.queues")
         return PreemptionRules(
             queues=frozenset({name, *queues}),
             min_runtime_s=self.duration(found, "minRuntime", path) or 0,
@@ -284,26 +281,9 @@ class _Reader:
         )
 
 
-def _mapping(value: Any, where: str) -> Mapping[str, Any]:
-    """Return a part of the spec. The API server checks it, but a row may hold anything."""
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{value!r} is no mapping", where=where, value=value)
-    return value
-
-
-def _whole(value: object, where: str, low: int) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MAX_INT32:
-        raise InvalidInput(
-            f"{value!r} is not usable",
-            where=where,
-            value=value,
-            hint=f"a whole number from {low} to {MAX_INT32}",
-        )
-    return value
+def _whole(found: Mapping[str, Any], key: str, path: str, low: int) -> int | None:
+    value = found.get(key)
+    return None if value is None else as_whole(value, f"{path}.{key}", low)
 
 
 def rules_or_none(

@@ -21,7 +21,8 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NO_RULES, NodePool, ProvisionRules
+from fluxqueue.nodepools.pool import NodePool
+from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules, QueueRules
 from fluxqueue.process.settings import MATCH_POLICY

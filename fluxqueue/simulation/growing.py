@@ -16,12 +16,13 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NO_RULES, NODES_MAX, NodePool, ProvisionRules, parse_price
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.node_requests import idle_nodes, review_requests
+from fluxqueue.nodepools.plan.provisioning import hold_nodes, plan_nodes
+from fluxqueue.nodepools.pool import NODES_MAX, NodePool
+from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules, parse_price
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
-from fluxqueue.scheduler.node_requests import idle_nodes, review_requests
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.provisioning import hold_nodes, plan_nodes
 from fluxqueue.workload.annotations import parse_duration
 
 IDLE_S = 600

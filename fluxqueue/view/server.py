@@ -32,7 +32,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.policy.node_pool import read_node_pool
+from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.process import metrics
 from fluxqueue.process.certs.serving import Listener, ServingCertificate
 from fluxqueue.process.settings import Settings

@@ -18,31 +18,32 @@ from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store import node_pools
 from fluxqueue.db.store.decisions import NodeChanges
-from fluxqueue.db.store.node_pools import OpenRequests, StoredPool
+from fluxqueue.db.store.node_pools import OpenRequests
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.policy.node_pool import SCALE, NodePool
-from fluxqueue.process import metrics
-from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
-from fluxqueue.scheduler.forecast import Outlook
-from fluxqueue.scheduler.node_requests import (
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.node_orders import StoredPool
+from fluxqueue.nodepools.plan.node_requests import (
     NodeReview,
     idle_nodes,
     review_requests,
 )
-from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.provisioning import (
+from fluxqueue.nodepools.plan.provisioning import (
     NodePlan,
     carry_over,
     describe_requests,
     hold_nodes,
     plan_nodes,
 )
+from fluxqueue.nodepools.pool import SCALE, NodePool
+from fluxqueue.process import metrics
+from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
+from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
+from fluxqueue.scheduler.forecast import Outlook
+from fluxqueue.scheduler.pending_job import PendingJob
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from fluxqueue.db.store.node_pools import (
-    NODE_POOLS,
-    PoolOrder,
-    read_orders,
-    refuse,
-    settle,
-)
+from fluxqueue.db.store.node_pools import NODE_POOLS, read_orders, refuse, settle
 from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
 from fluxqueue.errors import (
     ApiError,
@@ -31,11 +25,12 @@ from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUX_NODE_POOLS
+from fluxqueue.nodepools.cluster.placeholder import Placeholder
+from fluxqueue.nodepools.cluster.providers import PLACEHOLDER, PROVIDERS
+from fluxqueue.nodepools.plan.node_orders import PoolOrder
 from fluxqueue.process import metrics
 from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.node_providers import PLACEHOLDER, PROVIDERS
-from fluxqueue.worker.node_providers.placeholder import Placeholder
 
 logger = logging.getLogger(__name__)
 

@@ -19,14 +19,14 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES
-from fluxqueue.process import metrics
-from fluxqueue.scheduler.node_protection import (
+from fluxqueue.nodepools.plan.node_protection import (
     NodeNeeds,
     Protect,
     ProtectedNodes,
     protecting_notes,
     releasing_notes,
 )
+from fluxqueue.process import metrics
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import CycleRunner
 from fluxqueue.workload.labels import PROTECTED

@@ -49,6 +49,7 @@ from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.nodepools.plan.node_protection import NodeNeeds, Protect, needed_nodes
 from fluxqueue.policy.limits import LimitUse
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
@@ -59,7 +60,6 @@ from fluxqueue.scheduler.allowances import Allowances
 from fluxqueue.scheduler.choices import Choices, give_choices
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Failed, Ongoing, Queues
-from fluxqueue.scheduler.node_protection import NodeNeeds, Protect, needed_nodes
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
     TaintChanges,

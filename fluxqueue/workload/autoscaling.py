@@ -18,6 +18,9 @@ LABELS: Mapping[str, tuple[str | None, str]] = {
 }
 """Label of nodes that were added by a program -> its value (None: any), and the program."""
 
+STATUS_NAMESPACE, STATUS_NAME = "kube-system", "cluster-autoscaler-status"
+"""The ConfigMap with the status of cluster-autoscaler."""
+
 LAST_UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 STALE_S = 900
 """A status of cluster-autoscaler that is older (seconds) is of one that was removed."""

@@ -9,7 +9,6 @@ from localcluster.client.resources import Resource
 
 from fluxqueue.errors import Conflict, NotFound
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import (
     CRDS,
     FLUX_NODE_POOLS,
@@ -21,8 +20,9 @@ from fluxqueue.kube.resources import (
     PROVISIONING_REQUESTS,
     ApiResource,
 )
-from fluxqueue.policy.pool_proposals.karpenter import INSTANCE_TYPE
-from fluxqueue.policy.pool_proposals.karpenter import NODE_POOL as KARPENTER_POOL
+from fluxqueue.nodepools.cluster.pool_sources import read_pool_sources
+from fluxqueue.nodepools.proposals.karpenter import INSTANCE_TYPE
+from fluxqueue.nodepools.proposals.karpenter import NODE_POOL as KARPENTER_POOL
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
 from tests.e2e.space import Space

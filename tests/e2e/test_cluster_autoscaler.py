@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.kube.pool_sources import read_pool_sources
 from fluxqueue.kube.resources import NODES
+from fluxqueue.nodepools.cluster.pool_sources import read_pool_sources
 from tests.e2e.cluster_autoscaler import GROUP_LABEL, running_autoscaler
 from tests.e2e.objects import job
 from tests.e2e.pools import Pools

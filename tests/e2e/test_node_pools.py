@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import EVENTS, FLUX_NODE_POOLS, FLUXJOBS, NODES
-from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import SOURCE_MISSING
 from tests.e2e.objects import FOR_EVER, job
 from tests.e2e.pools import Pools

@@ -37,7 +37,7 @@ from fluxqueue.kube.resources import (
     STORAGE_CLASSES,
     ApiResource,
 )
-from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import GATE, MANAGED, PROTECTED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
 from tests.e2e.health import assert_invariants

@@ -12,12 +12,10 @@ import yaml
 from fluxqueue.cli.user.access import ClusterAccess
 from fluxqueue.cli.user.pools import _apply, discover
 from fluxqueue.clock import ManualClock, SystemClock
-from fluxqueue.controller.pool_following import SETTLED_S, PoolFollower
 from fluxqueue.errors import Invalid, InvalidInput, NotFound
 from fluxqueue.fluxjob.times import from_rfc3339, to_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.install import install_definitions
-from fluxqueue.kube.pool_sources import PoolSources, read_pool_sources
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,
@@ -28,8 +26,10 @@ from fluxqueue.kube.resources import (
     PODS,
     ApiResource,
 )
-from fluxqueue.policy.pool_proposals.following import GONE_S
-from fluxqueue.policy.pool_proposals.proposal import PoolProposal, render
+from fluxqueue.nodepools.cluster.pool_following import SETTLED_S, PoolFollower
+from fluxqueue.nodepools.cluster.pool_sources import PoolSources, read_pool_sources
+from fluxqueue.nodepools.proposals.following import GONE_S
+from fluxqueue.nodepools.proposals.proposal import PoolProposal, render
 from fluxqueue.workload.labels import SOURCE_MISSING
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of

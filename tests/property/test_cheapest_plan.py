@@ -15,18 +15,18 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NodePool
-from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.coming_nodes import PoolState, Reach
-from fluxqueue.scheduler.cycle import run_cycle
-from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.plan_search import (
+from fluxqueue.nodepools.plan.coming_nodes import PoolState, Reach
+from fluxqueue.nodepools.plan.plan_search import (
     EFFORT_MAX,
     PlanTried,
     PlanVariant,
     search_cheaper,
 )
-from fluxqueue.scheduler.provisioning import plan_nodes
+from fluxqueue.nodepools.plan.provisioning import plan_nodes
+from fluxqueue.nodepools.pool import NodePool
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.pending_job import PendingJob
 from tests.support.pool_model import node, request
 
 LIMIT = 1.1

@@ -11,7 +11,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.graph.ledger.placement import PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.scheduler.node_protection import (
+from fluxqueue.nodepools.plan.node_protection import (
     CHANGES_MAX,
     KEYS,
     ON,

@@ -22,25 +22,22 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import (
-    PROVISIONING_REQUEST,
-    NodePool,
-    ProvisionRules,
-)
-from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.scheduler.cycle import run_cycle
-from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
-from fluxqueue.scheduler.node_requests import RequestEnd, review_requests
-from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.provisioning import (
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.node_requests import RequestEnd, review_requests
+from fluxqueue.nodepools.plan.provisioning import (
     NodeAsk,
     NodePlan,
     backoff_s,
     hold_nodes,
     plan_nodes,
 )
+from fluxqueue.nodepools.pool import PROVISIONING_REQUEST, NodePool
+from fluxqueue.policy.provision_rules import ProvisionRules
+from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.scheduler.cycle import run_cycle
+from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
+from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from tests.support.pool_model import node, request
 

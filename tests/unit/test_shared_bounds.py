@@ -133,7 +133,7 @@ def _turns() -> None:
     assert ("modest", 0) in first_in_turn(many, lambda one: one[0], 1000)
 
 
-PROVISIONING = "tests/unit/scheduler/test_wait_or_buy.py"
+PROVISIONING = "tests/unit/nodepools/test_wait_or_buy.py"
 CROWDS = "tests/integration/worker/test_crowds.py"
 PLACES = "tests/integration/test_view_places.py"
 FAIR_QUEUE = "tests/unit/webhook/test_fair_queue.py"
@@ -142,7 +142,7 @@ TURNS = "tests/unit/test_turns.py"
 Check = Callable[[], object] | str
 SHARED: dict[str, tuple[str, Check]] = {
     # bound: (what fills it, what another tenant still gets)
-    "scheduler/provisioning.py:JOBS_MAX": (
+    "nodepools/plan/provisioning.py:JOBS_MAX": (
         "jobs that want new nodes",
         f"{PROVISIONING}::test_jobs_for_a_full_pool_hide_no_job_for_another",
     ),
@@ -230,7 +230,7 @@ WITHIN: dict[str, str] = {
         fluxjob/start_watch.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
         jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
-        process/logs.py:ERROR_MAX scheduler/node_requests.py:REASON_MAX
+        process/logs.py:ERROR_MAX nodepools/plan/node_requests.py:REASON_MAX
         scheduler/preemption.py:NAMED_MAX scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX
         scheduler/resource_set.py:SLOTS_MAX,NAME_MAX,TIME_MAX,AMOUNT_MAX
@@ -244,8 +244,8 @@ WITHIN: dict[str, str] = {
         explain/decide.py:REPLANNED_MAX,BLOCKERS_MAX
         explain/variants.py:VARIANTS_MAX,QUEUES_MAX,DEMANDS_MAX,LATER_MAX
         fluxjob/faults.py:TOLD_MAX jobspec/bounds.py:SLOTS_MAX,OPEN_MAX
-        scheduler/choices.py:NODES_MAX scheduler/node_packing.py:SLOTS_MAX,STEPS_MAX
-        scheduler/node_sharing.py:SHOWN_MAX scheduler/packing_task.py:NODES_MAX
+        scheduler/choices.py:NODES_MAX nodepools/plan/node_packing.py:SLOTS_MAX,STEPS_MAX
+        scheduler/node_sharing.py:SHOWN_MAX nodepools/plan/packing_task.py:NODES_MAX
         scheduler/sweeps.py:GROWTH_MAX scheduler/victims.py:SHRINK_MAX,TRIES_MAX,STEPS_MAX
         view/as_user.py:PODS_MAX,EVENTS_MAX view/changes.py:BATCHES_MAX,CATCH_UP_MAX
         view/time_machine.py:JOBS_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
@@ -262,16 +262,16 @@ WITHIN: dict[str, str] = {
         db/reading/fluxjobs.py:SHAPES_MAX graph/ledger/node_masks.py:MASKS_MAX
         graph/ledger/shares.py:VECTORS_MAX graph/ledger/table.py:LOG_MAX
         graph/match/by_shares.py:OFFERS_MAX,ASKS_MAX,SKIPS_MAX kube/informer.py:TOMBSTONES_MAX
-        scheduler/plan_search.py:WALKS_MAX,EFFORT_MAX,PACKINGS_MAX
+        nodepools/plan/plan_search.py:WALKS_MAX,EFFORT_MAX,PACKINGS_MAX
         worker/node_planning.py:HOLDS_MAX worker/plans.py:FRONT
         workload/device_selectors.py:_KNOWN_MAX""",
     "what only administrators make, such as nodes, pools, policies and namespaces": """
-        controller/pool_following.py:SAMPLE_MAX fluxjob/levels.py:LEVELS_MAX,LABELS_MAX
-        policy/node_pool.py:NODES_MAX,DEVICES_MAX,LEARNED_MAX,NAME_MAX
+        nodepools/cluster/pool_following.py:SAMPLE_MAX fluxjob/levels.py:LEVELS_MAX,LABELS_MAX
+        nodepools/pool.py:NODES_MAX,DEVICES_MAX,LEARNED_MAX,NAME_MAX
         policy/queue_policy.py:RESERVATIONS_MAX policy/sharing/arithmetic.py:PORTIONS_MAX
         policy/sharing/node_grants.py:RULES_MAX,WHY_MAX policy/sharing/rules.py:ORDER_MAX,SAID_MAX
-        scheduler/node_protection.py:CHANGES_MAX view/server.py:NODES_MAX,NAMESPACES_MAX
-        worker/node_pool_keeping.py:SHOWN_MAX worker/node_providers/whole_node.py:EXCLUDED_MAX
+        nodepools/plan/node_protection.py:CHANGES_MAX view/server.py:NODES_MAX,NAMESPACES_MAX
+        worker/node_pool_keeping.py:SHOWN_MAX nodepools/cluster/placeholder.py:EXCLUDED_MAX
         worker/sharing_keeping.py:TAINTS_MAX""",
     "tries, steps and connections of a process, which goes on": """
         controller/certificates.py:STEPS_MAX db/retention.py:STEP_MAX db/task_queue.py:POOL_MAX

@@ -1,7 +1,7 @@
 """``fluxqueue pools discover``: FluxNodePools for what brings nodes to this cluster already.
 
 It reads what Karpenter and cluster-autoscaler have stored, with the rights of its
-user, and prints YAML to review. The proposals are made by ``policy.pool_proposals``.
+user, and prints YAML to review. The proposals are made by ``nodepools.proposals``.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.kube.pool_sources import PoolSources
-    from fluxqueue.policy.pool_proposals.proposal import PoolProposal
+    from fluxqueue.nodepools.cluster.pool_sources import PoolSources
+    from fluxqueue.nodepools.proposals.proposal import PoolProposal
 
 STATUS = "kube-system/cluster-autoscaler-status"
 
@@ -60,8 +60,8 @@ def discover(
         )
 
     async def work(cluster: ClusterAccess) -> None:
-        from fluxqueue.kube.pool_sources import read_pool_sources
-        from fluxqueue.policy.pool_proposals.proposal import render
+        from fluxqueue.nodepools.cluster.pool_sources import read_pool_sources
+        from fluxqueue.nodepools.proposals.proposal import render
 
         sources = await read_pool_sources(cluster.client, (namespace, name))
         proposals = sources.proposals()

@@ -15,6 +15,8 @@ from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CONFIGMAPS, NODE_POOLS
 from fluxqueue.workload.autoscaling import (
+    STATUS_NAME,
+    STATUS_NAMESPACE,
     autoscaler_of_pools,
     autoscaler_of_status,
     autoscalers_of_nodes,
@@ -22,8 +24,6 @@ from fluxqueue.workload.autoscaling import (
 from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
-
-STATUS_NAMESPACE, STATUS_NAME = "kube-system", "cluster-autoscaler-status"
 
 
 @dataclass(slots=True)

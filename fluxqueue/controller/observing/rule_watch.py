@@ -25,7 +25,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import FLUX_NODE_POOLS, SHARING_POLICIES, ApiResource
-from fluxqueue.policy.node_pool import read_node_pool
+from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.policy.sharing.rules import read_sharing_rule
 from fluxqueue.workload.objects import Object
 

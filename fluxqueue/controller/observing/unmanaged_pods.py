@@ -102,7 +102,7 @@ class ForeignPods:
 
 
 def is_placeholder(pod: Object, own_namespace: str) -> bool:
-    """Return whether a pod only holds a place on a new node (``worker.node_providers``).
+    """Return whether a pod only holds a place on a new node (``nodepools.cluster``).
 
     The label alone does not decide: any user may write it in a namespace of their own.
     """

@@ -20,10 +20,11 @@ from fluxqueue.db.store.rule_rows import RuleTable
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
-from fluxqueue.policy.node_pool import NodePool, read_node_pool
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState
-from fluxqueue.scheduler.node_requests import NodeReview, RequestEnd, learn
-from fluxqueue.scheduler.provisioning import NodePlan, backoff_s
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
+from fluxqueue.nodepools.plan.node_orders import OrderedNodes, PoolOrder, StoredPool
+from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd, learn
+from fluxqueue.nodepools.plan.provisioning import NodePlan, backoff_s
+from fluxqueue.nodepools.pool import NodePool, read_node_pool
 
 POOL_CHANGED = "pool"
 """The kind of a change that makes the matcher read the pools again."""
@@ -57,22 +58,6 @@ RETURNING name
 
 
 # --- for a cycle ---------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class StoredPool:
-    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds."""
-
-    pool: NodePool
-    learned: tuple[int, ...] = ()
-    failures: int = 0
-    retry_at: int = 0
-    why: str = ""
-
-    def state(self, present: int) -> PoolState:
-        """Return the pool for the plan. ``present``: the number of its nodes."""
-        wait_s = self.pool.expected_s(self.learned)
-        return PoolState(self.pool, present, wait_s, self.retry_at, self.why)
 
 
 async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
@@ -274,44 +259,6 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
 
 
 # --- for the providers ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class OrderedNodes:
-    """A request as its provider needs it. ``arrived``: the names of nodes that have come."""
-
-    number: int
-    count: int
-    arrived: tuple[str, ...]
-
-    @property
-    def coming(self) -> int:
-        """Return the number of nodes that have yet to come."""
-        return max(0, self.count - len(self.arrived))
-
-
-@dataclass(frozen=True, slots=True)
-class PoolOrder:
-    """What the provider of a pool has to bring.
-
-    ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
-    to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
-    ``jobs``: the job of each open request, namespace/name. ``stored`` is None if the pool was
-    deleted, or has another provider by now. The former provider then only takes back.
-    """
-
-    pool: NodePool
-    open: tuple[OrderedNodes, ...] = ()
-    present: tuple[str, ...] = ()
-    returning: tuple[str, ...] = ()
-    ended: tuple[OrderedNodes, ...] = ()
-    stored: StoredPool | None = None
-    jobs: Mapping[int, str] = field(default_factory=dict)
-
-    @property
-    def coming(self) -> int:
-        """Return the number of nodes that have yet to come."""
-        return sum(one.coming for one in self.open)
 
 
 _ORDERED = """

@@ -18,6 +18,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.label_selector import LabelSelection, read_selector
 from fluxqueue.policy.sharing.built_in import BUILT_IN
 from fluxqueue.policy.sharing.interface import SharingPolicy
+from fluxqueue.policy.spec_fields import as_mapping, as_whole
 
 ENTRY_POINTS = "fluxqueue.sharing_policies"
 """The group of entry points. Each is called with ``spec.parameters``, and returns a policy."""
@@ -51,15 +52,10 @@ def read_sharing_rule(name: str, spec: object) -> SharingRule:
     InvalidInput
         A field is not valid, or the policy is not installed here. ``where`` is its path.
     """
-    if not isinstance(spec, Mapping):
-        raise InvalidInput(f"{spec!r} is no mapping", where="spec", value=spec)
-    order = spec.get("order", ORDER_DEFAULT)
-    if isinstance(order, bool) or not isinstance(order, int) or not 0 <= order <= ORDER_MAX:
-        hint = f"a whole number from 0 to {ORDER_MAX}"
-        raise InvalidInput(f"{order!r} is not usable", where="spec.order", value=order, hint=hint)
-    return SharingRule(
-        name, order, read_selector(spec.get("nodeSelector"), "spec.nodeSelector"), _policy(spec)
-    )
+    found = as_mapping(spec, "spec")
+    order = as_whole(found.get("order", ORDER_DEFAULT), "spec.order", 0, ORDER_MAX)
+    nodes = read_selector(found.get("nodeSelector"), "spec.nodeSelector")
+    return SharingRule(name, order, nodes, _policy(found))
 
 
 @lru_cache(maxsize=2)

@@ -15,7 +15,7 @@ from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS, NODES
-from fluxqueue.scheduler.node_protection import KEYS, ON
+from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import PROTECTED
 from tests.support.typing_verbs import typist
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.store.node_pools import (
-    NODE_POOLS,
-    PoolOrder,
-    read_orders,
-    settle,
-)
+from fluxqueue.db.store.node_pools import NODE_POOLS, read_orders, settle
 from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.nodepools.plan.node_orders import PoolOrder
 from tests.integration.db.test_queues import queue, see_queues
 from tests.support.pool_model import request
 from tests.support.rows import Row, Rows, cpu_node, workload

@@ -18,7 +18,7 @@ from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import NODES
-from fluxqueue.scheduler.node_protection import KEYS, ON, RELEASE_S
+from fluxqueue.nodepools.plan.node_protection import KEYS, ON, RELEASE_S
 from fluxqueue.worker.node_protecting import REFUSED_S, NodeProtector
 from fluxqueue.workload.labels import PROTECTED
 from localcluster import LocalCluster, LocalClusterConfig

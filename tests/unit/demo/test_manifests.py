@@ -10,7 +10,7 @@ from localcluster.nodes.pod_simulation import script_of
 from localcluster.nodes.shape import node_object
 
 from fluxqueue.jobspec.shape import slot_kinds
-from fluxqueue.policy.node_pool import read_node_pool
+from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.quantity import to_base_units
 from fluxqueue_devtools.demo.manifests import (

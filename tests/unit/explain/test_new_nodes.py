@@ -12,9 +12,9 @@ from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.policy.node_pool import NodePool
+from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.scheduler.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.pending_job import PendingJob

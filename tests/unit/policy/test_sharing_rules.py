@@ -46,7 +46,7 @@ def test_what_a_spec_gives_beside_eight_cores(spec: dict[str, Any], now: int, at
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        (None, "spec: None is no mapping"),
+        (7, "spec: 7 is no mapping"),
         ({}, "spec.policy: None is no installed sharing policy"),
         ({"policy": "nothing-like-it"}, "one of dedicated, headroom, partition, subtract"),
         ({"policy": ["subtract"]}, "spec.policy"),

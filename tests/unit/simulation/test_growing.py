@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.policy.node_pool import NO_RULES, ProvisionRules
+from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.engine import simulate

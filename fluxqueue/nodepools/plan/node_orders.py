@@ -1,0 +1,67 @@
+"""A pool as its row has it, and what its provider has to bring.
+
+``db.store.node_pools`` makes both from rows. The plan reads the first, and providers fulfil the
+second. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fluxqueue.nodepools.plan.coming_nodes import PoolState
+from fluxqueue.nodepools.pool import NodePool
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPool:
+    """A pool as its row has it: ``learned`` are measured seconds, ``retry_at`` epoch seconds."""
+
+    pool: NodePool
+    learned: tuple[int, ...] = ()
+    failures: int = 0
+    retry_at: int = 0
+    why: str = ""
+
+    def state(self, present: int) -> PoolState:
+        """Return the pool for the plan. ``present``: the number of its nodes."""
+        wait_s = self.pool.expected_s(self.learned)
+        return PoolState(self.pool, present, wait_s, self.retry_at, self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderedNodes:
+    """A request as its provider needs it. ``arrived``: the names of nodes that have come."""
+
+    number: int
+    count: int
+    arrived: tuple[str, ...]
+
+    @property
+    def coming(self) -> int:
+        """Return the number of nodes that have yet to come."""
+        return max(0, self.count - len(self.arrived))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOrder:
+    """What the provider of a pool has to bring.
+
+    ``present``: the names of the nodes that the pool has. ``returning``: those of them that it is
+    to take back. ``ended``: requests that ended, and that the provider has not taken back yet.
+    ``jobs``: the job of each open request, namespace/name. ``stored`` is None if the pool was
+    deleted, or has another provider by now. The former provider then only takes back.
+    """
+
+    pool: NodePool
+    open: tuple[OrderedNodes, ...] = ()
+    present: tuple[str, ...] = ()
+    returning: tuple[str, ...] = ()
+    ended: tuple[OrderedNodes, ...] = ()
+    stored: StoredPool | None = None
+    jobs: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def coming(self) -> int:
+        """Return the number of nodes that have yet to come."""
+        return sum(one.coming for one in self.open)
