@@ -16,6 +16,7 @@ from typing import Any
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.kube.client import KubeClient
+from fluxqueue.kube.connection import METADATA_ONLY
 from fluxqueue.kube.resources import EVENTS
 from fluxqueue.process import metrics
 
@@ -122,7 +123,7 @@ async def tell_event(client: KubeClient, event: Mapping[str, Any]) -> bool:
     path = EVENTS.path(event["metadata"]["namespace"])
     try:
         # The name is derived from the content, so an Event that is sent twice exists once.
-        await client.request("POST", path, body=event, is_repeatable=True, metadata_only=True)
+        await client.request("POST", path, body=event, is_repeatable=True, accept=METADATA_ONLY)
     except Conflict:
         return True  # it exists already
     except (ApiError, ApiUnavailable) as error:

@@ -275,7 +275,7 @@ WITHIN: dict[str, str] = {
         worker/sharing_keeping.py:TAINTS_MAX""",
     "tries, steps and connections of a process, which goes on": """
         controller/certificates.py:STEPS_MAX db/retention.py:STEP_MAX db/task_queue.py:POOL_MAX
-        kube/client.py:ATTEMPTS_MAX,LIST_RESTARTS_MAX""",
+        kube/client.py:LIST_RESTARTS_MAX kube/connection.py:ATTEMPTS_MAX""",
 }
 """Bounds that no tenant can fill for another, by what they count within."""
 
