@@ -1,16 +1,16 @@
 """Measure how the project's text reads: ``python docs/prose.py``, part of ``make lint``.
 
 The rules are plain English: short sentences, one idea each, the same word for the same thing. A
-path is one page, or the docstrings and comments of one folder of code. Each path is compared with
-``BOUNDS`` and ``BANNED``. Paths that are not converted yet stand in ``docs/prose-exceptions.txt``
-with their figures of that time, and may only get better.
+path is one page, or one folder of code: its docstrings and comments, or ``FOLDER:literals``, what
+it says to users. Each path is compared with ``BOUNDS`` and ``BANNED``. Paths that are not converted
+yet stand in ``docs/prose-exceptions.txt`` with their figures of that time, and may only get better.
 
     python docs/prose.py                       check every path. Exit code 1 lists the problems
     python docs/prose.py --worst 20 PATH...    figures, and the sentences to begin with
     python docs/prose.py --update              lower the exceptions to what is needed now
 
 ``--update`` never adds a path and never raises a figure. Where unconverted text moves to another
-path, its line moves by hand. String literals, tests and generated SQL are not measured.
+path, its line moves by hand. Generated SQL is not measured, nor the literals of tests.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ CODE = (
     "benchmarks",
     "chart",
     "docs",
+    "tests",
+    "localcluster/tests",
 )
+LITERALS = ("fluxqueue", "webhook", "fluxion/src", "devtools/src")
+"""Code with messages, reasons and help in its strings. Those of localcluster are Kubernetes'."""
 
 FEW = 10
 """A path with fewer sentences has no meaningful mean or percentile."""
@@ -159,6 +163,47 @@ def _documented(node: ast.AST) -> Iterator[_Documented]:
             yield from _documented(child)
 
 
+_WORD = re.compile(r"[(\"'`]*[A-Za-z][A-Za-z'-]*[)\"'`.,:;?!]*")
+_STATEMENT = re.compile(r"\b(?:SELECT|FROM|WHERE|INSERT|UPDATE|DELETE|VALUES|CREATE|COMMENT)\b")
+
+
+def literal_text(source: str) -> str:
+    """Return the strings of a module that read as text, each as a paragraph of its own.
+
+    What is put into a string is an X. Messages part what is and what helps by a semicolon, so these
+    count as ends of sentences.
+    """
+    module = ast.parse(source)
+    first = [node.body[0] for node in _documented(module) if node.body]
+    docstrings = {id(one.value) for one in first if isinstance(one, ast.Expr)}
+    found = (" ".join(one.split()) for one in _literals(module, docstrings))
+    return "\n\n".join(one.replace(";", ".") for one in found if _reads_as_text(one))
+
+
+def _literals(node: ast.AST, left_out: set[int]) -> Iterator[str]:
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(v.value) if isinstance(v, ast.Constant) else "X" for v in node.values)
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and id(node) not in left_out:
+            yield node.value
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _literals(child, left_out)
+
+
+def _reads_as_text(literal: str) -> bool:
+    words = literal.split()
+    plain = sum(bool(_WORD.fullmatch(word)) for word in words)
+    return len(words) >= 4 and plain >= 0.75 * len(words) and not _STATEMENT.search(literal)
+
+
+def block_comments(source: str) -> str:
+    """Return the comments of JavaScript or CSS, each as a paragraph of its own."""
+    found = re.findall(r"(?s)/\*+(.*?)\*+/", source)
+    whole = "\n\n".join(re.sub(r"(?m)^\s*\*", "", one) for one in found)
+    return whole + "\n\n" + commented_text(source, "//")
+
+
 def commented_text(source: str, mark: str) -> str:
     """Return the comments that stand on lines of their own, for SQL, YAML, TOML and the like."""
     lines = enumerate(source.splitlines())
@@ -171,7 +216,7 @@ def _blocks(comments: Iterable[tuple[int, int, str]]) -> Iterator[str]:
     block: list[str] = []
     last = (-1, -1)
     for row, column, text in comments:
-        words = re.sub(r"^(?:#+|--+)\s*", "", text)
+        words = re.sub(r"^(?:#+|--+|//+)\s*", "", text)
         if (row - 1, column) != last and block:
             yield "\n".join(block)
             block = []
@@ -207,13 +252,22 @@ def tree(root: Path) -> dict[str, list[str]]:
             found[name] = paragraphs(commented_text(text, "#"))
     for folder in CODE:
         for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in {".py", ".sql", ".js", ".css"} or "vendor" in file.parts:
+                continue
+            source = file.read_text(encoding="utf-8")
+            path = str(file.parent.relative_to(root))
             if file.suffix == ".py":
-                text = python_text(file.read_text(encoding="utf-8"))
-            elif file.suffix == ".sql" and folder != "migrations":
-                text = commented_text(file.read_text(encoding="utf-8"), "--")
+                text = python_text(source)
+                if folder in LITERALS:
+                    said = paragraphs(literal_text(source))
+                    found.setdefault(f"{path}:literals", []).extend(said)
+            elif file.suffix != ".sql":
+                text = block_comments(source)
+            elif folder != "migrations":
+                text = commented_text(source, "--")
             else:
                 continue
-            found.setdefault(str(file.parent.relative_to(root)), []).extend(paragraphs(text))
+            found.setdefault(path, []).extend(paragraphs(text))
     return found
 
 

@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TOGETHER_MAX = 100
-"""Jobs whose pods one list asks for."""
+"""How many jobs one list of pods asks for."""
 TOGETHER_S = 0.1
 """How long an ended job waits for others."""
 KEPT_S = 3600

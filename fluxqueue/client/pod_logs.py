@@ -25,7 +25,7 @@ LINES_AHEAD = 1000
 RETRY_BASE_S, RETRY_CAP_S = 0.2, 10.0
 FORBIDDEN = 403
 UNWATCHED_S = 1.0
-"""Seconds between two lists for a user who may not watch."""
+"""Seconds between two lists for a user without the right to watch."""
 _DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 
 OnTrouble = Callable[[str, Exception], None]

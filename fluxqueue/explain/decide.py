@@ -166,8 +166,8 @@ def _with_way_made(
     if making_way is None:
         return outcome
     count = len(making_way.victims)
-    jobs = "1 job of a lower priority makes" if count == 1 else f"{count} of lower priority make"
-    return replace(outcome, message=f"{outcome.message}; {jobs} way for it")
+    jobs = "1 job of a lower priority is" if count == 1 else f"{count} jobs of lower priority are"
+    return replace(outcome, message=f"{outcome.message}; {jobs} preempted for it")
 
 
 @dataclass(slots=True)

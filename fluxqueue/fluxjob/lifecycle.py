@@ -324,7 +324,7 @@ def on_requeued(
     elif vacate_by == OVERRAN:
         reason = "requeued because it ran past its limit"
     elif is_preemptor(vacate_by):
-        reason = f"requeued to make way for {vacate_by}"
+        reason = f"preempted for {vacate_by}"
     else:
         reason = f"requeued by {vacate_by}"
     return Requeued(S.PENDING, None, reason, is_asked)

@@ -268,7 +268,7 @@ class _Reader:
         found = as_mapping(self.spec["preemption"], path)
         if found.get("within") != LOWER_PRIORITY:
             raise InvalidInput(
-                f"{found.get('within')!r} says not who makes way",
+                f"{found.get('within')!r} does not say which jobs are preempted",
                 where=f"{path}.within",
                 value=found.get("within"),
                 hint=f"{LOWER_PRIORITY}; leave spec.preemption out for no preemption",

@@ -319,7 +319,7 @@ class Settings:
     controllers: str = _setting(
         ",".join(CLUSTER_CONTROLLERS),
         "FLUXQUEUE_CONTROLLERS",
-        "accounts of the cluster's own controllers, which hand on who submitted a template",
+        "accounts of the cluster's own controllers, which hand on the submitter of a template",
     )
     submitter_accounts: str = _setting(
         "",

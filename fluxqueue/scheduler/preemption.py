@@ -78,12 +78,12 @@ class MakingWay:
         return tuple(one.uid for one in self.victims if one.uid not in self.gone)
 
     def describe(self) -> str:
-        """Name the victims: ``job 7 and job 9 make way for it``."""
+        """Name the victims: ``job 7 and job 9 are preempted for it``."""
         names = [f"job {one.jobid}" for one in self.victims]
         if len(names) > NAMED_MAX:
             names = [*names[:NAMED_MAX], f"{len(names) - NAMED_MAX} more"]
         who = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-        return f"{who} {'makes' if len(names) == 1 else 'make'} way for it"
+        return f"{who} {'is' if len(names) == 1 else 'are'} preempted for it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,7 +161,7 @@ def read_queues(documents: Iterable[Any], source: str) -> dict[str, QueueRules]:
         name = ((one.get("metadata") or {}) if isinstance(one, dict) else {}).get("name")
         if not name or one.get("kind") != "FluxQueue":
             raise InvalidInput(
-                "has something that is no FluxQueue",
+                "has something other than FluxQueues",
                 where=source,
                 hint="name a YAML file with FluxQueues, such as kubectl get fluxqueues -o yaml",
             )

@@ -77,7 +77,7 @@ def _check_holds(here: Any, path: Path, depth: int) -> None:
     """Refuse a place that can hold no member ``path[depth]``: a custom resource has any types."""
     if not isinstance(here, list if isinstance(path[depth], int) else dict):
         raise InvalidInput(
-            "is no object, and something in it is to be set",
+            "is not an object, so nothing in it can be set",
             where=".".join(map(str, path[:depth])),
             value=here,
             hint="write a mapping, or leave it out",

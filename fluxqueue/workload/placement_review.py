@@ -335,7 +335,7 @@ def _with_size(jobspec: Jobspec, size: int) -> Jobspec:
     found = with_size(jobspec, size)
     if found is None:
         raise InvalidInput(
-            "cannot be told how its pods would lie then",
+            "does not say how its pods would lie then",
             where="spec.changes.size",
             value=size,
             hint="a multiple of the pods on each node or in each place; or change the manifest",

@@ -656,7 +656,7 @@ COMMENT ON COLUMN expected_starts.nodes IS 'the slots that are kept from then on
 COMMENT ON TABLE preemptions IS 'Victims and their preemptors, until the preemptor has started';
 COMMENT ON COLUMN preemptions.victim IS 'UID of who makes way';
 COMMENT ON COLUMN preemptions.allocation_id IS 'what it is to give back';
-COMMENT ON COLUMN preemptions.preemptor IS 'UID of whom it makes way for';
+COMMENT ON COLUMN preemptions.preemptor IS 'UID of whom it is preempted for';
 COMMENT ON COLUMN preemptions.jobid IS 'of the preemptor';
 COMMENT ON COLUMN preemptions.vacate_at IS 'epoch seconds: not to leave before';
 COMMENT ON COLUMN preemptions.decided_at IS 'when a cycle wanted it';

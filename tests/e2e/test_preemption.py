@@ -1,4 +1,4 @@
-"""Work makes way for other work: who is told what, who starts where, and who goes on afterwards."""
+"""Work is preempted for other work: what is said of it, what starts where, what continues."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ async def test_the_youngest_makes_way_and_waits_at_its_place(space: Space, queue
     waiting = await space.until_state("young", *WAITING)
     assert waiting["status"]["jobid"] == await _jobid(space, "young"), "its place is its own"
     number = await _jobid(space, "urgent")
-    assert f"makes way for job {number} (urgent)" in await _said(space, young, "Preempted")
+    assert f"is preempted for job {number} (urgent)" in await _said(space, young, "Preempted")
     message = await _said(space, urgent, "Preempting")
-    assert f"job {await _jobid(space, 'young')} makes way for it" in message
+    assert f"job {await _jobid(space, 'young')} is preempted for it" in message
     assert await _uids(space, "old", 1) == before, "the older one was left alone"
     assert not [
         one
@@ -98,7 +98,7 @@ async def test_the_youngest_makes_way_and_waits_at_its_place(space: Space, queue
         "SELECT result, reason FROM accounting WHERE namespace = :space AND name = 'young'",
         space=space.name,
     )
-    assert rows == [{"result": "Requeued", "reason": f"requeued to make way for job {number}"}]
+    assert rows == [{"result": "Requeued", "reason": f"preempted for job {number}"}]
 
     await space.delete("urgent")
     await space.until_state("young", "Running")
@@ -117,9 +117,9 @@ async def test_within_the_grace_it_is_a_notice(space: Space, queues: Queues) -> 
     pods = await _uids(space, "low", 1)
     await space.create(queues.job("high", "high", cpu="16", pool="single"))
     high = await space.until_state("high", "Reserved")
-    words = f"to make way for job {await _jobid(space, 'high')} (high)"
+    words = f"for job {await _jobid(space, 'high')} (high)"
     assert words in await _said(space, low, "PreemptionPlanned")
-    assert f"job {await _jobid(space, 'low')} makes way for it" in high["status"]["reason"]
+    assert f"job {await _jobid(space, 'low')} is preempted for it" in high["status"]["reason"]
     await space.until_true(lambda: _tells(space, "low", words), "the notice")
     await space.client.delete(FLUXJOBS, space.name, "high-job")
     await _said(space, low, "PreemptionOff")
@@ -165,7 +165,7 @@ async def test_who_waits_may_ask_whether_others_would_make_way(
     await space.until_state("low", "Running")
     wanted = queues.job("high", "high", cpu="16", pool="single")
     asked = (await ask(space, manifest=wanted))["status"]
-    assert "1 job of a lower priority makes way for it" in asked["message"], asked
+    assert "1 job of a lower priority is preempted for it" in asked["message"], asked
     found = await space.fluxjob("low")
     assert found is not None
     assert found["status"]["reason"] == ""

@@ -360,7 +360,7 @@ async def test_any_story_stays_sound_and_comes_to_its_end(database_url: str, see
 @pytest.mark.long("the story without preemption is in `make test`")
 @pytest.mark.timeout(300)
 async def test_so_do_stories_of_work_that_makes_way(postgres: PostgresServer) -> None:
-    """The same where lower work makes way for higher, and somewhere it really did."""
+    """The same where lower work is preempted for higher, and somewhere it really did."""
     preempted: set[str] = set()
     for seed in (*SEEDS, *TOLD_AGAIN):
         url = postgres.wiped()

@@ -159,3 +159,20 @@ def test_the_worst_sentences_are_shown_with_what_to_say(
     assert [hint.split(":")[0].strip() for hint in hints] == ["'nobody'", "'heeds'"]
     with pytest.raises(SystemExit):
         main(["docs/none1.md"], root)
+
+
+def test_what_the_code_says_to_users_is_measured() -> None:
+    """Statements, keys and docstrings are no messages. A semicolon ends a sentence in one."""
+    source = '''
+"""Docstring of this module, not a message."""
+refuse(f"queue {name} is stopped; ask its administrator", "SELECT name FROM queues WHERE id = 1")
+KEY = "fluxqueue/gang: x=y a/b/c --flag"
+'''
+    assert prose["literal_text"](source) == "queue X is stopped. ask its administrator"
+
+
+def test_comments_of_scripts_and_styles_are_measured() -> None:
+    source = (
+        "/* Two lines\n * of one. */\nlet x = 1; // not on a line of its own\n// Its own line.\n"
+    )
+    assert " ".join(prose["block_comments"](source).split()) == "Two lines of one. Its own line."

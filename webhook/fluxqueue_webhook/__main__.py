@@ -150,14 +150,14 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--kueue-suspension",
         choices=("queue", "author"),
         default=os.environ.get("FLUXQUEUE_KUEUE_SUSPENSION") or "queue",
-        help="who resumes what is created suspended with Kueue's label: the queue, or its author"
+        help="what resumes what is created suspended with Kueue's label: the queue, or its author"
         " (default: $FLUXQUEUE_KUEUE_SUSPENSION, or queue)",
     )
     parser.add_argument(
         "--controllers",
         default=os.environ.get("FLUXQUEUE_CONTROLLERS", ""),
-        help="accounts that hand on who submitted a template, with commas; only where the admission"
-        " policies are installed (default: $FLUXQUEUE_CONTROLLERS, or none)",
+        help="accounts that hand on the submitter of a template, with commas; only where the"
+        " admission policies are installed (default: $FLUXQUEUE_CONTROLLERS, or none)",
     )
     parser.add_argument(
         "--submitter-accounts",

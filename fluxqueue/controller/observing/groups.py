@@ -390,7 +390,7 @@ class Groups:
 
     def _note(self, group: _Group) -> str:
         """Describe the groups of other users with this name, which pods were meant to join."""
-        others = sorted(one.user or "nobody known" for one in self._others(group))
+        others = sorted(one.user or "an unknown user" for one in self._others(group))
         if not others:
             return ""
         allow = f"to join them, their pods must name this user in {labels.GROUP_USERS}"

@@ -44,7 +44,7 @@ class ForeignPods:
         self.volumes_of: Callable[[Object], Mapping[str, int]] = lambda _: {}
         """Returns what a pod uses of its node beside its requests."""
         self.own_namespace = ""
-        """The namespace of fluxqueue. Its placeholders make way for jobs, so they use nothing."""
+        """The namespace of fluxqueue. Its placeholders leave for jobs, so they use nothing."""
         self._written: set[str] = set()
         self.due_s = float("-inf")
 

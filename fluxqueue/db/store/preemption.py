@@ -189,7 +189,7 @@ async def carry_out(tx: Transaction, now: int) -> Carried:
 
 def _announcement(row: Mapping[str, Any]) -> str:
     return (
-        f"is requeued at {to_rfc3339(row['vacate_at'])} to make way for {_name(row)};"
+        f"is requeued at {to_rfc3339(row['vacate_at'])} for {_name(row)};"
         " it keeps its place in the queue"
     )
 
@@ -230,7 +230,7 @@ async def _spare(tx: Transaction, carried: Carried, rows: Sequence[Mapping[str, 
 async def _vacate(tx: Transaction, carried: Carried, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         if row["is_staying"] and not row["is_vacated"]:
-            message = f"makes way for {_name(row)}: its pods end, then it waits at its old place"
+            message = f"is preempted for {_name(row)}: its pods end, then it waits at its old place"
             await tx.execute(
                 "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now(),"
                 " reconcile_at = now() WHERE uid = :uid",

@@ -198,5 +198,5 @@ def _checked(
 
 def _whole(value: object, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} is {value!r}, which is no whole number")
+        raise TypeError(f"{what} is {value!r}, not a whole number")
     return value

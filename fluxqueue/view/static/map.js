@@ -82,7 +82,7 @@ function hatched(context, colours) {
 export const stateOf = (node, isBusy) => node.pool ? "provisioning" : !node.isUp ? "down" : !node.isOpen ? (isBusy ? "draining" : "drained")
   : node.taints ? "tainted" : "open";
 
-/** Each state has a colour and a shape of its own: no two are told apart by the colour alone. */
+/** Each state has a colour and a shape of its own: no two differ by the colour alone. */
 function drawState(context, state, x, y, w, h, colours) {
   if (state === "open") return;
   context.save();

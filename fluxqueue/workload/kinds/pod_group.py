@@ -228,9 +228,7 @@ class PodGroupKind(WorkloadKind):
             return Gathering(1, f"{_pods(came)}; {window}", patience_s)
         if spec["minimum"] is None:
             reason = f"{_pods(came)}; waits for PodGroup {workload['metadata']['name']}, whose"
-            return Gathering(
-                1, f"{reason} minMember or minCount says how many there are to be", patience_s
-            )
+            return Gathering(1, f"{reason} minMember or minCount says how many it has", patience_s)
         missing = max(0, spec["minimum"] - came)
         reason = f"{came} of {_pods(spec['minimum'])}; missing {missing}" if missing else ""
         if reason and spec.get("note"):

@@ -212,7 +212,7 @@ class SuspendedOwnerKind(WorkloadKind):
         if any(map(has_group, [own, *(part.template for _, part in _parts(workload))])):
             return "its pods say of which group they are"
         is_known = entry.templates_in is None or workload["made"] is not None
-        return "none of its pods is to be queued" if is_known and not self.size(workload) else None
+        return "the queue takes none of its pods" if is_known and not self.size(workload) else None
 
     def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
         refuse_sweep(wishes)

@@ -56,7 +56,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--authorization",
         choices=("rbac", "always-allow"),
         default="rbac",
-        help="who may do what: by roles and bindings (default), or everybody everything",
+        help="who may do what: by roles and bindings (default), or all users everything",
     )
     parser.add_argument(
         "--audit-log", type=Path, help="write a line about each request to this file"

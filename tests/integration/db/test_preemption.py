@@ -100,12 +100,12 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
     status = _rendered((await read_statuses(rows.database, ["c"]))["c"])
     assert status["operator"]["requeueBy"] == "job 5"
     assert await rows.asked(TaskName.RELEASE) == ["a", "b", "c", "c"]
-    assert await told(rows, "high") == ("Reserved", "job 3 makes way for it")
-    reason = "makes way for job 5 (high): its pods end, then it waits at its old place"
+    assert await told(rows, "high") == ("Reserved", "job 3 is preempted for it")
+    reason = "is preempted for job 5 (high): its pods end, then it waits at its old place"
     assert await told(rows, "c") == ("Running", reason)
     assert await events(rows, "c") == [("Preempted", reason)]
     ((event, message),) = await events(rows, "high")
-    assert (event, message.split(",")[0]) == ("Preempting", "job 3 makes way for it")
+    assert (event, message.split(",")[0]) == ("Preempting", "job 3 is preempted for it")
     await leave(rows, LOW[2])
     await rows.match()
     assert await rows.states() == {
@@ -118,9 +118,7 @@ async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
     assert [slot[1] for slot in await rows.slots("high")] == ["n2"]
     assert await pending_actions(rows) == 0
     row = "SELECT result, reason FROM accounting WHERE uid = 'c'"
-    assert await rows.fetch(row) == [
-        {"result": "Requeued", "reason": "requeued to make way for job 5"}
-    ]
+    assert await rows.fetch(row) == [{"result": "Requeued", "reason": "preempted for job 5"}]
     assert await rows.value("SELECT uid FROM queue JOIN fluxjobs USING (jobid) LIMIT 1") == "c"
     await rows.check()
 
@@ -211,8 +209,8 @@ async def test_the_next_in_turn_preempts_at_the_same_time(rows: Rows) -> None:
     await rows.see(HIGH, job("next", "q", request(cpu=4), priority=9, namespace="secret"))
     await rows.match()
     assert await vacating(rows) == {"b": "job 3", "a": "job 4"}
-    assert (await told(rows, "b"))[1].startswith("makes way for job 3 (high):")
-    assert (await told(rows, "a"))[1].startswith("makes way for job 4:")
+    assert (await told(rows, "b"))[1].startswith("is preempted for job 3 (high):")
+    assert (await told(rows, "a"))[1].startswith("is preempted for job 4:")
     for one in LOW[:2]:
         await leave(rows, one)
     await rows.match()
@@ -286,7 +284,7 @@ async def test_grace_is_a_notice(rows: Rows) -> None:
     await rows.see(HIGH)
     await rows.match()
     at = to_rfc3339(clock.now_s() + 30)
-    announced = f"is requeued at {at} to make way for job 3 (high); it keeps its place in the queue"
+    announced = f"is requeued at {at} for job 3 (high); it keeps its place in the queue"
     assert await vacating(rows) == {}
     assert await told(rows, "b") == ("Running", announced)
     assert await events(rows, "b") == [("PreemptionPlanned", announced)]

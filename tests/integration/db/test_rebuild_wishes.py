@@ -267,7 +267,7 @@ async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Ro
     await rows.see(job("other", "q", request(cpu=4), priority=5))
     await rows.match()
     assert await preempting.vacating(rows) == {"c": "job 4", "b": "job 5"}
-    assert await told(rows, "high") == ("Reserved", "job 3 makes way for it")
+    assert await told(rows, "high") == ("Reserved", "job 3 is preempted for it")
     await preempting.leave(rows, preempting.LOW[2])
     await rows.match()
     states = await rows.states()

@@ -364,7 +364,7 @@ async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows)
     assert 10 <= due <= 10.5
     await rows.execute("UPDATE fluxjobs SET state = 'Running', started_at = now()")
     assert (await rows.fetch(_DUE))[0]["due"] == due
-    await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7'")
+    await rows.execute("UPDATE fluxjobs SET reason = 'is preempted for job 7'")
     assert (await rows.fetch(_DUE))[0]["due"] < 3
 
 
@@ -386,7 +386,7 @@ async def test_who_ends_while_others_are_put_off_is_told_of(rows: Rows) -> None:
 async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
     """What runs and has to leave says so."""
     uids = await _start(rows, STATUS_CALM + 2)
-    await rows.execute("UPDATE fluxjobs SET reason = 'makes way for job 7' WHERE uid = 'j1'")
+    await rows.execute("UPDATE fluxjobs SET reason = 'is preempted for job 7' WHERE uid = 'j1'")
     assert [one.uid for one in await read_due_statuses(rows.database, uids)] == ["j1"]
 
 

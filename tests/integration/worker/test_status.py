@@ -179,7 +179,7 @@ async def test_a_status_is_put_in_the_place_of_the_last(
         await release_workloads(_context(rows, client), [uid])
         assert client.asked == ["PUT"], "with the release"
         await remember_written(rows.database, [WrittenStatus(uid, 1, flux_version="1")])
-        assert await status("makes way for job 7") == ["PUT"], "who is late is not believed"
+        assert await status("is preempted for job 7") == ["PUT"], "who is late is not believed"
 
 
 async def test_conditions_have_the_times_of_the_audit_trail(

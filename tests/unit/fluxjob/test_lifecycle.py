@@ -286,7 +286,7 @@ def test_what_changes_its_turn_is_examined_anew(changed: str) -> None:
         (PAUSED, "paused by its author, and continued before its pods had ended", False),
         (CHANGED, CHANGED_REASON, False),
         ("bob", "requeued by bob", True),
-        ("job 7", "requeued to make way for job 7", True),
+        ("job 7", "preempted for job 7", True),
     ],
 )
 def test_how_what_was_requeued_waits(vacate_by: str | None, reason: str, is_asked: bool) -> None:

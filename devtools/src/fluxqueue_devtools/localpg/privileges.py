@@ -60,7 +60,7 @@ def run_mode() -> RunMode:
     if _works(launch_command(RunMode.NOBODY, [true])):
         return RunMode.NOBODY
     raise InvalidSettings(
-        "Postgres does not run as root, and here neither a user namespace nor the user 'nobody' "
+        "Postgres does not run as root, and here neither a user namespace nor the user `nobody` "
         "can be used",
         where="embedded Postgres",
         hint="start fluxqueue as an ordinary user, or set DATABASE_URL to a running server",
@@ -98,7 +98,7 @@ def hand_over(folder: Path, mode: RunMode) -> None:
     for parent in folder.resolve().parents:
         if not parent.stat().st_mode & 0o001:
             raise InvalidSettings(
-                f"the server runs as user 'nobody' here, who cannot pass {str(parent)!r}",
+                f"the server runs as the user `nobody` here, which cannot pass {str(parent)!r}",
                 where="data directory",
                 value=str(folder),
                 hint="choose a data directory whose parents are open to others, such as /var/tmp",
