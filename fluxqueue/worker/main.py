@@ -32,24 +32,23 @@ from fluxqueue.db.task_queue import (
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import SWEEP_S
+from fluxqueue.worker import node_pool_keeping, node_protecting, queue_keeping, sharing_keeping
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.maintain import MAINTAIN, SWEEP, Maintenance
-from fluxqueue.worker.node_pool_keeping import LOOP as POOLS
-from fluxqueue.worker.node_pool_keeping import NodePoolKeeper
-from fluxqueue.worker.node_protecting import LOOP as PROTECTION
-from fluxqueue.worker.node_protecting import NodeProtector
-from fluxqueue.worker.queue_keeping import LOOP as QUEUES
-from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.reconcile_pods import reconcile_workloads
 from fluxqueue.worker.release import release_workloads
 from fluxqueue.worker.review_tasks import Reviewer
 from fluxqueue.worker.schedule import LOOP as CYCLE
 from fluxqueue.worker.schedule import ROLE, CycleRunner
-from fluxqueue.worker.sharing_keeping import LOOP as SHARING
-from fluxqueue.worker.sharing_keeping import SharingKeeper
 from fluxqueue.worker.status import write_statuses
 
 logger = logging.getLogger(__name__)
+
+LEADING = (
+    CYCLE,
+    *(one.LOOP for one in (node_pool_keeping, node_protecting, queue_keeping, sharing_keeping)),
+)
+"""The loops of the holder of the matcher's role."""
 
 RESTART_MIN_S, RESTART_MAX_S = 0.2, 5.0
 
@@ -218,7 +217,7 @@ class Worker:
         self._matcher = CycleRunner(context, term)
         self._reviewer = Reviewer(context, self._matcher)
         metrics.lead(ROLE, term)
-        for loop in (CYCLE, POOLS, PROTECTION, QUEUES, SHARING):
+        for loop in LEADING:
             context.liveness.expect(loop)
         try:
             await context.database.wake_matcher()
@@ -226,7 +225,7 @@ class Worker:
         finally:
             self._matcher = self._reviewer = None
             metrics.stop_leading(ROLE)
-            context.liveness.forget(CYCLE, POOLS, PROTECTION, QUEUES, SHARING)
+            context.liveness.forget(*LEADING)
             with suppress(DatabaseUnavailable):
                 await leadership.resign(context.database, ROLE, context.identity, term=term)
 
@@ -242,11 +241,15 @@ class Worker:
         reviewing = asyncio.create_task(
             self._keep_running(TaskName.REVIEW.queue, self._run_reviews)
         )
-        keeping = asyncio.create_task(QueueKeeper(context, ROLE, term).run())
-        assert self._matcher is not None, "this process has just taken the role"
-        sharing = asyncio.create_task(SharingKeeper(context, self._matcher).run())
-        pools = asyncio.create_task(NodePoolKeeper(context, self._matcher.nodes.changed).run())
-        protecting = asyncio.create_task(NodeProtector(context, self._matcher).run())
+        matcher = self._matcher
+        assert matcher is not None, "this process has just taken the role"
+        keepers = (
+            queue_keeping.QueueKeeper(context, ROLE, term),
+            sharing_keeping.SharingKeeper(context, matcher),
+            node_pool_keeping.NodePoolKeeper(context, matcher.nodes.changed),
+            node_protecting.NodeProtector(context, matcher),
+        )
+        beside = [asyncio.create_task(one.run()) for one in keepers]
         try:
             while not matching.done():
                 context.heartbeats.beat("matcher", within_s=context.patience_s)
@@ -258,7 +261,7 @@ class Worker:
                 if self._matcher is not None and self._matcher.is_due:
                     await context.database.wake_matcher()
         finally:
-            for task in (protecting, pools, sharing, keeping, reviewing, matching):
+            for task in (*reversed(beside), reviewing, matching):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
                     await task

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fluxqueue.db.store.node_pools import NODE_POOLS, read_orders, refuse, settle
@@ -18,19 +19,16 @@ from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
     Conflict,
-    DatabaseUnavailable,
-    NotFound,
 )
 from fluxqueue.fluxjob.times import to_rfc3339
-from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import FLUX_NODE_POOLS
 from fluxqueue.nodepools.cluster.placeholder import Placeholder
 from fluxqueue.nodepools.cluster.providers import PLACEHOLDER, PROVIDERS
 from fluxqueue.nodepools.plan.node_orders import PoolOrder
 from fluxqueue.process import metrics
-from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.keeping import ObjectStatuses, Status, conditions, is_valid, keep
 
 logger = logging.getLogger(__name__)
 
@@ -57,28 +55,19 @@ class NodePoolKeeper:
 
     def __init__(self, context: WorkerContext, changed: asyncio.Event) -> None:
         self._context, self._changed = context, changed
-        self._written: dict[str, dict[str, Any]] = {}
-        self._counted: set[str] = set()
+        gauges = (metrics.POOL_NODES, metrics.POOL_ARRIVING)
+        self._statuses = ObjectStatuses(context.client, FLUX_NODE_POOLS, "pools", gauges)
         self._swept: set[str] | None = None
         self._refusals: dict[str, str] = {}
         self._quiet: set[str] = set()
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            try:
-                with self._context.liveness.turn(LOOP):
-                    await self.turn()
-            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
-                logger.warning("will try again", extra={"action": "pools", "error": str(error)})
-            except Exception:
-                # A defect here may delay nodes, but must not stop the matching beside it.
-                logger.exception("keeping the node pools failed")
-            await self._rest()
+        await keep(self._context, LOOP, self.turn, self._rest)
 
     async def _rest(self) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(TURN_S if self._counted else IDLE_S):
+            async with asyncio.timeout(TURN_S if self._statuses.names else IDLE_S):
                 await self._changed.wait()
 
     async def turn(self) -> None:
@@ -105,8 +94,7 @@ class NodePoolKeeper:
         name = order.pool.name
         is_current = order.stored is not None
         if is_current:
-            metrics.POOL_NODES.labels(name).set(len(order.present))
-            metrics.POOL_ARRIVING.labels(name).set(order.coming)
+            self._statuses.count(name, len(order.present), order.coming)
         has_orders = bool(order.open or order.ended or order.returning)
         if not has_orders and name in self._quiet:
             return
@@ -146,56 +134,19 @@ class NodePoolKeeper:
     async def _show_all(self, orders: Sequence[PoolOrder]) -> None:
         async with self._context.database.begin() as tx:
             pools = await read_stored_rules(tx, NODE_POOLS)
-        self._forget(pools)
+        names = {one.name for one in pools}
+        self._statuses.forget_others(names, {one.uid for one in pools})
+        self._quiet &= names
         by_name = {one.pool.name: one for one in orders}
         for pool in pools:
-            self._counted.add(pool.name)
-            try:
-                await self._show(pool, by_name.get(pool.name))
-            except (ApiUnavailable, DatabaseUnavailable):
-                raise
-            except Exception as error:  # noqa: BLE001  one pool must not block the others
-                metrics.ROWS_SKIPPED.labels("pools").inc()
-                extra = {"action": "pools", "pool": pool.name, "error": str(error)}
-                logger.warning("status of a node pool not written", extra=extra)
-
-    def _forget(self, pools: Sequence[StoredRule]) -> None:
-        """Remove the figures of pools that are gone."""
-        for name in self._counted - {one.name for one in pools}:
-            for gauge in (metrics.POOL_NODES, metrics.POOL_ARRIVING):
-                with suppress(KeyError):
-                    gauge.remove(name)
-        self._counted &= {one.name for one in pools}
-        self._quiet &= self._counted
-        uids = {one.uid for one in pools}
-        self._written = {uid: one for uid, one in self._written.items() if uid in uids}
-
-    async def _show(self, pool: StoredRule, order: PoolOrder | None) -> None:
-        client = self._context.client
-        before = self._written.get(pool.uid)
-        try:
-            if before is None:
-                found = await client.get(FLUX_NODE_POOLS, None, pool.name)
-                before = found.get("status") or {}
-            now_s = self._context.clock.now_s()
-            status = render_pool_status(pool, order, before, at_s=now_s)
-            if status != before:
-                await client.patch(
-                    FLUX_NODE_POOLS,
-                    None,
-                    pool.name,
-                    {"status": status},
-                    kind=PatchKind.MERGE,
-                    subresource="status",
-                    metadata_only=True,
-                )
+            order, now_s = by_name.get(pool.name), self._context.clock.now_s()
+            render = partial(render_pool_status, pool, order, at_s=now_s)
+            before = await self._statuses.write(pool.name, pool.uid, render)
+            if before is not None:
                 await self._tell_failure(pool, order, before)
-        except NotFound:
-            return
-        self._written[pool.uid] = status
 
     async def _tell_failure(
-        self, pool: StoredRule, order: PoolOrder | None, before: Mapping[str, Any]
+        self, pool: StoredRule, order: PoolOrder | None, before: Status
     ) -> None:
         """Emit an Event for each further failure."""
         stored = None if order is None else order.stored
@@ -215,11 +166,7 @@ class NodePoolKeeper:
 
 
 def render_pool_status(
-    pool: StoredRule,
-    order: PoolOrder | None,
-    before: Mapping[str, Any],
-    *,
-    at_s: int,
+    pool: StoredRule, order: PoolOrder | None, before: Status, *, at_s: int
 ) -> dict[str, Any]:
     """Return a whole status. Conditions that do not change keep their time.
 
@@ -228,21 +175,15 @@ def render_pool_status(
     stored = None if order is None else order.stored
     is_resting = stored is not None and stored.retry_at > at_s
     why = stored.why if stored is not None and is_resting else ""
+    available = order is not None and not is_resting
     wanted = [
-        ("Valid", pool.fault is None, "InForce" if pool.fault is None else "SetAside", pool.fault),
-        (
-            "Available",
-            order is not None and not is_resting,
-            "Failed" if is_resting else "AsSpecified",
-            why,
-        ),
+        is_valid(pool.fault),
+        ("Available", available, "Failed" if is_resting else "AsSpecified", why),
     ]
-    old = {one["type"]: one for one in before.get("conditions") or ()}
-    conditions = [
-        condition(old.get(name), name, holds, reason, message or "", at_s)
-        for name, holds, reason, message in wanted
-    ]
-    found: dict[str, Any] = {"observedGeneration": pool.generation, "conditions": conditions}
+    found: dict[str, Any] = {
+        "observedGeneration": pool.generation,
+        "conditions": conditions(before, wanted, at_s),
+    }
     if order is None or stored is None:
         return found
     return found | {

@@ -10,13 +10,7 @@ from __future__ import annotations
 import logging
 
 from fluxqueue.db.store.node_pools import read_starting
-from fluxqueue.errors import (
-    ApiError,
-    ApiUnavailable,
-    Conflict,
-    DatabaseUnavailable,
-    NotFound,
-)
+from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES
 from fluxqueue.nodepools.plan.node_protection import (
@@ -28,6 +22,7 @@ from fluxqueue.nodepools.plan.node_protection import (
 )
 from fluxqueue.process import metrics
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.keeping import keep
 from fluxqueue.worker.schedule import CycleRunner
 from fluxqueue.workload.labels import PROTECTED
 from fluxqueue.workload.objects import Object
@@ -57,33 +52,27 @@ class NodeProtector:
         self._context, self._matcher = context, matcher
         self._protect = Protect(context.settings.protect_nodes)
         self._nodes: ProtectedNodes | None = None
+        self.pause_s = TURN_S
         self._read_at_s = 0.0
 
     async def run(self) -> None:
         """Run until cancelled. If nothing is protected, no node is ever read."""
-        while True:
-            pause_s = TURN_S
-            try:
-                with self._context.liveness.turn(LOOP):
-                    if self._protect is not Protect.NEVER:
-                        pause_s = await self.try_turn()
-            except Exception:
-                # A defect here may cost a node, but must not stop the matching beside it.
-                logger.exception("protecting the nodes failed")
-            await self._context.clock.sleep(pause_s)
+        if self._protect is not Protect.NEVER:
+            clock = self._context.clock
+            await keep(self._context, LOOP, self.try_turn, lambda: clock.sleep(self.pause_s))
 
-    async def try_turn(self) -> float:
-        """Run a turn. Return the pause in seconds until the next one."""
+    async def try_turn(self) -> None:
+        """Run a turn. Without the right, the next one comes after a longer pause."""
+        self.pause_s = TURN_S
         try:
             await self.turn()
-        except (DatabaseUnavailable, ApiUnavailable) as error:
-            logger.warning("will try again", extra={"action": LOOP, "error": str(error)})
+        except ApiUnavailable:
+            raise
         except ApiError as error:
             hint = "set nodePools.protect of the chart, or FLUXQUEUE_PROTECT_NODES=never"
             extra = {"action": LOOP, "error": str(error), "hint": hint}
             logger.warning("nodes are not protected from autoscalers", extra=extra)
-            return REFUSED_S
-        return TURN_S
+            self.pause_s = REFUSED_S
 
     async def turn(self) -> int:
         """Protect and release nodes. Return the number of nodes that were changed.

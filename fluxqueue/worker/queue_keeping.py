@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fluxqueue.db.leadership import check_term, may_decide
@@ -17,21 +18,17 @@ from fluxqueue.db.store.ends import end_overruns
 from fluxqueue.db.store.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
 from fluxqueue.db.store.queues import QueueFigures, last_transition, read_figures, read_rules
 from fluxqueue.errors import (
-    ApiError,
-    ApiUnavailable,
     DatabaseUnavailable,
     LostLeadership,
-    NotFound,
 )
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.tree import LevelCount, count_paths
-from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXQUEUES
 from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.process import metrics
-from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.keeping import ObjectStatuses, conditions, is_valid, keep
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +52,7 @@ class QueueKeeper:
         self._context, self._role, self._term = context, role, term
         self._shares_at_s = self._overruns_at_s = float("-inf")
         self._seen: tuple[int, list[QueueFigures]] | None = None
-        self._written: dict[str, dict[str, Any]] = {}
+        self._statuses = ObjectStatuses(context.client, FLUXQUEUES, "queue")
         self._levels = parse_levels(context.settings.levels)
         self._counts: list[LevelCount] = []
         self._counted_at_s = float("-inf")
@@ -63,18 +60,7 @@ class QueueKeeper:
     async def run(self) -> None:
         """Run until cancelled, or until the term is over."""
         clock = self._context.clock
-        while True:
-            try:
-                with self._context.liveness.turn(LOOP):
-                    await self.turn()
-            except LostLeadership:
-                return
-            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
-                logger.warning("will try again", extra={"action": "queues", "error": str(error)})
-            except Exception:
-                # A defect here may lose a count, but must not stop the matching beside it.
-                logger.exception("keeping the queues failed")
-            await clock.sleep(STATUS_S)
+        await keep(self._context, LOOP, self.turn, lambda: clock.sleep(STATUS_S))
 
     async def turn(self) -> None:
         """Compute shares, end overruns and write counts if they are due."""
@@ -136,16 +122,11 @@ class QueueKeeper:
         if self._seen is not None and not self._must_count(last):
             figures = _with_counts(figures, self._seen[1])
         await self._count_levels()
-        written = 0
+        now_s, written = self._context.clock.now_s(), 0
         for one in figures:
-            try:
-                written += await self._show_one(one)
-            except (ApiUnavailable, DatabaseUnavailable):
-                raise
-            except Exception as error:  # noqa: BLE001  one queue must not block the others
-                metrics.ROWS_SKIPPED.labels("queue").inc()
-                extra = {"action": "queues", "queue": one.name, "error": str(error)}
-                logger.warning("counts of a queue not written", extra=extra)
+            render = partial(render_status, one, at_s=now_s, levels=self._counts)
+            before = await self._statuses.write(one.name, one.uid or one.name, render)
+            written += before is not None
         self._seen = (last, figures)
         return written
 
@@ -158,35 +139,6 @@ class QueueKeeper:
 
     def _must_count(self, last: int) -> bool:
         return self._seen is None or self._seen[0] != last
-
-    async def _show_one(self, figures: QueueFigures) -> int:
-        key = figures.uid or figures.name
-        before = self._written.get(key)
-        if before is None:
-            try:
-                found = await self._context.client.get(FLUXQUEUES, None, figures.name)
-            except NotFound:
-                return 0
-            before = found.get("status") or {}
-        now_s = self._context.clock.now_s()
-        status = render_status(figures, before, at_s=now_s, levels=self._counts)
-        if status == before:
-            self._written[key] = status
-            return 0
-        try:
-            await self._context.client.patch(
-                FLUXQUEUES,
-                None,
-                figures.name,
-                {"status": status},
-                kind=PatchKind.MERGE,
-                subresource="status",
-                metadata_only=True,
-            )
-        except NotFound:
-            return 0
-        self._written[key] = status
-        return 1
 
 
 def compute_shares(rules: Mapping[str, QueueRules], read: SharesRead) -> dict[QueueUser, Share]:
@@ -227,16 +179,10 @@ def render_status(
     spec = figures.spec
     is_enabled, is_started = spec.get("enabled", True), spec.get("started", True)
     wanted = (
-        (
-            "Valid",
-            figures.fault is None,
-            "InForce" if figures.fault is None else "Refused",
-            figures.fault or "",
-        ),
+        is_valid(figures.fault, "Refused"),
         ("Enabled", is_enabled, "AsSpecified", "" if is_enabled else "takes no submissions"),
         ("Started", is_started, "AsSpecified", "" if is_started else "starts no jobs"),
     )
-    old = {one["type"]: one for one in before.get("conditions") or ()}
     return {
         "pending": figures.pending,
         "running": figures.running,
@@ -244,8 +190,5 @@ def render_status(
         "unsatisfiable": figures.unsatisfiable,
         "levels": [one.to_json() for one in levels],
         "observedGeneration": figures.generation,
-        "conditions": [
-            condition(old.get(name), name, holds, reason, message, at_s)
-            for name, holds, reason, message in wanted
-        ],
+        "conditions": conditions(before, wanted, at_s),
     }

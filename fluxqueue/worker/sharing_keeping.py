@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
 from fluxqueue.db.store.sharing import POLICIES, read_names
 from fluxqueue.errors import (
     ApiError,
-    ApiUnavailable,
     Conflict,
-    DatabaseUnavailable,
     NotFound,
 )
 from fluxqueue.fluxjob.request import CPU, describe_amount
@@ -30,8 +29,8 @@ from fluxqueue.scheduler.node_sharing import (
     TaintChanges,
     Violation,
 )
-from fluxqueue.worker.conditions import condition
 from fluxqueue.worker.context import WorkerContext
+from fluxqueue.worker.keeping import ObjectStatuses, Status, conditions, is_valid, keep
 from fluxqueue.worker.schedule import CycleRunner
 
 logger = logging.getLogger(__name__)
@@ -57,28 +56,22 @@ class SharingKeeper:
 
     def __init__(self, context: WorkerContext, matcher: CycleRunner) -> None:
         self._context, self._matcher = context, matcher
-        self._written: dict[str, dict[str, Any]] = {}
-        self._counted: set[str] = set()
+        gauges = (metrics.SHARING_NODES, metrics.SHARING_VIOLATIONS)
+        self._statuses = ObjectStatuses(context.client, SHARING_POLICIES, "sharing", gauges)
         self._untainted: str | None = None
 
     async def run(self) -> None:
         """Run until cancelled."""
-        while True:
-            try:
-                with self._context.liveness.turn(LOOP):
-                    await self.turn()
-            except (DatabaseUnavailable, ApiUnavailable, ApiError) as error:
-                logger.warning("will try again", extra={"action": "sharing", "error": str(error)})
-            except Exception:
-                # A defect here may lose a count, but must not stop the matching beside it.
-                logger.exception("keeping the sharing policies failed")
-            await self._context.clock.sleep(STATUS_S if self._counted else IDLE_S)
+        await keep(self._context, LOOP, self.turn, self._rest)
+
+    async def _rest(self) -> None:
+        await self._context.clock.sleep(STATUS_S if self._statuses.names else IDLE_S)
 
     async def turn(self) -> int:
         """Write the status of policies that have changed. Return the number of writes."""
         async with self._context.database.begin() as tx:
             policies = await read_stored_rules(tx, POLICIES)
-        self._forget(policies)
+        self._statuses.forget_others({p.name for p in policies}, {p.uid for p in policies})
         found = await self._matcher.sharing_figures()
         if found is None:
             return 0
@@ -86,21 +79,16 @@ class SharingKeeper:
         await self._taint(taints)
         uids = {k for one in figures.values() for e in one.exceeding for k in e.keys[:JOBS_MAX]}
         names = await read_names(self._context.database, uids)
-        written = 0
+        now_s, written = self._context.clock.now_s(), 0
         for policy in policies:
             one = figures.get(policy.name, PolicyFigures())
-            metrics.SHARING_NODES.labels(policy.name).set(one.nodes)
-            metrics.SHARING_VIOLATIONS.labels(policy.name).set(one.violations)
-            self._counted.add(policy.name)
-            try:
-                is_tainting = policy.name in taints.policies
-                written += await self._show(policy, one, names, is_tainting=is_tainting)
-            except (ApiUnavailable, DatabaseUnavailable):
-                raise
-            except Exception as error:  # noqa: BLE001  one policy must not block the others
-                metrics.ROWS_SKIPPED.labels("sharing").inc()
-                extra = {"action": "sharing", "policy": policy.name, "error": str(error)}
-                logger.warning("status of a sharing policy not written", extra=extra)
+            self._statuses.count(policy.name, one.nodes, one.violations)
+            untainted = (self._untainted or "") if policy.name in taints.policies else None
+            render = partial(
+                render_sharing_status, policy, one, names, untainted=untainted, at_s=now_s
+            )
+            before = await self._statuses.write(policy.name, policy.uid, render, _as_merge)
+            written += before is not None
         return written
 
     async def _taint(self, changes: TaintChanges) -> None:
@@ -130,60 +118,18 @@ class SharingKeeper:
             patch = {"metadata": meta, "spec": {"taints": taints or None}}
             await client.patch(NODES, None, name, patch, kind=PatchKind.MERGE, metadata_only=True)
 
-    def _forget(self, policies: Sequence[StoredRule]) -> None:
-        """Remove the figures of policies that are gone."""
-        for name in self._counted - {one.name for one in policies}:
-            metrics.SHARING_NODES.remove(name)
-            metrics.SHARING_VIOLATIONS.remove(name)
-        self._counted &= {one.name for one in policies}
-        uids = {one.uid for one in policies}
-        self._written = {uid: one for uid, one in self._written.items() if uid in uids}
 
-    async def _show(
-        self,
-        policy: StoredRule,
-        figures: PolicyFigures,
-        names: Mapping[str, str],
-        *,
-        is_tainting: bool,
-    ) -> int:
-        client = self._context.client
-        before = self._written.get(policy.uid)
-        try:
-            if before is None:
-                found = await client.get(SHARING_POLICIES, None, policy.name)
-                before = found.get("status") or {}
-            now_s = self._context.clock.now_s()
-            untainted = (self._untainted or "") if is_tainting else None
-            status = render_sharing_status(
-                policy, figures, before, names, untainted=untainted, at_s=now_s
-            )
-            if status == before:
-                self._written[policy.uid] = status
-                return 0
-            # A merge keeps resources that are left out, so these are set to null.
-            gone = {name: None for name in before.get("given") or {} if name not in status["given"]}
-            patch = {"status": status | {"given": gone | status["given"]}}
-            await client.patch(
-                SHARING_POLICIES,
-                None,
-                policy.name,
-                patch,
-                kind=PatchKind.MERGE,
-                subresource="status",
-                metadata_only=True,
-            )
-        except NotFound:
-            return 0
-        self._written[policy.uid] = status
-        return 1
+def _as_merge(before: Status, status: Status) -> Status:
+    """Return the patch to a status. A merge keeps resources that are left out."""
+    gone = {name: None for name in before.get("given") or {} if name not in status["given"]}
+    return {**status, "given": gone | status["given"]}
 
 
 def render_sharing_status(
     policy: StoredRule,
     figures: PolicyFigures,
-    before: Mapping[str, Any],
     names: Mapping[str, str],
+    before: Status,
     *,
     untainted: str | None = None,
     at_s: int,
@@ -196,7 +142,7 @@ def render_sharing_status(
     fault = policy.fault or figures.fault
     exceeding = [_excess(one, names) for one in figures.exceeding]
     wanted = [
-        ("Valid", fault is None, "InForce" if fault is None else "SetAside", fault or ""),
+        is_valid(fault),
         (
             "Respected",
             not exceeding and not figures.violations,
@@ -207,7 +153,6 @@ def render_sharing_status(
     if untainted is not None:
         reason = "NotPermitted" if untainted else "AsSpecified"
         wanted.append(("Tainted", not untainted, reason, untainted))
-    old = {one["type"]: one for one in before.get("conditions") or ()}
     return {
         "nodes": figures.nodes,
         "given": {name: _quantity(name, n) for name, n in sorted(figures.given.items())},
@@ -216,10 +161,7 @@ def render_sharing_status(
         "exceededNodes": figures.exceeded,
         "exceeding": exceeding,
         "observedGeneration": policy.generation,
-        "conditions": [
-            condition(old.get(name), name, holds, reason, message, at_s)
-            for name, holds, reason, message in wanted
-        ],
+        "conditions": conditions(before, wanted, at_s),
     }
 
 

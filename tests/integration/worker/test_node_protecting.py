@@ -147,4 +147,6 @@ async def test_without_the_right_it_pauses(
         raise ApiError(403, "Forbidden", "nodes is forbidden", {})
 
     monkeypatch.setattr(admin, "patch", refuse)
-    assert await protector(rows, admin).try_turn() == REFUSED_S
+    refused = protector(rows, admin)
+    await refused.try_turn()
+    assert refused.pause_s == REFUSED_S
