@@ -18,7 +18,8 @@ from fluxqueue.fluxjob.request import CPU, MEMORY, PODS
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
-from fluxqueue.nodepools.plan.provisioning import NodePlan, carry_over, hold_nodes, plan_nodes
+from fluxqueue.nodepools.plan.node_plan import NodePlan, hold_nodes
+from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
 from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES

@@ -13,7 +13,8 @@ from fluxqueue.explain.answer import Certainty, PlacementOutcome, PlacementVerdi
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.graph.tell.waiting import write_time
-from fluxqueue.nodepools.plan.provisioning import describe_counts, describe_requests, plan_nodes
+from fluxqueue.nodepools.plan.node_plan import describe_counts, describe_requests
+from fluxqueue.nodepools.plan.provisioning import plan_nodes
 from fluxqueue.policy.provision_rules import describe_price
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.pending_job import PendingJob

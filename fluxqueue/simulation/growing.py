@@ -17,8 +17,9 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.node_plan import hold_nodes
 from fluxqueue.nodepools.plan.node_requests import idle_nodes, review_requests
-from fluxqueue.nodepools.plan.provisioning import hold_nodes, plan_nodes
+from fluxqueue.nodepools.plan.provisioning import plan_nodes
 from fluxqueue.nodepools.pool import NODES_MAX, NodePool
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules, parse_price
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues

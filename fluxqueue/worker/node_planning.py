@@ -26,18 +26,13 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.nodepools.plan.node_orders import StoredPool
+from fluxqueue.nodepools.plan.node_plan import NodePlan, describe_requests, hold_nodes
 from fluxqueue.nodepools.plan.node_requests import (
     NodeReview,
     idle_nodes,
     review_requests,
 )
-from fluxqueue.nodepools.plan.provisioning import (
-    NodePlan,
-    carry_over,
-    describe_requests,
-    hold_nodes,
-    plan_nodes,
-)
+from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
 from fluxqueue.nodepools.pool import SCALE, NodePool
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare

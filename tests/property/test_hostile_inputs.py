@@ -276,7 +276,7 @@ POOL: dict[str, Any] = {
     "pricePerHour": "3.10",
     "priority": 1,
     "idleTime": "1m",
-    "provider": {"command": {"names": "n[1-4]", "resume": "x", "suspend": "y"}},
+    "provider": {"scale": {"apiVersion": "a/v1", "resource": "sets", "name": "x"}},
 }
 EXPRESSION = {"key": "a", "operator": "In", "values": ["b"]}
 POLICY: dict[str, Any] = {

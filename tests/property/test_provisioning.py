@@ -23,14 +23,9 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
+from fluxqueue.nodepools.plan.node_plan import NodeAsk, NodePlan, backoff_s, hold_nodes
 from fluxqueue.nodepools.plan.node_requests import RequestEnd, review_requests
-from fluxqueue.nodepools.plan.provisioning import (
-    NodeAsk,
-    NodePlan,
-    backoff_s,
-    hold_nodes,
-    plan_nodes,
-)
+from fluxqueue.nodepools.plan.provisioning import plan_nodes
 from fluxqueue.nodepools.pool import PROVISIONING_REQUEST, NodePool
 from fluxqueue.policy.provision_rules import ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES

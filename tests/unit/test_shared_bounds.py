@@ -271,7 +271,7 @@ WITHIN: dict[str, str] = {
         policy/queue_policy.py:RESERVATIONS_MAX policy/sharing/arithmetic.py:PORTIONS_MAX
         policy/sharing/node_grants.py:RULES_MAX,WHY_MAX policy/sharing/rules.py:ORDER_MAX,SAID_MAX
         nodepools/plan/node_protection.py:CHANGES_MAX view/server.py:NODES_MAX,NAMESPACES_MAX
-        worker/node_pool_keeping.py:SHOWN_MAX nodepools/cluster/placeholder.py:EXCLUDED_MAX
+        worker/node_pool_keeping.py:SHOWN_MAX nodepools/cluster/own_objects.py:EXCLUDED_MAX
         worker/sharing_keeping.py:TAINTS_MAX""",
     "tries, steps and connections of a process, which goes on": """
         controller/certificates.py:STEPS_MAX db/retention.py:STEP_MAX db/task_queue.py:POOL_MAX

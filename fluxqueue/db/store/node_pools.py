@@ -22,8 +22,8 @@ from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 from fluxqueue.nodepools.plan.node_orders import OrderedNodes, PoolOrder, StoredPool
+from fluxqueue.nodepools.plan.node_plan import NodePlan, backoff_s
 from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd, learn
-from fluxqueue.nodepools.plan.provisioning import NodePlan, backoff_s
 from fluxqueue.nodepools.pool import NodePool, read_node_pool
 
 POOL_CHANGED = "pool"

@@ -13,7 +13,7 @@ from typing import Protocol
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.nodepools.cluster.placeholder import Placeholder
 from fluxqueue.nodepools.cluster.scale import Scale
-from fluxqueue.nodepools.cluster.template_objects import CapacityBuffer, ProvisioningRequest
+from fluxqueue.nodepools.cluster.template_objects import CAPACITY_BUFFER, PROVISIONING_REQUEST
 from fluxqueue.nodepools.plan.node_orders import PoolOrder
 
 
@@ -43,9 +43,9 @@ class NodeProvider(Protocol):
 
 PLACEHOLDER = "placeholder"
 PROVIDERS: Mapping[str, NodeProvider] = {
-    "capacityBuffer": CapacityBuffer(),
+    "capacityBuffer": CAPACITY_BUFFER,
     PLACEHOLDER: Placeholder(),
-    "provisioningRequest": ProvisioningRequest(),
+    "provisioningRequest": PROVISIONING_REQUEST,
     "scale": Scale(),
 }
 """The providers by the name of their field in ``spec.provider``."""

@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.nodepools.cluster.placeholder import whole_node
+from fluxqueue.nodepools.cluster.own_objects import whole_node
 from fluxqueue.nodepools.pool import NodePool, read_node_pool
 from fluxqueue.policy.provision_rules import read_provision_rules
 from fluxqueue.workload.devices import read_class

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.nodepools.cluster.own_objects import whole_node
 from fluxqueue.nodepools.cluster.template_objects import (
-    CapacityBuffer,
-    ProvisioningRequest,
-    pod_template,
+    buffer_spec,
+    buffers,
+    request_spec,
+    why_request_failed,
 )
 from fluxqueue.nodepools.plan.node_orders import OrderedNodes
 from fluxqueue.nodepools.pool import NodePool
@@ -38,7 +40,7 @@ def _told(*types: str, status: str = "True", message: str = "no stock") -> dict[
 )
 def test_a_condition_fails_the_request(found: dict[str, Any], one: OrderedNodes, why: str) -> None:
     """A booking that expires does no harm once all nodes are here."""
-    assert ProvisioningRequest().why_failed(found, one) == why
+    assert why_request_failed(found, one) == why
 
 
 def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
@@ -52,12 +54,10 @@ def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
         "provisioningRequest",
         parameters={"provisioningClassName": "atomic.example.org"},
     )
-    body = ProvisioningRequest().body(pool, WAITS)
-    (pods,) = body["spec"]["podSets"]
-    template = pod_template(pool, WAITS, ("n1",))
-    assert pods == {"count": 2, "podTemplateRef": {"name": template["metadata"]["name"]}}
-    assert "parameters" not in body["spec"]
-    spec = template["template"]["spec"]
+    asked = request_spec(pool, WAITS, "gpu-7")
+    assert asked["podSets"] == [{"count": 2, "podTemplateRef": {"name": "gpu-7"}}]
+    assert "parameters" not in asked
+    spec = whole_node(pool, ("n1",))
     assert spec["containers"][0]["resources"]["requests"] == {"cpu": "7500m"}
     affinity = spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     (excluded,) = affinity["nodeSelectorTerms"][0]["matchFields"]
@@ -67,11 +67,12 @@ def test_only_nodes_that_have_yet_to_come_are_asked_for() -> None:
 def test_a_buffer_counts_nodes_that_have_come_as_empty() -> None:
     """It asks for all nodes of the request, in the version that the cluster serves."""
     pool = NodePool("gpu", {"cpu": 7500}, {"pool": "gpu"}, 4, 60, "capacityBuffer")
-    body = CapacityBuffer().body(pool, WAITS)
-    assert body["apiVersion"] == "autoscaling.x-k8s.io/v1beta1"
-    assert body["spec"] == {"podTemplateRef": {"name": "gpu-7"}, "replicas": 3}
+    assert buffers(pool).api_version == "autoscaling.x-k8s.io/v1beta1"
+    assert buffer_spec(pool, WAITS, "gpu-7") == {
+        "podTemplateRef": {"name": "gpu-7"},
+        "replicas": 3,
+    }
     strategy = "buffer.x-k8s.io/active-capacity"
     other = replace(pool, parameters={"version": "v1", "provisioningStrategy": strategy})
-    body = CapacityBuffer().body(other, WAITS)
-    assert body["apiVersion"] == "autoscaling.x-k8s.io/v1"
-    assert body["spec"]["provisioningStrategy"] == strategy
+    assert buffers(other).api_version == "autoscaling.x-k8s.io/v1"
+    assert buffer_spec(other, WAITS, "gpu-7")["provisioningStrategy"] == strategy
