@@ -29,6 +29,7 @@ from fluxqueue.nodepools.plan.node_orders import StoredPool
 from fluxqueue.nodepools.plan.node_plan import NodePlan, describe_requests, hold_nodes
 from fluxqueue.nodepools.plan.node_requests import (
     NodeReview,
+    RequestEnd,
     idle_nodes,
     review_requests,
 )
@@ -139,13 +140,18 @@ class NodePlanning:
         self._open = OpenRequests(review.requests, before.running, {}, before.spent)
 
     def _note_review(self, before: Sequence[NodeRequest], review: NodeReview) -> None:
-        pool_of = {one.number: one.pool for one in before}
         for number, (end, why) in review.ended.items():
-            self._counted[pool_of[number], str(end)] += 1
-            extra = {"action": "nodes", "pool": pool_of[number], "outcome": str(end), "why": why}
-            logger.info("request for nodes ended", extra=extra)
+            self._note_end(before, number, end, why)
             self._rest.forget()  # the last plan still counts on it
         self._has_orders |= bool(review.ended or review.arrived)
+
+    def _note_end(
+        self, requests: Sequence[NodeRequest], number: int, end: RequestEnd, why: str
+    ) -> None:
+        pool = next(one.pool for one in requests if one.number == number)
+        self._counted[pool, str(end)] += 1
+        extra = {"action": "nodes", "pool": pool, "outcome": str(end), "why": why}
+        logger.info("request for nodes ended", extra=extra)
 
     def _present(self, matcher: Matcher) -> dict[str, str]:
         """Return the pool of each node that belongs to one, by name.
@@ -266,12 +272,10 @@ class NodePlanning:
         return may_return
 
     def _note_plan(self, plan: NodePlan, requests: Sequence[NodeRequest]) -> None:
-        pool_of = {one.number: one.pool for one in requests}
-        ended = [*((n, "used") for n in plan.used), *((n, "withdrawn") for n in plan.withdrawn)]
-        for number, outcome in ended:
-            self._counted[pool_of[number], outcome] += 1
-            said = {"action": "nodes", "pool": pool_of[number], "outcome": outcome}
-            logger.info("request for nodes ended", extra=said)
+        for number in plan.used:
+            self._note_end(requests, number, RequestEnd.USED, "its job has started")
+        for number in plan.withdrawn:
+            self._note_end(requests, number, RequestEnd.WITHDRAWN, "no job needs it any more")
         for ask in plan.asks:
             self._asked[ask.pool] += ask.count
             extra = {"action": "nodes", "pool": ask.pool, "count": ask.count, "uid": ask.uid}

@@ -22,7 +22,7 @@ from fluxqueue.nodepools.proposals.proposal import (
     lasting_taints,
     measured,
     object_name,
-    shape_of,
+    placeholder_pool,
     smallest,
 )
 
@@ -42,9 +42,6 @@ KEY = "cluster-autoscaler/"
 ABSENT: Mapping[str, Any] = {"node.taints": [], "min": 0}
 """What the absence of these fields means."""
 
-_NAME, _HEALTH = "Name:", "Health:"
-"""The beginnings of the lines of a group in the text of cluster-autoscaler before 1.30."""
-_SIZES = re.compile(r"minSize=([0-9]{1,6}), maxSize=([0-9]{1,6})")
 _WORDS = re.compile(r"[A-Za-z0-9]+")
 
 
@@ -60,37 +57,18 @@ class NodeGroup:
 
 def read_node_groups(config_map: Mapping[str, Any]) -> list[NodeGroup]:
     """Return the node groups in the ConfigMap ``cluster-autoscaler-status``."""
-    text = str((config_map.get("data") or {}).get("status") or "")
     try:
-        status = yaml.safe_load(text)
+        status = yaml.safe_load(str((config_map.get("data") or {}).get("status") or ""))
     except yaml.YAMLError:
-        status = None
+        return []
     groups = status.get("nodeGroups") if isinstance(status, dict) else None
-    if not isinstance(groups, list):
-        return _read_old(text)
     found = []
-    for one in groups:
+    for one in groups if isinstance(groups, list) else ():
         health = one.get("health") or {} if isinstance(one, dict) else {}
         least, most = health.get("minSize", 0), health.get("maxSize")
         if isinstance(least, int) and isinstance(most, int) and one.get("name"):
             is_healthy = health.get("status", "Healthy") == "Healthy"
             found.append(NodeGroup(str(one["name"]), least, most, is_healthy))
-    return found
-
-
-def _read_old(text: str) -> list[NodeGroup]:
-    """Read the text of cluster-autoscaler before 1.30: a name, and then its health."""
-    found = []
-    name = ""
-    for line in map(str.strip, text.splitlines()):
-        if line.startswith(_NAME):
-            name = line.removeprefix(_NAME).strip()
-        elif line.startswith(_HEALTH) and name:
-            sizes = _SIZES.search(line)
-            if sizes is not None:
-                is_healthy = line.removeprefix(_HEALTH).split()[0] == "Healthy"
-                found.append(NodeGroup(name, int(sizes[1]), int(sizes[2]), is_healthy))
-            name = ""
     return found
 
 
@@ -160,19 +138,12 @@ def _propose(
         )
     notes += [f"node group {one.name} is not healthy now" for one in groups if not one.is_healthy]
     common = [one for one in nodes[0].taints if all(one in other.taints for other in nodes)]
-    taints = lasting_taints(common)
     bounds = _bounds(groups)
-    spec: dict[str, Any] = {
-        "node": {
-            "labels": {label: value},
-            "allocatable": shape_of(smallest(one.left for one in nodes)),
-            **({"taints": taints} if taints else {}),
-        },
-        **({"min": bounds["min"]} if bounds["min"] else {}),
-        "max": bounds["max"],
-        "provisioningTime": takes,
-        "provider": {"placeholder": {}},
-    }
+    left = smallest(one.left for one in nodes)
+    spec = placeholder_pool(
+        *({label: value}, left, lasting_taints(common)),
+        {"min": bounds["min"] or None, "max": bounds["max"], "provisioningTime": takes},
+    )
     source = f"node group {', '.join(one.name for one in groups)} of cluster-autoscaler"
     key = f"{KEY}{label}={value}"
     return PoolProposal(object_name(value), source, key, spec, tuple(notes), absent=ABSENT)

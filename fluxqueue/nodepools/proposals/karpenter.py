@@ -21,7 +21,7 @@ from fluxqueue.nodepools.proposals.proposal import (
     lasting_taints,
     measured,
     object_name,
-    shape_of,
+    placeholder_pool,
     smallest,
 )
 
@@ -107,17 +107,10 @@ def _one_type(
     takes, about_time = measured(_times(claims))
     notes += [about_most, about_time, "pricePerHour is not known to Karpenter's objects: set it"]
     taints = lasting_taints((template.get("spec") or {}).get("taints") or ())
-    proposed: dict[str, Any] = {
-        "node": {
-            "labels": labels,
-            "allocatable": shape_of(left),
-            **({"taints": taints} if taints else {}),
-        },
-        "max": bounded(len(claims) if most is None else most[0]),
-        "provisioningTime": takes,
-        **({"priority": int(spec["weight"])} if spec.get("weight") else {}),
-        "provider": {"placeholder": {}},
-    }
+    limit = bounded(len(claims) if most is None else most[0])
+    priority = int(spec["weight"]) if spec.get("weight") else None
+    more = {"max": limit, "provisioningTime": takes, "priority": priority}
+    proposed = placeholder_pool(labels, left, taints, more)
     own = object_name(name) if is_alone else object_name(name, instance_type)
     source = f"Karpenter NodePool {name}, instance type {instance_type or 'unknown'}"
     assumed = {"max"} if most is None else set()

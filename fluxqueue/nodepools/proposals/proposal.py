@@ -130,6 +130,24 @@ def shape_of(amounts: Amounts) -> dict[str, str]:
     return found
 
 
+def placeholder_pool(
+    labels: Mapping[str, str],
+    left: Amounts,
+    taints: Sequence[Mapping[str, str]],
+    more: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the spec of a pool with placeholders. Fields of ``more`` that are None are left out.
+
+    ``left`` is what jobs may have of a new node.
+    """
+    node = {"labels": labels, "allocatable": shape_of(left)}
+    return {
+        "node": {**node, "taints": taints} if taints else node,
+        **{key: value for key, value in more.items() if value is not None},
+        "provider": {"placeholder": {}},
+    }
+
+
 def smallest(shapes: Iterable[Amounts]) -> Amounts:
     """Return what every one of several nodes has at least."""
     each = list(shapes)
