@@ -119,17 +119,9 @@ class GrowingCluster:
         ]
         for ask in plan.asks:
             self.asked += 1
-            number = self.asked
-            at = ask.ready_at
-            self._requests.append(
-                NodeRequest(
-                    *(number, ask.pool, ask.uid, ask.queue, ask.count, now, at),
-                    kept=ask.kept,
-                    price=ask.price,
-                )
-            )
+            self._requests.append(ask.request(self.asked, now))
             for _ in range(ask.count):
-                heapq.heappush(self._due, (at, number, ask.pool))
+                heapq.heappush(self._due, (ask.ready_at, self.asked, ask.pool))
         return [*{at for at, _, _ in self._due if at > now}, *self._remove_idle(now)]
 
     def _spent(self, running: Set[str]) -> dict[str, Decimal]:

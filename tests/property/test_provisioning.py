@@ -23,7 +23,8 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.nodepools.plan.node_plan import NodeAsk, NodePlan, backoff_s, hold_nodes
+from fluxqueue.nodepools.plan.node_orders import backoff_s
+from fluxqueue.nodepools.plan.node_plan import NodeAsk, NodePlan, hold_nodes
 from fluxqueue.nodepools.plan.node_requests import RequestEnd, review_requests
 from fluxqueue.nodepools.plan.provisioning import plan_nodes
 from fluxqueue.nodepools.pool import PROVISIONING_REQUEST, NodePool
@@ -241,19 +242,7 @@ class Cluster:
         self.requests = kept
         for ask in plan.asks:
             self.asked += 1
-            self.requests.append(
-                NodeRequest(
-                    self.asked,
-                    ask.pool,
-                    ask.uid,
-                    ask.queue,
-                    ask.count,
-                    now,
-                    ask.ready_at,
-                    kept=ask.kept,
-                    price=ask.price,
-                )
-            )
+            self.requests.append(ask.request(self.asked, now))
             self._provide(ask, now)
 
     def _provide(self, ask: NodeAsk, now: int) -> None:

@@ -22,8 +22,8 @@ from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 from fluxqueue.nodepools.plan.node_orders import OrderedNodes, PoolOrder, StoredPool
-from fluxqueue.nodepools.plan.node_plan import NodePlan, backoff_s
-from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd, learn
+from fluxqueue.nodepools.plan.node_plan import NodePlan
+from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd
 from fluxqueue.nodepools.pool import NodePool, read_node_pool
 
 POOL_CHANGED = "pool"
@@ -193,16 +193,15 @@ async def store_review(
         stored = pools.get(name)
         if stored is None:
             continue
-        why = review.failures.get(name)
-        failures = 0 if why is None else stored.failures + 1
+        after = stored.after(review.learned.get(name, ()), review.failures.get(name), now)
         await tx.execute(
             "UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,"
             " retry_at = :retry_at, failed_because = :why WHERE name = :name",
             name=name,
-            learned=orjson.dumps(learn(stored.learned, review.learned.get(name, []))).decode(),
-            failures=failures,
-            retry_at=0 if why is None else now + backoff_s(failures),
-            why=why or "",
+            learned=orjson.dumps(after.learned).decode(),
+            failures=after.failures,
+            retry_at=after.retry_at,
+            why=after.why,
         )
 
 
@@ -248,13 +247,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
             kept=orjson.dumps(kept).decode(),
         )
         assert row is not None, "an insert gives its row"
-        made.append(
-            NodeRequest(
-                *(row["number"], ask.pool, ask.uid, ask.queue, ask.count, now, ask.ready_at),
-                kept=ask.kept,
-                price=ask.price,
-            )
-        )
+        made.append(ask.request(row["number"], now))
     return made
 
 

@@ -6,11 +6,14 @@ second. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from fluxqueue.nodepools.plan.coming_nodes import PoolState
-from fluxqueue.nodepools.pool import NodePool
+from fluxqueue.nodepools.pool import LEARNED_MAX, NodePool
+
+BACKOFF_S, BACKOFF_MAX_S = 60, 3600
+"""How long a pool is left alone after its first failure in a row, and at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,25 @@ class StoredPool:
         """Return the pool for the plan. ``present``: the number of its nodes."""
         wait_s = self.pool.expected_s(self.learned)
         return PoolState(self.pool, present, wait_s, self.retry_at, self.why)
+
+    def after(self, took_s: Sequence[int], why: str | None, now: int) -> StoredPool:
+        """Return the pool after new nodes took ``took_s`` seconds each, and a failure or none.
+
+        ``why``: why it has failed. None: it has not, and the next request needs no pause.
+        """
+        failures = 0 if why is None else self.failures + 1
+        return replace(
+            self,
+            learned=(*self.learned, *took_s)[-LEARNED_MAX:],
+            failures=failures,
+            retry_at=0 if why is None else now + backoff_s(failures),
+            why=why or "",
+        )
+
+
+def backoff_s(failures: int) -> int:
+    """Return how long a pool is left alone after ``failures`` failures in a row, in seconds."""
+    return min(BACKOFF_MAX_S, BACKOFF_S << min(failures - 1, 10)) if failures > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,6 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 
-BACKOFF_S, BACKOFF_MAX_S = 60, 3600
-"""How long a pool is left alone after its first failure in a row, and at most."""
-
 
 @dataclass(frozen=True, slots=True)
 class NodeAsk:
@@ -34,6 +31,14 @@ class NodeAsk:
     ready_at: int
     price: Decimal
     kept: tuple[PlacedSlot, ...] = ()
+
+    def request(self, number: int, now: int) -> NodeRequest:
+        """Return the request that is made for it at ``now`` (epoch seconds)."""
+        return NodeRequest(
+            *(number, self.pool, self.uid, self.queue, self.count, now, self.ready_at),
+            kept=self.kept,
+            price=self.price,
+        )
 
 
 @dataclass(slots=True)
@@ -53,11 +58,6 @@ class NodePlan:
     moved: dict[int, str] = field(default_factory=dict)
     used: list[int] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
-
-
-def backoff_s(failures: int) -> int:
-    """Return how long a pool is left alone after ``failures`` failures in a row, in seconds."""
-    return min(BACKOFF_MAX_S, BACKOFF_S << min(failures - 1, 10)) if failures > 0 else 0
 
 
 def hold_nodes(

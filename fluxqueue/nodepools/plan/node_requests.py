@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
-from fluxqueue.nodepools.pool import LEARNED_MAX
 
 REASON_MAX = 300
 """The longest error of a provider that a reason quotes."""
@@ -118,8 +117,3 @@ def idle_nodes(ledger: ShareLedger, names: Iterable[str]) -> list[str]:
         if not any(used):
             found.append(name)
     return found
-
-
-def learn(known: Sequence[int], new: Sequence[int]) -> list[int]:
-    """Return the measured times of a pool, the newest last."""
-    return [*known, *new][-LEARNED_MAX:]

@@ -14,7 +14,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Constraint, Jobspec, NodeDemand
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
-from fluxqueue.nodepools.plan.node_plan import NodePlan, backoff_s, describe_requests, hold_nodes
+from fluxqueue.nodepools.plan.node_orders import backoff_s
+from fluxqueue.nodepools.plan.node_plan import NodePlan, describe_requests, hold_nodes
 from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
 from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.limits import Amounts
