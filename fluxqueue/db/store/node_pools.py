@@ -16,9 +16,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.rule_rows import RuleTable
+from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.faults import as_text
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 from fluxqueue.nodepools.plan.node_orders import OrderedNodes, PoolOrder, StoredPool
@@ -62,20 +61,16 @@ RETURNING name
 
 async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
     """Read the pools in force, and why some of them cannot be used here."""
-    rows = await tx.fetch(
-        "SELECT name, spec, learned, failures, retry_at, failed_because FROM node_pools"
-        " WHERE spec IS NOT NULL ORDER BY name"
+    return await read_in_force(
+        tx,
+        "SELECT name, spec, learned, failures, retry_at, failed_because AS why FROM node_pools"
+        " WHERE spec IS NOT NULL ORDER BY name",
+        lambda row: _stored(**row),
     )
-    pools, unreadable = [], {}
-    for row in rows:
-        try:
-            pool = read_node_pool(row["name"], row["spec"])
-            learned = tuple(int(one) for one in row["learned"])
-            counted = row["failures"], row["retry_at"], row["failed_because"]
-            pools.append(StoredPool(pool, learned, *counted))
-        except Exception as error:  # noqa: BLE001  one pool must not stop the others
-            unreadable[row["name"]] = as_text(error)
-    return pools, unreadable
+
+
+def _stored(name: str, spec: Any, learned: Sequence[Any], **counted: Any) -> StoredPool:
+    return StoredPool(read_node_pool(name, spec), tuple(map(int, learned)), **counted)
 
 
 @dataclass(slots=True)

@@ -6,14 +6,18 @@ writes rows from what it sees, and the worker reads them for the status of each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.fluxjob.faults import as_text
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +71,23 @@ async def save_rules(
 async def read_stored_rules(tx: Transaction, table: RuleTable) -> list[StoredRule]:
     """Read all objects of one table, in the order of their names."""
     return [StoredRule(**row) for row in await tx.fetch(table.stored)]
+
+
+async def read_in_force(
+    tx: Transaction, statement: str, read: Callable[[Row], T]
+) -> tuple[list[T], dict[str, str]]:
+    """Read the rules in force, and why some objects have none here.
+
+    A spec may be of another release, or name what this process has not installed.
+
+    Parameters
+    ----------
+    statement : returns rows with a ``name`` and whatever ``read`` needs.
+    """
+    rules, unreadable = [], {}
+    for row in await tx.fetch(statement):
+        try:
+            rules.append(read(row))
+        except Exception as error:  # noqa: BLE001  one object must not stop the others
+            unreadable[row["name"]] = as_text(error)
+    return rules, unreadable

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.rule_rows import RuleTable
-from fluxqueue.fluxjob.faults import as_text
+from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.policy.sharing.rules import SharingRule, read_sharing_rule
 
@@ -40,18 +39,9 @@ RETURNING name
 
 
 async def read_sharing_rules(tx: Transaction) -> tuple[list[SharingRule], dict[str, str]]:
-    """Read the rules in force, and why some policies have none here.
-
-    A spec may be of another release, or name a policy that this process has not installed.
-    """
-    rows = await tx.fetch("SELECT name, spec FROM sharing_policies WHERE spec IS NOT NULL")
-    rules, unreadable = [], {}
-    for row in rows:
-        try:
-            rules.append(read_sharing_rule(row["name"], row["spec"]))
-        except Exception as error:  # noqa: BLE001  one policy must not stop the others
-            unreadable[row["name"]] = as_text(error)
-    return rules, unreadable
+    """Read the rules in force, and why some policies have none here."""
+    statement = "SELECT name, spec FROM sharing_policies WHERE spec IS NOT NULL"
+    return await read_in_force(tx, statement, lambda r: read_sharing_rule(r["name"], r["spec"]))
 
 
 _PODS = """
