@@ -25,6 +25,7 @@ from fluxqueue.kube.resources import JOBS
 from fluxqueue.process.settings import Settings
 from fluxqueue_devtools.stack import Stack
 from fluxqueue_devtools.stack_options import ClusterShape, StackOptions
+from tests.support.sql import dicts
 
 NAMESPACE = "default"
 AT_ONCE = 16
@@ -65,7 +66,7 @@ async def create_all(client: KubeClient, jobs: list[dict[str, Any]]) -> None:
 async def count(database: Database, sql: str) -> int:
     """One number from the database."""
     async with database.begin() as tx:
-        row = await tx.fetch_one(sql)
+        (row,) = await dicts(tx, sql)
     assert row is not None
     return int(row["number"])
 

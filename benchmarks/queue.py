@@ -43,6 +43,7 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.rows import NOWHERE
+from tests.support.sql import dicts
 
 NODES = 1000
 CORES = 64_000
@@ -155,7 +156,7 @@ class QueueBench:
     async def allocated(self) -> int:
         """How many hold resources."""
         async with self.database.begin() as tx:
-            row = await tx.fetch_one("SELECT count(*) AS n FROM allocations WHERE is_live")
+            (row,) = await dicts(tx, "SELECT count(*) AS n FROM allocations WHERE is_live")
         assert row is not None
         return int(row["n"])
 

@@ -38,6 +38,7 @@ from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import JOBS
 from tests.support.postgres import running_server
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 
 GOAL_S = 0.5
 EVERY_S = 0.25
@@ -89,7 +90,7 @@ class Submitting:
 
     async def _has_row(self, uid: str) -> bool:
         async with self._database.begin() as tx:
-            return bool(await tx.fetch("SELECT FROM fluxjobs WHERE uid = :uid", uid=uid))
+            return bool(await dicts(tx, "SELECT FROM fluxjobs WHERE uid = :uid", uid=uid))
 
 
 async def _observe(url: str, kubeconfig: str) -> None:

@@ -26,6 +26,7 @@ from fluxqueue.db.store.observations import OBSERVED_COLUMNS
 from fluxqueue.db.tables import fluxjobs
 from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 
 BATCH = 100
 GOAL = 1.05
@@ -135,7 +136,7 @@ async def _step(
 async def _read(tx: Transaction, uids: list[str], *, is_split: bool) -> None:
     joins = " ".join(f"JOIN bench_{part} USING (uid)" for part in ("seen", "set", "shown", "due"))
     source = f"bench_main {joins}" if is_split else "bench_whole"
-    await tx.fetch(f"SELECT * FROM {source} WHERE uid = ANY(:uids)", uids=uids)  # noqa: S608
+    await dicts(tx, f"SELECT * FROM {source} WHERE uid = ANY(:uids)", uids=uids)  # noqa: S608
 
 
 async def _live(database: Database, turn: int, jobs: int, *, is_split: bool) -> float:

@@ -2,7 +2,7 @@
 
     python docs/writers.py
 
-It reads every statement that changes ``fluxjobs``: the SQL texts of ``fluxqueue/db``, and the steps
+It reads every statement that changes ``fluxjobs``: those of ``fluxqueue/db``, and the steps
 of its triggers. A column that several modules write needs a reason here. tests/unit/test_writers.py
 makes the table again and compares.
 """
@@ -16,13 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fluxqueue.db import tables
-from fluxqueue.db.store import observations, statuses
+from fluxqueue.db.queries import read_statements
+from fluxqueue.db.store import observations
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "developer" / "concurrency.md"
 START, END = "<!-- written by docs/writers.py -->\n", "<!-- end of the table -->"
 
-ALL_OF_IT = {"rebuild.py", "drift_repair.py"}
+ALL_OF_IT = {"rebuild.py", "drift_repair.sql"}
 """They make rows from the cluster, or repair them, so they may write every column."""
 
 REASONS = {
@@ -64,48 +65,40 @@ REASONS = {
     "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
     "only turn an incomplete group into Gathering, and block what waits for others.",
     "status_due_at": "Each change that users see sets it, by a trigger. A status update clears it.",
-    "told": "A release may write the status itself.",
-    "told_version": "as `told`",
     "vacate_by": "The author, an operator, a preemptor, an overrun or a lost node ends the run. "
     "The requeue clears it.",
     "version": "The trigger counts changes that users see. A notice counts as one.",
     "wait_reason": "as `position`",
-    "written_version": "as `told`. A new FluxJob object begins again at 0.",
+    "written_version": "A status update sets it. A new FluxJob object begins again at 0.",
 }
 """Why a column has several writers."""
 
 COLUMNS = {column.name for column in tables.fluxjobs.columns}
 
-_UPDATE = re.compile(r"\bUPDATE fluxjobs\b(?: \w+)? +SET\b(.*)", re.DOTALL)
+_UPDATE = re.compile(r"\bUPDATE fluxjobs\b(?: \w+)?\s+SET\b(.*)", re.DOTALL)
 _END = re.compile(r"\b(?:FROM|WHERE|RETURNING)\b")
-_SETS = "UPDATE fluxjobs SET "
 _STEP = re.compile(r"\bnew_row\.(\w+) :=")
 
 
 def writers() -> dict[str, set[str]]:
     """Return the modules and SQL files that write each column of ``fluxjobs``."""
     found: dict[str, set[str]] = defaultdict(set)
-    for path in sorted((ROOT / "fluxqueue" / "db").rglob("*.py")):
-        for text in _texts(path.read_text(encoding="utf-8")):
+    base = ROOT / "fluxqueue" / "db"
+    for path in sorted((base / "queries").glob("*.sql")):
+        for _, text in read_statements(path.read_text(encoding="utf-8"), path.name):
             for column in _assigned(text):
                 found[column].add(path.name)
-    for path in sorted((ROOT / "fluxqueue" / "db" / "sql").glob("*.sql")):
+    for path in sorted(base.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant | ast.JoinedStr):
+                for column in _assigned(_text(node)):
+                    found[column].add(path.name)
+    for path in sorted((base / "sql").glob("*.sql")):
         for column in _STEP.findall(path.read_text(encoding="utf-8")):
             found[column].add(path.name)
     for column in observations.OBSERVED_COLUMNS:
         found[column].add("observations.py")
-    for column in _assigned(f"{_SETS}{statuses.KEEP_WRITTEN}"):
-        found[column] |= {"statuses.py", "desired_state.py"}
     return {column: names for column, names in found.items() if column in COLUMNS}
-
-
-def _texts(source: str) -> Iterator[str]:
-    """Yield the SQL of a module: statements, and what ``apply_move`` is asked to set as well."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.keyword) and node.arg == "also":
-            yield _SETS + _text(node.value)
-        elif isinstance(node, ast.Constant | ast.JoinedStr):
-            yield _text(node)
 
 
 def _text(node: ast.expr) -> str:

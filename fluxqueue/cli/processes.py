@@ -215,8 +215,7 @@ def _watch_doors(endpoint: Endpoint, database: DatabaseReader, client: KubeClien
 
     async def ask_database() -> str | None:
         try:
-            async with database.begin() as tx:
-                await tx.fetch_one("SELECT 1")
+            await database.ping()
         except DatabaseUnavailable as error:
             return str(error)
         return None

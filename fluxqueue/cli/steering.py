@@ -179,7 +179,7 @@ def list_queue(
     first = ("jobid", "namespace", "name", "user", "queue", "state", "size", "nodes", "priority")
     short = (*first, "reason")
     wide = (*first, "expected_start", "held_by", "requeues", "submitted_at", "reason")
-    _print(rows, short, wide, output)
+    _print([row._asdict() for row in rows], short, wide, output)
 
 
 def history(
@@ -193,10 +193,9 @@ def history(
 
     rows = _run(database_url, lambda db: accounting.history(db, namespace, name))
     _must_be_known(rows, name, namespace)
-    for row in rows:
-        row["what"] = what_happened(row["detail"])
     columns = ("at", "jobid", "actor", "event", "what")
-    _print(rows, columns, columns, output)
+    lines = [{**row._asdict(), "what": what_happened(row.detail)} for row in rows]
+    _print(lines, columns, columns, output)
 
 
 def accounting(
@@ -220,7 +219,7 @@ def accounting(
         _must_be_known(rows, name, namespace or "default")
         short = ("jobid", "run", "name", "result", "nodes", "allocated_at", "ended_at", "cpu_s")
         wide = (*short, "gpu_s", "slots", "size", "queue", "user", "queued_at", "started_at")
-        _print(rows, short, wide, output)
+        _print([row._asdict() for row in rows], short, wide, output)
         return
     groups = [one for one in by.split(",") if one]
     period = books.Period(
@@ -228,7 +227,8 @@ def accounting(
     )
     rows = _run(database_url, lambda db: books.use(db, period, by=groups))
     columns = (*groups, "runs", "cpu_h", "gpu_h", "wait_s")
-    _print(rows, columns, columns, output)
+    sums = [row._asdict() for row in rows]
+    _print([{name: one[name] for name in columns} for one in sums], columns, columns, output)
 
 
 def _must_be_known(rows: Sequence[Row], name: str, namespace: str) -> None:

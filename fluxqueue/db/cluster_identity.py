@@ -7,8 +7,10 @@ is known by the UID of its namespace ``kube-system``. Must not talk to the clust
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
+from fluxqueue.db.queries import Q
 from fluxqueue.errors import WrongCluster
 
 if TYPE_CHECKING:
@@ -19,11 +21,14 @@ MOVE = (
     "give each cluster a database of its own, or move this one on purpose:"
     " `fluxqueue db adopt-cluster --from UID` (docs/admin/operations.md)"
 )
-_CONNECTED = """
-SELECT DISTINCT split_part(application_name, '/', 1) AS part FROM pg_stat_activity
-WHERE datname = current_database() AND pid <> pg_backend_pid()
-AND application_name ~ '^fluxqueue-(controller|worker)/'
-"""
+
+
+class BoundCluster(NamedTuple):
+    """The cluster that the rows are about."""
+
+    uid: str
+    server: str
+    bound_at: datetime
 
 
 async def bind(database: Database, uid: str, server: str) -> None:
@@ -35,7 +40,7 @@ async def bind(database: Database, uid: str, server: str) -> None:
     """
     async with database.begin() as tx:
         await tx.execute(
-            "INSERT INTO cluster (uid, server) VALUES (:uid, :server) ON CONFLICT DO NOTHING",
+            Q.bind_cluster,
             uid=uid,
             server=server,
         )
@@ -51,21 +56,18 @@ async def check(tx: DatabaseReading, uid: str | None) -> None:
     if uid is None:
         return
     bound = await read(tx)
-    if bound is not None and bound["uid"] != uid:
+    if bound is not None and bound.uid != uid:
         raise WrongCluster(
-            f"this database belongs to the cluster {bound['uid']} ({bound['server']}, since "
-            f"{bound['bound_at']:%Y-%m-%d}), and this process runs in the cluster {uid}",
+            f"this database belongs to the cluster {bound.uid} ({bound.server}, since "
+            f"{bound.bound_at:%Y-%m-%d}), and this process runs in the cluster {uid}",
             where="DATABASE_URL",
             hint=MOVE,
         )
 
 
-async def read(tx: DatabaseReading) -> dict[str, Any] | None:
-    """Return the cluster that the rows are about: uid, server, bound_at.
-
-    Returns None before the first start.
-    """
-    return await tx.fetch_one("SELECT uid, server, bound_at FROM cluster")
+async def read(tx: DatabaseReading) -> BoundCluster | None:
+    """Return the cluster that the rows are about. None before the first start."""
+    return await tx.fetch_one(Q.bound_cluster, BoundCluster)
 
 
 async def check_reader(reader: DatabaseReader, uid: str) -> None:
@@ -84,16 +86,16 @@ async def adopt(database: Database, *, former: str, uid: str, server: str) -> No
     """
     async with database.begin() as tx:
         # Race: a process must not bind the database between the checks and the update.
-        await tx.execute("LOCK TABLE cluster IN EXCLUSIVE MODE")
+        await tx.execute(Q.lock_cluster)
         bound = await read(tx)
-        if bound is None or bound["uid"] not in (former, uid):
-            found = "none" if bound is None else bound["uid"]
+        if bound is None or bound.uid not in (former, uid):
+            found = "none" if bound is None else bound.uid
             raise WrongCluster(
                 f"the database is bound to {found}, not to {former}",
                 where="--from",
                 hint="name the cluster that it belongs to now",
             )
-        parts = sorted(row["part"] for row in await tx.fetch(_CONNECTED))
+        parts = sorted(await tx.fetch(Q.connected_parts, str))
         if parts:
             raise WrongCluster(
                 f"{', '.join(parts)} are connected",
@@ -104,8 +106,6 @@ async def adopt(database: Database, *, former: str, uid: str, server: str) -> No
 
 
 async def _rebind(tx: Transaction, uid: str, server: str) -> None:
-    await tx.execute(
-        "UPDATE cluster SET uid = :uid, server = :server, bound_at = now()", uid=uid, server=server
-    )
+    await tx.execute(Q.rebind_cluster, uid=uid, server=server)
     # A new term: a process with an older term can commit nothing more.
-    await tx.execute("UPDATE leadership SET term = term + 1, expires_at = now()")
+    await tx.execute(Q.end_terms)

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from fluxqueue.db.engine import create_engine, translated_errors
 from fluxqueue.db.epoch import Marks, begin_anew
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader, DatabaseReading, statement
 from fluxqueue.db.task_queue import TaskName, make_app
 from fluxqueue.errors import DatabaseWentBack
@@ -31,7 +32,7 @@ class Transaction(DatabaseReading):
         super().__init__(connection)
         self.seen, self.found = seen, Marks()
 
-    async def execute(self, sql: str, **values: Any) -> int:
+    async def execute(self, query: str, /, **values: Any) -> int:
         """Run one statement and return the number of rows it touched.
 
         Many rows go into one statement as arrays. One statement for each (executemany) would be a
@@ -39,7 +40,14 @@ class Transaction(DatabaseReading):
         active. No time-out then ends its transaction, and its locks block all others for as long as
         it hangs.
         """
-        return (await self.connection.execute(statement(sql), values)).rowcount
+        return (await self.connection.execute(statement(query), values)).rowcount
+
+    async def lock_fluxjobs(self, uids: Collection[str]) -> list[str]:
+        """Lock rows all at once in the order of their UIDs, and return those that exist.
+
+        All transactions use this order. Another order would cause deadlocks.
+        """
+        return await self.fetch(Q.lock_fluxjobs, str, uids=list(uids))
 
     async def defer(self, task: TaskName, uids: Collection[str]) -> None:
         """Defer ``task`` for workloads with rows that this transaction has not locked.
@@ -48,15 +56,11 @@ class Transaction(DatabaseReading):
         similar columns), and the row's trigger defers the task.
         """
         if uids:
-            await self.execute(
-                "SELECT fluxqueue_defer(:task, CAST(:uids AS text[]))",
-                task=task.value,
-                uids=sorted(uids),
-            )
+            await self.execute(Q.defer_task, task=task.value, uids=sorted(uids))
 
     async def wake_matcher(self) -> None:
         """Ask for a cycle for a reason that no row shows."""
-        await self.execute("SELECT fluxqueue_wake_matcher()")
+        await self.execute(Q.wake_matcher)
 
 
 class Database(DatabaseReader):
@@ -92,8 +96,10 @@ class Database(DatabaseReader):
         await super().__aexit__(kind, error, trace)
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Transaction]:
+    async def begin(self, *, at_one_instant: bool = False) -> AsyncIterator[Transaction]:
         """Open a transaction, and commit at the end.
+
+        ``at_one_instant``: all its statements see the same rows. It must only read.
 
         Raises
         ------
@@ -105,7 +111,7 @@ class Database(DatabaseReader):
         """
         with translated_errors():
             try:
-                async with self._begin() as tx:
+                async with self._begin(at_one_instant) as tx:
                     yield tx
             except DatabaseWentBack:
                 async with self._begin() as tx:
@@ -113,19 +119,22 @@ class Database(DatabaseReader):
                 raise
 
     @asynccontextmanager
-    async def _begin(self) -> AsyncIterator[Transaction]:
-        async with self.engine.begin() as connection:
-            tx = Transaction(connection, self.seen)
-            yield tx
+    async def _begin(self, at_one_instant: bool = False) -> AsyncIterator[Transaction]:
+        async with self.engine.connect() as connection:
+            if at_one_instant:
+                await connection.execution_options(isolation_level="REPEATABLE READ")
+            async with connection.begin():
+                tx = Transaction(connection, self.seen)
+                yield tx
         # After the commit: what is rolled back was never there.
         self.seen.note(tx.found)
 
-    async def execute(self, sql: str, **values: Any) -> int:
+    async def execute(self, query: str, /, **values: Any) -> int:
         """Run one statement as its own transaction, and return the number of rows it touched."""
         with translated_errors():
             async with self.engine.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await Transaction(connection, self.seen).execute(sql, **values)
+                return await Transaction(connection, self.seen).execute(query, **values)
 
     async def defer_review(self, namespace: str, name: str, uid: str) -> None:
         """Have the holder of the matcher answer a PlacementReview.
@@ -140,4 +149,4 @@ class Database(DatabaseReader):
 
     async def wake_matcher(self) -> None:
         """Ask for a cycle outside any transaction."""
-        await self.execute("SELECT fluxqueue_wake_matcher()")
+        await self.execute(Q.wake_matcher)

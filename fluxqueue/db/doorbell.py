@@ -18,7 +18,7 @@ from procrastinate.manager import JobManager, NotificationCallback
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.engine import translated_errors
-from fluxqueue.db.task_statements import DUE_QUEUES
+from fluxqueue.db.queries import Q
 
 AGAIN_S = 0.5
 """A listener that was cancelled and has not ended is cancelled again after so many seconds."""
@@ -94,7 +94,7 @@ class Doorbell:
         while True:
             with translated_errors():
                 rows = await self._connector.execute_query_all_async(
-                    query=DUE_QUEUES,
+                    query=Q.due_queues,
                     queues=[name for name, loops in self._waiting.items() if loops],
                 )
             for row in rows:

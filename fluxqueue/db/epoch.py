@@ -13,12 +13,13 @@ confirmation that the rows match the cluster. The next controller compares them 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
+from fluxqueue.db.queries import Q
 from fluxqueue.errors import DatabaseWentBack
 from fluxqueue.process import metrics
 
@@ -29,12 +30,7 @@ ANNOTATION = "fluxqueue/database-marks"
 
 _MARK_MAX = 2**53
 
-_NOW = """
-SELECT coalesce(jsonb_object_agg(role, jsonb_build_array(term, commits)), '{}') AS roles,
-       (SELECT last_value FROM fluxjobs_jobid_seq) AS jobid,
-       coalesce(bool_and(timeline = fluxqueue_timeline()), true) AS is_same_timeline
-FROM leadership
-"""
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -72,16 +68,34 @@ class Marks:
         return orjson.dumps({"roles": self.roles, "jobid": self.jobid}).decode()
 
 
+class MarksRow(NamedTuple):
+    """What the database shows: term and count of commits by role, and the highest jobid."""
+
+    roles: Mapping[str, Sequence[int]]
+    jobid: int
+    is_same_timeline: bool
+
+
+class RoleRow(NamedTuple):
+    """The same with the term of one role, and whether a controller compares the rows."""
+
+    term: int
+    jobid: int
+    roles: Mapping[str, Sequence[int]]
+    is_same_timeline: bool
+    is_observed: bool
+
+
 class Marking(Protocol):
     """An open transaction with the marks that its process has seen, and those that it finds."""
 
     seen: Marks
     found: Marks
 
-    async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
-        """Run one statement and return its first row, if any."""
+    async def fetch(self, query: str, row: Callable[..., T], /, **values: Any) -> list[T]:
+        """Run one statement and return its rows."""
 
-    async def execute(self, sql: str, **values: Any) -> int:
+    async def execute(self, query: str, /, **values: Any) -> int:
         """Run one statement and return the number of rows it touched."""
 
 
@@ -97,22 +111,21 @@ def read_marks(text: str) -> Marks:
     return marks if all(0 <= one <= _MARK_MAX for one in numbers) else Marks()
 
 
-def compare(seen: Marks, row: Mapping[str, Any]) -> Marks:
+def compare(seen: Marks, row: MarksRow | RoleRow) -> Marks:
     """Return what a statement found of all roles.
 
     Parameters
     ----------
     seen : copied before the statement began: another transaction may commit meanwhile.
-    row : ``roles``, ``jobid`` and ``is_same_timeline``.
 
     Raises
     ------
     DatabaseWentBack
         It is less than was seen, or the timeline is another one.
     """
-    roles = {role: (term, commits) for role, (term, commits) in row["roles"].items()}
-    found = Marks(roles, row["jobid"])
-    if not row["is_same_timeline"]:
+    roles = {role: (term, commits) for role, (term, commits) in row.roles.items()}
+    found = Marks(roles, row.jobid)
+    if not row.is_same_timeline:
         raise DatabaseWentBack("the timeline of Postgres is another one: it may lack commits")
     if seen.exceed(found):
         raise DatabaseWentBack(f"seen were {seen.to_text()}, and it shows {found.to_text()}")
@@ -128,14 +141,13 @@ async def look(tx: Marking) -> None:
         As of ``compare``.
     """
     seen = tx.seen.copy()
-    row = await tx.fetch_one(_NOW)
-    assert row is not None, "an aggregate gives a row"
+    (row,) = await tx.fetch(Q.marks, MarksRow)
     tx.found = compare(seen, row)
 
 
 async def begin_anew(tx: Marking) -> None:
     """End all terms, and have the rows compared before any decision. Once for all processes."""
-    await tx.execute("SELECT FROM leadership ORDER BY role FOR UPDATE")
+    await tx.execute(Q.lock_leadership)
     try:
         await look(tx)
     except DatabaseWentBack as error:
@@ -145,21 +157,14 @@ async def begin_anew(tx: Marking) -> None:
         return
     for role, (term, commits) in sorted(tx.seen.roles.items()):
         await tx.execute(
-            "INSERT INTO leadership (role, term, holder, expires_at, commits)"
-            " VALUES (:role, :term, '', now(), :commits) ON CONFLICT (role) DO UPDATE SET"
-            " term = greatest(leadership.term, excluded.term),"
-            " commits = greatest(leadership.commits, excluded.commits)",
+            Q.raise_marks,
             role=role,
             term=term,
             commits=commits,
         )
-    await tx.execute(
-        "UPDATE leadership SET term = term + 1, commits = commits + 1,"
-        " expires_at = least(expires_at, now()), timeline = fluxqueue_timeline()"
-    )
+    await tx.execute(Q.end_terms_anew)
     # Numbers that were given are not given again, also where nothing in the cluster has them now.
     await tx.execute(
-        "SELECT setval('fluxjobs_jobid_seq', greatest(last_value, CAST(:jobid AS bigint)))"
-        " FROM fluxjobs_jobid_seq",
+        Q.pass_jobids,
         jobid=tx.seen.jobid,
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 from fluxqueue.db import cluster_identity, epoch
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.errors import DatabaseWentBack, LostLeadership
 
 
@@ -35,22 +37,13 @@ async def try_acquire(
     async with database.begin() as tx:
         await cluster_identity.check(tx, database.cluster_uid)
         await epoch.look(tx)
-        row = await tx.fetch_one(
-            """
-            INSERT INTO leadership AS l (role, term, holder, expires_at)
-            VALUES (:role, 1, :holder, now() + make_interval(secs => :duration_s))
-            ON CONFLICT (role) DO UPDATE SET
-                term = l.term + 1,
-                holder = excluded.holder,
-                expires_at = excluded.expires_at
-            WHERE l.holder = excluded.holder OR l.expires_at < now()
-            RETURNING term
-            """,
+        return await tx.fetch_one(
+            Q.acquire_term,
+            int,
             role=role,
             holder=holder,
             duration_s=duration_s,
         )
-        return None if row is None else int(row["term"])
 
 
 async def renew(
@@ -63,8 +56,7 @@ async def renew(
     async with database.begin() as tx:
         await epoch.look(tx)
         renewed = await tx.execute(
-            "UPDATE leadership SET expires_at = now() + make_interval(secs => :duration_s)"
-            " WHERE role = :role AND holder = :holder AND term = :term",
+            Q.renew_term,
             role=role,
             holder=holder,
             term=term,
@@ -90,20 +82,8 @@ async def seize(database: Database, role: str, holder: str) -> int:
     async with database.begin() as tx:
         await cluster_identity.check(tx, database.cluster_uid)
         await epoch.look(tx)
-        row = await tx.fetch_one(
-            """
-            INSERT INTO leadership AS l (role, term, holder, expires_at, timeline)
-            VALUES (:role, 1, :holder, now(), fluxqueue_timeline())
-            ON CONFLICT (role) DO UPDATE SET term = l.term + 1, holder = excluded.holder,
-                timeline = excluded.timeline,
-                expires_at = CASE WHEN l.expires_at < 'infinity' THEN l.expires_at ELSE now() END
-            RETURNING term
-            """,
-            role=role,
-            holder=holder,
-        )
-        assert row is not None, "an upsert without a condition gives its row"
-        return int(row["term"])
+        (term,) = await tx.fetch(Q.seize_term, int, role=role, holder=holder)
+        return term
 
 
 CONTROLLER = "controller"
@@ -115,39 +95,15 @@ async def confirm(tx: Transaction, role: str, *, term: int, duration_s: float) -
 
     Returns whether that had lapsed for a while: then the queue has stood still (``is_observed``).
     """
-    row = await tx.fetch_one(
-        """
-        UPDATE leadership l SET expires_at = now() + make_interval(secs => :duration_s),
-            since = CASE WHEN old.expires_at <= now() THEN now() ELSE l.since END
-        FROM (SELECT expires_at FROM leadership WHERE role = :role AND term = :term FOR UPDATE) old
-        WHERE l.role = :role RETURNING old.expires_at <= now() AS had_lapsed
-        """,
-        role=role,
-        term=term,
-        duration_s=duration_s,
+    had_lapsed = await tx.fetch_one(
+        Q.confirm_term, bool, role=role, term=term, duration_s=duration_s
     )
-    return row is not None and bool(row["had_lapsed"])
-
-
-OBSERVED = """
-NOT EXISTS (SELECT FROM leadership WHERE role = 'controller'
-            AND (expires_at <= now() OR timeline <> fluxqueue_timeline()))
-"""
-"""The same as a condition of statements that look for pending effects on the cluster."""
-
-
-DUE = "greatest(o.since, (SELECT since FROM leadership WHERE role = 'controller'))"
-"""Since when an action ``o`` of ``pending_actions`` could be done: not while rows were in doubt."""
+    return had_lapsed is True
 
 
 async def doubt(tx: Transaction, role: str, *, term: int) -> None:
     """Take back what ``confirm`` recorded: the rows are wrong until it is recorded again."""
-    await tx.execute(
-        "UPDATE leadership SET expires_at = least(expires_at, now())"
-        " WHERE role = :role AND term = :term",
-        role=role,
-        term=term,
-    )
+    await tx.execute(Q.doubt_term, role=role, term=term)
 
 
 async def is_observed(tx: Transaction) -> bool:
@@ -157,39 +113,18 @@ async def is_observed(tx: Transaction) -> bool:
     controller has not confirmed it yet, so no process acts on it. Rows that no controller ever led
     (a simulation) need none.
     """
-    row = await tx.fetch_one(
-        "SELECT expires_at > now() AND coalesce(timeline = fluxqueue_timeline(), true) AS is_held"
-        " FROM leadership WHERE role = :role",
-        role=CONTROLLER,
-    )
-    return row is None or bool(row["is_held"])
+    return await tx.fetch_one(Q.is_observed, bool, role=CONTROLLER) is not False
 
 
 async def resign(database: Database, role: str, holder: str, *, term: int) -> None:
     """End ``term`` at once: a successor then need not wait for the time to run out."""
     async with database.begin() as tx:
         await tx.execute(
-            "UPDATE leadership SET expires_at = now() - interval '1 second'"
-            " WHERE role = :role AND holder = :holder AND term = :term",
+            Q.resign_term,
             role=role,
             holder=holder,
             term=term,
         )
-
-
-_COUNT = """
-UPDATE leadership l SET commits = l.commits + 1 WHERE l.role = :role
-RETURNING l.term, (SELECT last_value FROM fluxjobs_jobid_seq) AS jobid,
-    -- Its own count without this transaction: a single lost commit would hide behind that.
-    jsonb_build_object(l.role, jsonb_build_array(l.term, l.commits - 1)) || coalesce(
-        (SELECT jsonb_object_agg(o.role, jsonb_build_array(o.term, o.commits)) FROM leadership o
-         WHERE o.role <> :role), '{}') AS roles,
-    coalesce((SELECT w.timeline = fluxqueue_timeline() FROM leadership w
-              WHERE w.role = 'controller'), true) AS is_same_timeline,
-    coalesce((SELECT w.expires_at > now() FROM leadership w
-              WHERE w.role = 'controller'), true) AS is_observed
-"""
-"""Locks the row of a role, counts the transaction in it, and returns the marks of all roles."""
 
 
 async def check_term(tx: Transaction, role: str, term: int) -> None:
@@ -214,16 +149,16 @@ async def may_decide(tx: Transaction, role: str, term: int) -> bool:
         As of ``check_term``.
     """
     seen = tx.seen.copy()
-    row = await tx.fetch_one(_COUNT, role=role)
+    row = await tx.fetch_one(Q.count_commit, epoch.RoleRow, role=role)
     if row is None and role in seen.roles:
         raise DatabaseWentBack(f"role {role} was held, and the database does not know it")
     if row is not None:
         tx.found = epoch.compare(seen, row)
         tx.found.count(role)
-    if row is None or row["term"] != term:
-        current = "none" if row is None else row["term"]
+    if row is None or row.term != term:
+        current = "none" if row is None else row.term
         raise LostLeadership(f"role {role}: our term is {term}, the current one is {current}")
-    return bool(row["is_observed"])
+    return row.is_observed
 
 
 async def hold_decisions(tx: Transaction) -> None:
@@ -233,7 +168,7 @@ async def hold_decisions(tx: Transaction) -> None:
     reads changes of the graph first and waiting FluxJobs after that. It would take nodes as free
     that are taken.
     """
-    await tx.execute("SELECT FROM leadership WHERE role = 'matcher' FOR UPDATE")
+    await tx.execute(Q.hold_decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,8 +182,5 @@ class Role:
 
 async def read_roles(database: Database) -> dict[str, Role]:
     """Return all roles that were ever held, for readiness and reports."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            "SELECT role, term, holder, expires_at > now() AS held FROM leadership"
-        )
-    return {row["role"]: Role(row["term"], row["holder"], row["held"]) for row in rows}
+    rows = await database.fetch(Q.roles, columns)
+    return {role: Role(*fields) for role, *fields in rows}

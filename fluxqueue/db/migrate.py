@@ -28,6 +28,7 @@ from sqlalchemy import Connection, NullPool, create_engine, text
 from fluxqueue.db import revisions as files
 from fluxqueue.db import session
 from fluxqueue.db.engine import APPLICATION, libpq_url, sqlalchemy_url
+from fluxqueue.db.queries import Q
 from fluxqueue.db.revisions import head, startable
 from fluxqueue.db.tables import metadata
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings, OlderCodeRuns, SchemaMismatch
@@ -174,7 +175,7 @@ def note_digest(ctx: MigrationContext, heads: set[str], **_: Any) -> None:
     """Store which text made the schema, in the transaction of each revision (``env.py``)."""
     if ctx.connection is not None and _has_floor(ctx.connection):
         ctx.connection.execute(
-            text("UPDATE schema_floor SET digest = :digest"),
+            text(Q.note_digest),
             {"digest": files.digest(max(heads, default=""))},
         )
 
@@ -188,7 +189,7 @@ def _stored_digest(connection: Connection) -> str | None:
     if not _has_floor(connection):
         return None
     # Through JSON: an older text of the revision has no such column.
-    return connection.execute(text("SELECT to_jsonb(f) ->> 'digest' FROM schema_floor f")).scalar()
+    return connection.execute(text(Q.stored_digest)).scalar()
 
 
 def create_revision(url: str, slug: str, kind: str) -> Path:
@@ -263,7 +264,7 @@ def _is_usable(connection: Connection, found: str | None) -> bool:
     # Newer code made it. The schema records the oldest code that still works on it.
     if not _has_floor(connection):
         return False
-    oldest = connection.execute(text("SELECT oldest_head FROM schema_floor")).scalar()
+    oldest = connection.execute(text(Q.oldest_head)).scalar()
     return oldest is not None and str(oldest) <= head()
 
 
@@ -371,10 +372,7 @@ def _refuse_beside_older(connection: Connection, found: str | None, target: str)
     if found is None or not posts:
         return
     names = connection.execute(
-        text(
-            "SELECT DISTINCT application_name FROM pg_stat_activity"
-            " WHERE datname = current_database() AND application_name LIKE :ours"
-        ),
+        text(Q.connected_processes),
         {"ours": f"{APPLICATION}%/%"},
     ).scalars()
     older = sorted(

@@ -8,10 +8,10 @@ keeps its transactions read-only, so that not even a defect of fluxqueue writes 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from psycopg import AsyncConnection, Error, OperationalError, sql
 from sqlalchemy import TextClause, text
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Connection
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from fluxqueue.db.engine import READER, create_engine, libpq_url, translated_errors
+from fluxqueue.db.queries import Q
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process.settings import Settings
 
@@ -31,23 +32,43 @@ def statement(words: str) -> TextClause:
     return text(words)
 
 
+T = TypeVar("T")
+
+
+def value(found: Any) -> Any:
+    """Return the only column of a row as it is, for ``fetch``: for what may be NULL, or is JSON."""
+    return found
+
+
+def columns(*found: Any) -> tuple[Any, ...]:
+    """Return the columns of a row as they are, for ``fetch``: for pairs that become a dict."""
+    return found
+
+
 class DatabaseReading:
-    """An open transaction that is read from: statements as text with named parameters."""
+    """An open transaction that is read from: statements of ``db.queries`` with named parameters."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
 
-    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement and return all its rows."""
-        result = await self.connection.execute(statement(sql), values)
-        keys = tuple(result.keys())
-        return [dict(zip(keys, row, strict=True)) for row in result]
+    async def fetch(self, query: str, row: Callable[..., T], /, **values: Any) -> list[T]:
+        """Run one statement and return its rows, each as ``row`` of its columns in their order.
 
-    async def fetch_one(self, sql: str, **values: Any) -> dict[str, Any] | None:
+        ``row`` is the class of the row, or ``str`` and the like for a single column. A test
+        compares the columns of each statement with the fields of its class.
+        """
+        result = await self.connection.execute(statement(query), values)
+        return [row(*columns) for columns in result]
+
+    async def fetch_dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement and return its rows by the names of their columns."""
+        result = await self.connection.execute(statement(query), values)
+        return [dict(row) for row in result.mappings()]
+
+    async def fetch_one(self, query: str, row: Callable[..., T], /, **values: Any) -> T | None:
         """Run one statement and return its first row, if any."""
-        result = await self.connection.execute(statement(sql), values)
-        row = result.mappings().first()
-        return None if row is None else dict(row)
+        columns = (await self.connection.execute(statement(query), values)).first()
+        return None if columns is None else row(*columns)
 
 
 class DatabaseReader:
@@ -110,8 +131,25 @@ class DatabaseReader:
             async with self.engine.begin() as connection:
                 yield DatabaseReading(connection)
 
-    async def fetch(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement that is a transaction by itself, and give its rows.
+    async def ping(self) -> None:
+        """Make sure that the database answers.
+
+        Raises
+        ------
+        DatabaseUnavailable
+            It does not.
+        """
+        await self.fetch(Q.now_s, int)
+
+    async def fetch_dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
+        """Run one statement that is a transaction by itself, and return its rows by name."""
+        with translated_errors():
+            async with self.engine.connect() as connection:
+                await connection.execution_options(isolation_level="AUTOCOMMIT")
+                return await DatabaseReading(connection).fetch_dicts(query, **values)
+
+    async def fetch(self, query: str, row: Callable[..., T], /, **values: Any) -> list[T]:
+        """Run one statement that is a transaction by itself, and return its rows.
 
         Raises
         ------
@@ -121,4 +159,4 @@ class DatabaseReader:
         with translated_errors():
             async with self.engine.connect() as connection:
                 await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await DatabaseReading(connection).fetch(sql, **values)
+                return await DatabaseReading(connection).fetch(query, row, **values)

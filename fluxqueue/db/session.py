@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import NamedTuple
 
 import psycopg
-from psycopg.rows import dict_row
+from psycopg.rows import class_row
 
+from fluxqueue.db.queries import Q
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 
 log = logging.getLogger(__name__)
@@ -48,16 +49,19 @@ SUPPORTED = (15, 18)
 """First and last major version of Postgres that the tests run on."""
 CLOCK_TOLERANCE = timedelta(seconds=5)
 _CONNECT_TIMEOUT_S = 5
-_ASKED = """
-SELECT current_setting('server_encoding') AS encoding,
-       current_setting('server_version_num')::int / 10000 AS major,
-       current_setting('server_version') AS version,
-       current_setting('session_replication_role') AS replication_role,
-       current_setting('synchronous_commit') AS synchronous_commit,
-       current_setting('transaction_timeout', true) AS transaction_timeout,
-       current_database() AS database,
-       extract(epoch FROM clock_timestamp())::float8 AS clock
-"""
+
+
+class ServerSettings(NamedTuple):
+    """What a server says of itself. ``clock``: its time in epoch seconds."""
+
+    encoding: str
+    major: int
+    version: str
+    replication_role: str
+    synchronous_commit: str
+    transaction_timeout: str | None
+    database: str
+    clock: float
 
 
 def options(**more: str) -> str:
@@ -83,10 +87,10 @@ def check_server(plain_url: str, *, now: datetime | None = None) -> None:
             connect_timeout=_CONNECT_TIMEOUT_S,
             options=options(),
             client_encoding=ENCODING,
-            row_factory=dict_row,
+            row_factory=class_row(ServerSettings),
             autocommit=True,
         ) as session:
-            found = session.execute(_ASKED).fetchone()
+            found = session.execute(Q.server_settings).fetchone()
     except psycopg.NotSupportedError as error:  # a server encoding that has no UTF-8 counterpart
         raise InvalidSettings(str(error).strip(), where="DATABASE_URL") from error
     except psycopg.OperationalError as error:
@@ -96,51 +100,51 @@ def check_server(plain_url: str, *, now: datetime | None = None) -> None:
     _warn(found, now or datetime.now(UTC))
 
 
-def _refuse(found: dict[str, Any]) -> None:
-    if found["encoding"] != ENCODING:
+def _refuse(found: ServerSettings) -> None:
+    if found.encoding != ENCODING:
         raise InvalidSettings(
-            f"{found['encoding']} of database {found['database']} cannot hold every text",
+            f"{found.encoding} of database {found.database} cannot hold every text",
             where="server_encoding",
-            value=found["encoding"],
+            value=found.encoding,
             hint="create the database with ENCODING 'UTF8' TEMPLATE template0",
         )
-    if found["major"] < SUPPORTED[0]:
+    if found.major < SUPPORTED[0]:
         raise InvalidSettings(
-            f"Postgres {found['version']} is too old",
+            f"Postgres {found.version} is too old",
             where="server_version",
-            value=found["version"],
+            value=found.version,
             hint=f"use Postgres {SUPPORTED[0]} to {SUPPORTED[1]}",
         )
-    if found["replication_role"] != "origin":
+    if found.replication_role != "origin":
         raise InvalidSettings(
-            f"{found['replication_role']} disables triggers, and the queue's rules are triggers",
+            f"{found.replication_role} disables triggers, and the queue's rules are triggers",
             where="session_replication_role",
-            value=found["replication_role"],
+            value=found.replication_role,
             hint="ALTER ROLE ... RESET session_replication_role",
         )
 
 
-def _warn(found: dict[str, Any], now: datetime) -> None:
-    if found["major"] > SUPPORTED[1]:
+def _warn(found: ServerSettings, now: datetime) -> None:
+    if found.major > SUPPORTED[1]:
         log.warning(
             "this version of Postgres is newer than any that was tested",
-            extra={"action": "check_server", "version": found["version"], "tested": SUPPORTED[1]},
+            extra={"action": "check_server", "version": found.version, "tested": SUPPORTED[1]},
         )
-    if found["synchronous_commit"] == "off":
+    if found.synchronous_commit == "off":
         log.warning(
             "synchronous_commit is off: a crash of the server can lose the last decisions",
             extra={"action": "check_server", "fix": "ALTER ROLE ... SET synchronous_commit = on"},
         )
-    if found["transaction_timeout"] not in (None, "0"):
+    if found.transaction_timeout not in (None, "0"):
         log.warning(
             "transaction_timeout ends long transactions: a resync of a large cluster may fail",
             extra={
                 "action": "check_server",
-                "value": found["transaction_timeout"],
+                "value": found.transaction_timeout,
                 "fix": "ALTER ROLE ... SET transaction_timeout = 0",
             },
         )
-    difference = timedelta(seconds=now.timestamp() - found["clock"])
+    difference = timedelta(seconds=now.timestamp() - found.clock)
     if abs(difference) > CLOCK_TOLERANCE:
         log.warning(
             "this machine's clock and the database's differ: start times are wrong by as much",

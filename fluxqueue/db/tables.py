@@ -4,7 +4,7 @@ This is the only description of the schema, and ``migrations/`` is checked again
 decisions. A process may crash between any two statements, and the next one resumes from the rows.
 
 Ended rows are kept for long (``retention``) and must cost nothing meanwhile. A statement that looks
-for live rows therefore filters by ``state`` (``LIVING``) or ``is_gone``, which have partial
+for live rows therefore filters by ``state`` (``fluxjob_lives``) or ``is_gone``, which have partial
 indexes. A condition on ``ended_at`` means the same, but reads every row that was ever kept.
 ``tests/integration/db/test_retained_rows.py`` counts the rows that each reader touches.
 
@@ -35,7 +35,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, INT4MULTIRANGE, JSONB
 
 from fluxqueue.fluxjob.follow import SlotState
-from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState
+from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.workload import labels
 
 metadata = MetaData(
@@ -55,7 +55,7 @@ def _quoted(values: object) -> str:
 
 _FINAL = _quoted(FINAL)
 LIVING = f"state NOT IN ({_FINAL})"
-"""Condition of a FluxJob that has not ended, as its partial index has it."""
+"""Condition of a FluxJob that has not ended, as its partial index and ``fluxjob_lives`` have it."""
 RANK = """
 CASE
     WHEN state = ANY (ARRAY['Running'::text, 'Allocated'::text]) THEN 0
@@ -65,15 +65,9 @@ CASE
 END"""
 """Ranks running FluxJobs, those in their turn, those that wait for others or for a time, the rest.
 
-The index of the displayed list (``reading.fluxjobs.living``) contains the same expression, in the
-words in which Postgres gives it back.
+The index of the displayed list contains the same expression as ``fluxjob_rank``, in the words in
+which Postgres gives it back.
 """
-SHOWN_STATE = f"""
-CASE WHEN state = 'Pending' AND wait_reason = '{PROVISIONING}' AND blocked_by IS NULL
-     THEN wait_reason ELSE state END"""
-"""The word for the state that users read, as ``states.shown_state`` has it."""
-FALLING = "- priority::bigint"
-"""Sorts the highest priority first, in one direction with what follows it."""
 _NOW = text("now()")
 
 fluxjobs = Table(
@@ -208,7 +202,7 @@ Index("ix_fluxjobs_state", fluxjobs.c.queue, fluxjobs.c.state, postgresql_where=
 Index(
     "ix_fluxjobs_turn",
     text(f"({RANK})"),
-    text(f"({FALLING})"),
+    text("(- priority::bigint)"),
     fluxjobs.c.place,
     postgresql_where=text(LIVING),
 )

@@ -32,7 +32,7 @@ from fluxqueue.db.engine import (
     libpq_url,
     translated_errors,
 )
-from fluxqueue.db.task_statements import COUNT_CRASH, FETCH_TASK
+from fluxqueue.db.queries import Q
 from fluxqueue.process.settings import Settings
 
 POOL_MAX = 4
@@ -184,7 +184,7 @@ class PatientManager(JobManager):
         while True:
             heard = self._heard[names]
             row = await self.connector.execute_query_one_async(
-                query=FETCH_TASK, queues=queues, worker_id=worker_id
+                query=Q.fetch_task, queues=queues, worker_id=worker_id
             )
             # Race: a task may be notified after the statement has looked. The loop forgets the
             # notification when this returns, so the task would be missed.
@@ -272,7 +272,7 @@ async def rescue_stalled(app: procrastinate.App) -> list[str]:
                 if task.task_name == TaskName.REVIEW:
                     # Count before the task can be taken again: the next worker must know of the
                     # crash.
-                    await app.connector.execute_query_async(COUNT_CRASH, task_id=task.id)
+                    await app.connector.execute_query_async(Q.count_crash, task_id=task.id)
                 await app.job_manager.retry_job_by_id_async(task.id, datetime.now(UTC))
             else:
                 await app.job_manager.finish_job_by_id_async(

@@ -42,7 +42,7 @@ NODE_STATES = ("idle", "mixed", "allocated", "draining", "drained", "down")
 class Field:
     """One field of an item.
 
-    ``key`` is its key in the row. ``is_there``: it is in every answer, not only if asked for.
+    ``key`` is that of the row. ``is_there``: it is in every answer, not only if asked for.
     """
 
     name: str
@@ -60,9 +60,10 @@ class Item:
     text: str
     fields: Sequence[Field]
 
-    def render(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one item as JSON, with times still as datetimes."""
-        return {one.name: row[one.key] for one in self.fields if one.is_there or one.key in row}
+    def render(self, row: object) -> dict[str, Any]:
+        """Return one item as JSON, with times still as datetimes. ``row`` has the fields."""
+        found = ((one, getattr(row, one.key)) for one in self.fields)
+        return {one.name: value for one, value in found if one.is_there or value is not None}
 
     def schema(self) -> dict[str, Any]:
         """Return its JSON Schema."""

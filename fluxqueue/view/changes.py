@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.reading.changes import STEP, Follower, last_line, lines_after
+from fluxqueue.db.reading.changes import STEP, ChangeRow, Follower, last_line, lines_after
 from fluxqueue.errors import DatabaseUnavailable
 
 logger = logging.getLogger(__name__)
 
-Lines = Sequence[Mapping[str, Any]]
+Lines = Sequence[ChangeRow]
 
 EVERY_S = 1.0
 """Seconds between two reads of the history."""
@@ -97,9 +96,9 @@ class Feed:
 
     async def since(self, line: int) -> tuple[Lines, bool]:
         """Return the lines after ``line``, and whether these are all."""
-        found: list[Mapping[str, Any]] = []
+        found: list[ChangeRow] = []
         while len(found) < CATCH_UP_MAX:
-            more = await lines_after(self._reader, found[-1]["id"] if found else line)
+            more = await lines_after(self._reader, found[-1].id if found else line)
             found += more
             if len(more) < STEP:
                 return found, True

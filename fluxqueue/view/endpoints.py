@@ -6,7 +6,7 @@ page shows, to learn whether there are more.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -30,7 +30,6 @@ from fluxqueue.view.parameters import (
     words,
 )
 
-Row = Mapping[str, Any]
 ROOT = "/api/v1"
 
 
@@ -47,15 +46,16 @@ class Needs(StrEnum):
 class ViewEndpoint:
     """A list.
 
-    ``read`` returns rows. ``key`` returns the values of a row after which the next page begins.
+    ``read`` returns rows. ``key`` returns the values of a row after which the next page begins. A
+    list without it is continued by the number of items that were shown.
     """
 
     path: str
     summary: str
     item: Item
     parameters: Sequence[Parameter]
-    read: Callable[[DatabaseReader, ViewQuery, int], Awaitable[Sequence[Row]]]
-    key: Callable[[ViewQuery, Row], Sequence[Any]]
+    read: Callable[[DatabaseReader, ViewQuery, int], Awaitable[Sequence[Any]]]
+    key: Callable[[Any], Sequence[Any]] | None = None
     needs: Needs = Needs.FLUXJOBS
 
 
@@ -92,44 +92,50 @@ def _period(asked: ViewQuery) -> accounting.Period:
     return accounting.Period(since, until, asked.namespaces, asked.get("user"), asked.get("queue"))
 
 
-async def _queue(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+def offset_of(asked: ViewQuery) -> int:
+    """Return how many items of a list without a key were shown before."""
+    (offset,) = key_of(asked, int) or (0,)
+    return max(0, int(offset))
+
+
+async def _queue(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     key = key_of(asked, int, int, int, int)
     after = fluxjobs.Turn(*key) if key else None
     return await fluxjobs.living(reader, _narrow(asked), limit=limit, after=after)
 
 
-async def _jobs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _jobs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (before,) = key_of(asked, int) or (None,)
     return await fluxjobs.newest(
         reader, _narrow(asked), name=asked.get("name"), limit=limit, before=before
     )
 
 
-async def _forecast(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _forecast(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     after = key_of(asked, datetime, int)
     return await fluxjobs.starts(reader, _narrow(asked), limit=limit, after=after)
 
 
-async def _nodes(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _nodes(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (after,) = key_of(asked, str) or (None,)
     return await node_page(reader, limit=limit, after=after)
 
 
-async def _history(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _history(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (after,) = key_of(asked, int) or (0,)
     return await accounting.history(
         reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
     )
 
 
-async def _runs_of(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _runs_of(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (after,) = key_of(asked, int) or (0,)
     return await accounting.runs(
         reader, asked.get("namespace"), asked.get("job"), limit=limit, after=after
     )
 
 
-async def _runs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _runs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     before = key_of(asked, datetime, int)
     return await accounting.latest_runs(
         reader,
@@ -140,56 +146,51 @@ async def _runs(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequenc
     )
 
 
-async def _accounting(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
-    (offset,) = key_of(asked, int) or (0,)
+async def _accounting(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     by = asked.get("by")
-    found = await accounting.use(reader, _period(asked), by=by, limit=limit, offset=max(0, offset))
-    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+    offset = offset_of(asked)
+    return await accounting.use(reader, _period(asked), by=by, limit=limit, offset=offset)
 
 
-async def _places(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _places(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (after,) = key_of(asked, int) or (0,)
     since = asked.get("since") or FAR_FUTURE
     return await occupancy.places(reader, asked.namespaces, since=since, limit=limit, after=after)
 
 
-async def _queue_use(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
-    (offset,) = key_of(asked, int) or (0,)
+async def _queue_use(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     seen = None if asked.namespaces is None else list(asked.namespaces)
-    found = await queue_use.use_by_user(reader, seen, limit=limit, offset=max(0, offset))
-    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+    return await queue_use.use_by_user(reader, seen, limit=limit, offset=offset_of(asked))
 
 
-async def _rules(reader: DatabaseReader, _: ViewQuery, limit: int) -> Sequence[Row]:
+async def _rules(reader: DatabaseReader, _: ViewQuery, limit: int) -> Sequence[Any]:
     return (await queue_use.rules(reader))[:limit]
 
 
-async def _waits(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _waits(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     return await _by_step(queue_use.waits, reader, asked, limit)
 
 
-async def _promises(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _promises(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     return await _by_step(queue_use.promises, reader, asked, limit)
 
 
-async def _utilisation(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Row]:
+async def _utilisation(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     return await _by_step(queue_use.utilisation, reader, asked, limit)
 
 
 async def _by_step(
-    read: Callable[..., Awaitable[list[dict[str, Any]]]],
+    read: Callable[..., Awaitable[Sequence[Any]]],
     reader: DatabaseReader,
     asked: ViewQuery,
     limit: int,
-) -> Sequence[Row]:
-    (offset,) = key_of(asked, int) or (0,)
+) -> Sequence[Any]:
     step = asked.get("step") or "hour"
     if step not in queue_use.STEPS:
         raise InvalidInput(
             "is not known", where="step", value=step, hint=f"one of {', '.join(queue_use.STEPS)}"
         )
-    found = await read(reader, _period(asked), step=step, limit=limit, offset=max(0, offset))
-    return [{**row, "_offset": offset + number} for number, row in enumerate(found, 1)]
+    return await read(reader, _period(asked), step=step, limit=limit, offset=offset_of(asked))
 
 
 ENDPOINTS = (
@@ -199,7 +200,7 @@ ENDPOINTS = (
         answers.QUEUED,
         (NAMESPACES, QUEUE, USER, STATES, *PAGED),
         _queue,
-        lambda _, row: (row["rank"], row["priority"], row["jobid"], row["position"] or 0),
+        lambda row: (row.rank, row.priority, row.jobid, row.position or 0),
     ),
     ViewEndpoint(
         "/jobs",
@@ -207,7 +208,7 @@ ENDPOINTS = (
         answers.JOB,
         (NAMESPACES, QUEUE, USER, STATES, word("name", "Only this name"), *PAGED),
         _jobs,
-        lambda _, row: (row["jobid"],),
+        lambda row: (row.jobid,),
     ),
     ViewEndpoint(
         "/forecast",
@@ -215,7 +216,7 @@ ENDPOINTS = (
         answers.START,
         (NAMESPACES, QUEUE, USER, *PAGED),
         _forecast,
-        lambda _, row: (row["expected_start"].isoformat(), row["jobid"]),
+        lambda row: (row.expected_start.isoformat(), row.jobid),
     ),
     ViewEndpoint(
         "/nodes",
@@ -223,7 +224,7 @@ ENDPOINTS = (
         answers.NODE,
         PAGED,
         _nodes,
-        lambda _, row: (row["name"],),
+        lambda row: (row.name,),
         Needs.NODES,
     ),
     ViewEndpoint(
@@ -232,7 +233,7 @@ ENDPOINTS = (
         answers.LINE,
         (NAMESPACE, OF_JOB, *PAGED),
         _history,
-        lambda _, row: (row["id"],),
+        lambda row: (row.id,),
         Needs.ONE_NAMESPACE,
     ),
     ViewEndpoint(
@@ -241,7 +242,7 @@ ENDPOINTS = (
         answers.RUN,
         (NAMESPACE, OF_JOB, *PAGED),
         _runs_of,
-        lambda _, row: (row["id"],),
+        lambda row: (row.id,),
         Needs.ONE_NAMESPACE,
     ),
     ViewEndpoint(
@@ -250,7 +251,6 @@ ENDPOINTS = (
         answers.SUM,
         (BY, NAMESPACES, QUEUE, USER, SINCE, UNTIL, *PAGED),
         _accounting,
-        lambda _, row: (row["_offset"],),
     ),
     ViewEndpoint(
         "/accounting/runs",
@@ -258,7 +258,7 @@ ENDPOINTS = (
         answers.RUN,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "Only this result"), *PAGED),
         _runs,
-        lambda _, row: (row["ended_at"].isoformat(), row["id"]),
+        lambda row: (row.ended_at.isoformat(), row.id),
     ),
     ViewEndpoint(
         "/places",
@@ -266,7 +266,7 @@ ENDPOINTS = (
         answers.PLACE,
         (NAMESPACES, ENDED_SINCE, *PAGED),
         _places,
-        lambda _, row: (row["id"],),
+        lambda row: (row.id,),
         Needs.PLACES,
     ),
     ViewEndpoint(
@@ -275,7 +275,7 @@ ENDPOINTS = (
         answers.QUEUE_RULES,
         (LIMITED,),
         _rules,
-        lambda _, row: (row["name"],),
+        lambda row: (row.name,),
     ),
     ViewEndpoint(
         "/queues/use",
@@ -283,7 +283,6 @@ ENDPOINTS = (
         answers.QUEUE_USE,
         (NAMESPACES, *PAGED),
         _queue_use,
-        lambda _, row: (row["_offset"],),
     ),
     ViewEndpoint(
         "/accounting/waits",
@@ -291,7 +290,6 @@ ENDPOINTS = (
         answers.WAIT,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _waits,
-        lambda _, row: (row["_offset"],),
     ),
     ViewEndpoint(
         "/accounting/promises",
@@ -299,7 +297,6 @@ ENDPOINTS = (
         answers.PROMISES,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _promises,
-        lambda _, row: (row["_offset"],),
     ),
     ViewEndpoint(
         "/accounting/utilisation",
@@ -307,7 +304,6 @@ ENDPOINTS = (
         answers.UTILISATION,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _utilisation,
-        lambda _, row: (row["_offset"],),
     ),
 )
 

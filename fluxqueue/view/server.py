@@ -16,6 +16,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self
 
 from aiohttp import web
@@ -238,7 +239,8 @@ class ViewServer:
             shown = rows[: asked.limit]
             body: dict[str, Any] = {"items": [one.item.render(row) for row in shown]}
             if len(rows) > len(shown):
-                body["continue"] = write_token(one.key(asked, shown[-1]))
+                offset = endpoints.offset_of(asked) + len(shown) if one.key is None else 0
+                body["continue"] = write_token(one.key(shown[-1]) if one.key else (offset,))
             return cached(request, to_json(body))
 
         return answer
@@ -277,11 +279,11 @@ class ViewServer:
             return problem(404, f"jobid = {jobid}: no FluxJob with this number that you may see")
         return cached(request, to_json(answers.JOB.render(row)))
 
-    async def _row_of(self, request: web.Request) -> dict[str, Any] | None:
+    async def _row_of(self, request: web.Request) -> fluxjobs.JobRow | None:
         """Return the job that the path names, or None if the caller may not see it."""
         jobid = int(request.match_info["jobid"])
         row = await _again(lambda: fluxjobs.by_jobid(self._reader, jobid))
-        is_seen = row is not None and await request[_CALLER].sees(row["namespace"])
+        is_seen = row is not None and await request[_CALLER].sees(row.namespace)
         return row if is_seen else None
 
     async def _map(self, request: web.Request) -> web.StreamResponse:
@@ -289,33 +291,37 @@ class ViewServer:
         parse(request.query, (), self._now())
         await request[_CALLER].require_nodes()
         rows = await _again(lambda: occupancy.all_nodes(self._reader, limit=NODES_MAX))
-        for row in rows:
-            row["path"] = [level.place(row["labels"] or {}) or "" for level in self._levels]
         coming = await _again(lambda: occupancy.coming_nodes(self._reader, limit=NODES_MAX))
         body = {
             "levels": [level.name for level in self._levels],
-            "nodes": [answers.MAP_NODE.render(row) for row in rows],
+            "nodes": [
+                answers.MAP_NODE.render(row._replace(path=self._path(row.labels or {})))
+                for row in rows
+            ],
             "coming": [answers.COMING_NODE.render(self._coming(row)) for row in coming],
         }
         return cached(request, to_json(body))
 
-    def _coming(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def _path(self, labels: Mapping[str, str]) -> list[str]:
+        return [level.place(labels) or "" for level in self._levels]
+
+    def _coming(self, row: occupancy.ComingNodeRow) -> occupancy.ComingNodeRow:
         """Return a node under way as the map shows it. Its pool says what it will be like."""
         try:
-            pool = read_node_pool(row["pool"], row["spec"])
+            pool = read_node_pool(row.pool, row.spec)
         except InvalidInput:  # the spec was written for another version
-            return {**row, "path": [], "resources": {}}
-        path = [level.place(pool.labels) or "" for level in self._levels]
-        return {**row, "path": path, "resources": {k: [n, 0] for k, n in pool.capacity.items()}}
+            return row
+        resources = {name: (amount, 0) for name, amount in pool.capacity.items()}
+        return row._replace(path=self._path(pool.labels), resources=resources)
 
     async def _whoami(self, request: web.Request) -> web.StreamResponse:
         caller = request[_CALLER]
-        found = {
-            "user": caller.asker.username,
-            "groups": list(caller.asker.groups),
-            "sees_all": await caller.sees_all(),
-            "sees_nodes": await caller.sees_nodes(),
-        }
+        found = SimpleNamespace(
+            user=caller.asker.username,
+            groups=list(caller.asker.groups),
+            sees_all=await caller.sees_all(),
+            sees_nodes=await caller.sees_nodes(),
+        )
         return cached(request, to_json(answers.CALLER.render(found)))
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
@@ -366,7 +372,7 @@ class ViewServer:
         behind: Lines,
     ) -> None:
         # Follow before reading the past, so a line may come both ways: send it once.
-        told = {row["id"] for row in behind}
+        told = {row.id for row in behind}
         await self._send(request, response, asked, behind)
         while response.is_connected():
             lines: Lines | None = ()
@@ -378,21 +384,19 @@ class ViewServer:
             if lines is None or caller is None:
                 return
             request[_CALLER] = caller
-            await self._send(
-                request, response, asked, [row for row in lines if row["id"] not in told]
-            )
+            await self._send(request, response, asked, [row for row in lines if row.id not in told])
 
     async def _send(
         self, request: web.Request, response: EventSourceResponse, asked: ViewQuery, lines: Lines
     ) -> None:
         caller = request[_CALLER]
-        namespaces = asked.get("namespace") or {row["namespace"] for row in lines}
+        namespaces = asked.get("namespace") or {row.namespace for row in lines}
         seen = set(await caller.among(list(namespaces))) if lines else set()
         for row in lines:
-            is_of = all(asked.get(key) in (None, row[key]) for key in ("queue", "user"))
-            if is_of and row["namespace"] in seen:
+            is_of = all(asked.get(key) in (None, getattr(row, key)) for key in ("queue", "user"))
+            if is_of and row.namespace in seen:
                 data = to_json(answers.CHANGE.render(row)).decode()
-                await response.send(data, id=str(row["id"]), event="change")
+                await response.send(data, id=str(row.id), event="change")
 
 
 async def _require_all(caller: Caller) -> str:

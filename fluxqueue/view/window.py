@@ -18,13 +18,13 @@ from typing import Any
 import orjson
 from aiohttp import ETag, web
 
+from fluxqueue.db.reading.fluxjobs import JobRow
 from fluxqueue.errors import ApiError, ApiUnavailable, FluxQueueError, InvalidInput
 from fluxqueue.view import sessions
 from fluxqueue.view.as_user import VERBS, UserCluster, UserRights
 from fluxqueue.view.replies import COMPRESSED_MIN, cached, later, problem, to_json
 from fluxqueue.view.same_site import SAFE, why_foreign
 
-Row = dict[str, Any]
 FILES = "/window/"
 PAGE = "index.html"
 BODY_MAX, BODY_S = 16 * 1024, 5.0
@@ -81,7 +81,7 @@ class WindowRoutes:
     def __init__(
         self,
         cluster: UserCluster,
-        job: Callable[[web.Request], Awaitable[Row | None]],
+        job: Callable[[web.Request], Awaitable[JobRow | None]],
     ) -> None:
         self._cluster, self._job = cluster, job
         self._files = read_files()
@@ -144,7 +144,7 @@ class WindowRoutes:
     async def _ask(
         self,
         request: web.Request,
-        read: Callable[[UserRights, Row], Awaitable[Any]],
+        read: Callable[[UserRights, JobRow], Awaitable[Any]],
     ) -> web.Response:
         """Answer with what ``read`` returns. The API server's refusals are passed on."""
         row = await self._job(request)
@@ -162,23 +162,21 @@ class WindowRoutes:
 
     async def _object(self, request: web.Request) -> web.Response:
         return await self._ask(
-            request, lambda rights, row: rights.fluxjob(row["namespace"], row["fluxjob"])
+            request, lambda rights, row: rights.fluxjob(row.namespace, row.fluxjob)
         )
 
     async def _pods(self, request: web.Request) -> web.Response:
-        return await self._ask(
-            request, lambda rights, row: rights.pods(row["namespace"], row["jobid"])
-        )
+        return await self._ask(request, lambda rights, row: rights.pods(row.namespace, row.jobid))
 
     async def _events(self, request: web.Request) -> web.Response:
         return await self._ask(
-            request, lambda rights, row: rights.events(row["namespace"], row["fluxjob"])
+            request, lambda rights, row: rights.events(row.namespace, row.fluxjob)
         )
 
     async def _log(self, request: web.Request) -> web.Response:
         pod, container = (_name(request, key) for key in ("pod", "container"))
         return await self._ask(
-            request, lambda rights, row: rights.log(row["namespace"], pod, container)
+            request, lambda rights, row: rights.log(row.namespace, pod, container)
         )
 
     async def _explain(self, request: web.Request) -> web.Response:
@@ -187,14 +185,14 @@ class WindowRoutes:
             raise InvalidInput("is not an object", where="changes")
         return await self._ask(
             request,
-            lambda rights, row: rights.explain(row["namespace"], row["fluxjob"], changes),
+            lambda rights, row: rights.explain(row.namespace, row.fluxjob, changes),
         )
 
     async def _steer(self, request: web.Request) -> web.Response:
         verb, value = request.match_info["verb"], (await read_body(request)).get("value")
 
-        async def act(rights: UserRights, row: Row) -> None:
-            await rights.steer(row["namespace"], row["fluxjob"], verb, value)
+        async def act(rights: UserRights, row: JobRow) -> None:
+            await rights.steer(row.namespace, row.fluxjob, verb, value)
 
         return await self._ask(request, act)
 

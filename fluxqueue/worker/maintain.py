@@ -10,8 +10,10 @@ because only it observes the cluster.
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 
 from fluxqueue.db import retention, task_queue
+from fluxqueue.db.reading.snapshot import drift
 from fluxqueue.db.store import drift_repair
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.errors import DatabaseUnavailable
@@ -93,10 +95,10 @@ class Maintenance:
             logger.info("statistics made", extra={"action": "maintain", "tables": analyzed})
 
     async def _look_after_drift(self) -> None:
-        rows = await drift_repair.drift(self._context.database)
-        now = frozenset((row["invariant"], row["subject"]) for row in rows)
+        rows = await drift(self._context.database)
+        now = frozenset((row.invariant, row.subject) for row in rows)
         for row in rows:
-            logger.error("drift", extra={"action": "drift", **row})
+            logger.error("drift", extra={"action": "drift", **asdict(row)})
         # Drift that is seen once may be a change under way. A repair could interfere with it.
         for invariant in sorted({invariant for invariant, _ in now & self._drift}):
             healed = await drift_repair.repair(self._context.database, invariant)

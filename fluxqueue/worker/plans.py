@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import check_term
+from fluxqueue.db.reading.review_records import read_names
 from fluxqueue.db.store import outlook
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.by_shares import placement_on
@@ -183,15 +184,12 @@ class Plans:
         blamed = [*self._overran, *self.prolonged]
         if not blamed:
             return Mishaps(lost=lost)
-        rows = await tx.fetch(
-            "SELECT uid, jobid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY jobid",
-            uids=blamed,
-        )
+        names = await read_names(tx, blamed)
         overran, later = set(self._overran), set(self.prolonged)
         return Mishaps(
-            overran=[row["jobid"] for row in rows if row["uid"] in overran],
+            overran=[one.jobid for uid, one in names.items() if uid in overran],
             lost=lost,
-            prolonged=[row["jobid"] for row in rows if row["uid"] in later],
+            prolonged=[one.jobid for uid, one in names.items() if uid in later],
         )
 
     def words(self, decisions: Decisions) -> Mapping[str, Outlook]:

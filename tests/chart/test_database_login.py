@@ -21,6 +21,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.process.settings import Settings
 from tests.chart.rendering import container, environment
 from tests.support.postgres import PostgresServer
+from tests.support.sql import dicts
 
 ROLE = f"chart_user_{os.getpid()}"
 PASSWORD = "p@ss:w/o?rd &%41#"
@@ -89,7 +90,7 @@ async def test_every_way_of_connecting_finds_the_password(
     async with Database(settings, role="test") as database:
         await database.wake_matcher()
         async with database.begin() as tx:
-            row = await tx.fetch_one("SELECT current_user AS name")
+            (row,) = await dicts(tx, "SELECT current_user AS name")
     assert row is not None
     assert row["name"] == ROLE
 

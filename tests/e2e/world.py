@@ -23,6 +23,7 @@ from fluxqueue_devtools.stack import Stack
 from fluxqueue_devtools.stack_options import ClusterShape, StackOptions
 from localcluster import ControllerOptions, NodeShape, SimulatedNodes
 from tests.support.embedded_plane import Plane
+from tests.support.sql import dicts
 
 WORKERS = 2
 READ_ATTEMPTS = 5
@@ -82,7 +83,7 @@ class World:
 
     async def _read(self, sql: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async with self.database.begin() as tx:
-            return await tx.fetch(sql, **values)
+            return await dicts(tx, sql, **values)
 
     async def has_view(self) -> None:
         """Start its view server, unless one runs."""

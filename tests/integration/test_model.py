@@ -29,6 +29,7 @@ from tests.integration.db.test_queues import queue, see_queues
 from tests.support.postgres import PostgresServer
 from tests.support.row_world import NODES, World
 from tests.support.rows import Rows, amounts, rebuilt, settings_for
+from tests.support.sql import dicts
 
 SEEDS = range(int(os.environ.get("FLUXQUEUE_MODEL_SEEDS", "3")))
 if "FLUXQUEUE_MODEL_SEED" in os.environ:
@@ -84,7 +85,7 @@ class Story:
         async with self.rows.database.begin() as tx:
             await save_workloads(tx, some, gone)
             await save_nodes(tx, nodes, sorted(set(NODES) - set(world.nodes)))
-            known = await tx.fetch("SELECT pod_uid FROM foreign_usage")
+            known = await dicts(tx, "SELECT pod_uid FROM foreign_usage")
             left = {row["pod_uid"] for row in known} - {pod.uid for pod in foreign}
             await save_foreign(tx, foreign, sorted(left))
 

@@ -29,6 +29,7 @@ from fluxqueue.view.request_places import RequestPlaces
 from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
+from tests.support.sql import dicts
 from tests.support.viewing import Answer, Viewing, viewing
 from tests.support.waiting import eventually
 
@@ -349,16 +350,16 @@ async def test_lines_that_come_late_are_not_left_out(rows_and_follower: Any) -> 
     async with rows.database.begin() as slow:
         await slow.execute(_LINE, event="slow")
         await rows.execute(_LINE, event="quick")
-        assert [one["event"] for one in await follower.read(0.0)] == ["quick"]
+        assert [one.event for one in await follower.read(0.0)] == ["quick"]
         assert await follower.read(1.0) == []
-    assert [one["event"] for one in await follower.read(2.0)] == ["slow"]
+    assert [one.event for one in await follower.read(2.0)] == ["slow"]
     assert await follower.read(3.0) == []
     assert not follower._missed
     async with rows.database.begin() as lost:
         await lost.execute(_LINE, event="lost")
         await lost.connection.rollback()
     await rows.execute(_LINE, event="after")
-    assert [one["event"] for one in await follower.read(4.0)] == ["after"]
+    assert [one.event for one in await follower.read(4.0)] == ["after"]
     assert follower._missed
     await follower.read(100.0)
     assert not follower._missed, "what is never written is given up"
@@ -409,8 +410,9 @@ async def test_it_survives_the_database_being_away(
 
 async def test_it_cannot_write(view: Viewing) -> None:
     """Not even by a defect: its sessions are a role that may only look."""
-    (found,) = await view.server._reader.fetch(
-        "SELECT current_user AS who, current_setting('transaction_read_only') AS is_read_only"
+    (found,) = await dicts(
+        view.server._reader,
+        "SELECT current_user AS who, current_setting('transaction_read_only') AS is_read_only",
     )
     assert found == {"who": "fluxqueue_reader", "is_read_only": "on"}
 
@@ -430,7 +432,7 @@ async def test_a_login_that_may_not_look_is_told_the_way_out(database_url: str) 
             admin.execute("GRANT fluxqueue_reader TO looks_only")
             async with DatabaseReader(settings_for(url), role="view") as reader:
                 await reader.check()
-                assert await reader.fetch("SELECT count(*) AS number FROM fluxjobs") == [
+                assert await dicts(reader, "SELECT count(*) AS number FROM fluxjobs") == [
                     {"number": 0}
                 ]
         finally:

@@ -13,8 +13,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading import accounting
 from fluxqueue.db.reading.fluxjobs import living
 from fluxqueue.db.reading.gauges import read_gauges
-from fluxqueue.db.reading.snapshot import read_rows
-from fluxqueue.db.store.drift_repair import drift
+from fluxqueue.db.reading.snapshot import drift, read_rows
 from fluxqueue.db.store.fair_shares import read_shares
 from fluxqueue.db.store.observations import read_known
 from fluxqueue.db.store.outlook import read_promises, read_told

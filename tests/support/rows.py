@@ -30,6 +30,7 @@ from fluxqueue.process.settings import Settings
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
 from tests.support.pool_model import request
+from tests.support.sql import dicts
 
 Row = dict[str, Any]
 
@@ -113,7 +114,7 @@ class Rows:
     async def fetch(self, sql: str, **values: Any) -> list[Row]:
         """Run one statement in a transaction of its own."""
         async with self.database.begin() as tx:
-            return await tx.fetch(sql, **values)
+            return await dicts(tx, sql, **values)
 
     async def execute(self, sql: str, **values: Any) -> None:
         """Run one statement in a transaction of its own."""

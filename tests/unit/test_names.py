@@ -35,11 +35,16 @@ def test_no_three_modules_share_a_name() -> None:
 
 
 def test_statements_on_the_tables_of_procrastinate_stand_in_one_place() -> None:
-    """Everything that reads or changes its tables is in two files."""
+    """Everything that reads or changes its tables is SQL, in files that say so."""
     named = ("procrastinate_jobs", "procrastinate_events", "procrastinate_fetch")
     found = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "fluxqueue").rglob("*")
         if path.suffix in {".py", ".sql"} and any(name in path.read_text() for name in named)
     }
-    assert found == {"fluxqueue/db/task_statements.py", "fluxqueue/db/sql/20_tasks.sql"}
+    assert found == {
+        "fluxqueue/db/queries/pending_actions.sql",
+        "fluxqueue/db/queries/statuses.sql",
+        "fluxqueue/db/queries/tasks.sql",
+        "fluxqueue/db/sql/20_tasks.sql",
+    }

@@ -616,7 +616,9 @@ async def write(
     """
     changed = [seen.uid for seen in differences.changed]
     # Lock before any write: rows locked one by one could deadlock with a worker.
-    await _lock(tx, [*changed, *differences.gone, *(one.seen.uid for one in differences.found)])
+    await tx.lock_fluxjobs(
+        [*changed, *differences.gone, *(one.seen.uid for one in differences.found)]
+    )
     await save_workloads(tx, differences.changed, differences.gone)
     # Before the takeover: capacity of ended workloads must be free when it is measured.
     if is_room_measured:
@@ -625,17 +627,6 @@ async def write(
     taken = await take_over(tx, differences.found, held)
     await rewrite_statuses(tx, differences.stale_statuses)
     return taken
-
-
-async def _lock(tx: Transaction, uids: Sequence[str]) -> None:
-    """Lock all rows at once in the order of their UIDs.
-
-    All transactions use this order. Another order would cause deadlocks.
-    """
-    await tx.execute(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR UPDATE",
-        uids=list(uids),
-    )
 
 
 @dataclass(slots=True)

@@ -6,41 +6,71 @@ rows of ``accounting`` and ``history``. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.errors import InvalidInput
-
-Row = dict[str, Any]
 
 DIGITS_MAX = 18
 """Of a number that a bigint holds for certain."""
 
-GROUPS = {
-    "user": "user_name",
-    "queue": "queue",
-    "namespace": "namespace",
-    "result": "result",
-    "day": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')",
-    "month": "to_char(ended_at AT TIME ZONE 'UTC', 'YYYY-MM')",
-}
-"""What use may be summed by, and its expression on a row. Days are those of UTC."""
+GROUPS = ("user", "queue", "namespace", "result", "day", "month")
+"""What use may be summed by. Days and months are those of UTC."""
 
-_NARROW = """
-    (CAST(:since AS timestamptz) IS NULL OR ended_at >= :since)
-    AND (CAST(:until AS timestamptz) IS NULL OR ended_at < :until)
-    AND (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
-    AND (CAST(:user AS text) IS NULL OR user_name = :user)
-    AND (CAST(:queue AS text) IS NULL OR queue = :queue)
-"""
-_RUNS = """
-SELECT id, jobid, run, namespace, name, user_name AS user, queue, result, size, nodes, slots,
-       queued_at, allocated_at, started_at, ended_at, cpu_s, gpu_s, reason
-FROM accounting
-"""
+
+class UseRow(NamedTuple):
+    """A sum of runs. What it is not summed by is None. ``wait_s``: the mean of those with nodes."""
+
+    user: str | None
+    queue: str | None
+    namespace: str | None
+    result: str | None
+    day: str | None
+    month: str | None
+    runs: int
+    cpu_h: Decimal
+    gpu_h: Decimal
+    wait_s: float | None
+
+
+class RunRow(NamedTuple):
+    """A run that has ended."""
+
+    id: int
+    jobid: int
+    run: int
+    namespace: str
+    name: str
+    user: str
+    queue: str
+    result: str
+    size: int
+    nodes: int
+    slots: int
+    queued_at: datetime
+    allocated_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime
+    cpu_s: Decimal
+    gpu_s: Decimal
+    reason: str
+
+
+class HistoryRow(NamedTuple):
+    """A line of the audit trail."""
+
+    id: int
+    at: datetime
+    jobid: int
+    name: str
+    actor: str
+    event: str
+    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +101,7 @@ async def use(
     by: Sequence[str] = ("user", "queue", "namespace"),
     limit: int | None = None,
     offset: int = 0,
-) -> list[Row]:
+) -> list[UseRow]:
     """Sum runs: how many, core-hours, GPU-hours, mean wait (s).
 
     Raises
@@ -82,23 +112,10 @@ async def use(
     if unknown := sorted(set(by) - set(GROUPS)):
         hint = f"known are {', '.join(GROUPS)}"
         raise InvalidInput(f"{unknown[0]!r} is no group", where="--by", value=unknown, hint=hint)
-    columns = [GROUPS[one] for one in dict.fromkeys(by)]
-    named = ", ".join(f"{GROUPS[one]} AS {_quoted(one)}" for one in dict.fromkeys(by))
-    grouped = f" GROUP BY {', '.join(columns)} ORDER BY {', '.join(columns)}" if columns else ""
     async with reader.begin() as tx:
         return await tx.fetch(
-            f"SELECT {named}{', ' if named else ''}count(*) AS runs,"  # noqa: S608
-            " coalesce(sum(cpu_s), 0) / 3600 AS cpu_h, coalesce(sum(gpu_s), 0) / 3600 AS gpu_h,"
-            " CAST(avg(extract(epoch FROM allocated_at - queued_at)) AS float8) AS wait_s"
-            f" FROM accounting WHERE {_NARROW}{grouped} LIMIT :limit OFFSET :offset",
-            **period.values(),
-            limit=limit,
-            offset=offset,
+            Q.use, UseRow, **period.values(), by=list(by), limit=limit, offset=offset
         )
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
 
 
 async def latest_runs(
@@ -108,7 +125,7 @@ async def latest_runs(
     result: str | None,
     limit: int,
     before: tuple[datetime, int] | None,
-) -> list[Row]:
+) -> list[RunRow]:
     """Return runs, those that ended last first.
 
     ``before``: end and id of the last one seen.
@@ -116,9 +133,8 @@ async def latest_runs(
     at, number = before or (None, None)
     async with reader.begin() as tx:
         return await tx.fetch(
-            f"{_RUNS} WHERE {_NARROW} AND (CAST(:result AS text) IS NULL OR result = :result)"
-            " AND (CAST(:at AS timestamptz) IS NULL OR (ended_at, id) < (:at, :number))"
-            " ORDER BY ended_at DESC, id DESC LIMIT :limit",
+            Q.latest_runs,
+            RunRow,
             **period.values(),
             result=result,
             at=at,
@@ -134,15 +150,15 @@ async def runs(
     *,
     limit: int | None = None,
     after: int = 0,
-) -> list[Row]:
+) -> list[RunRow]:
     """The runs of the workloads that a name or jobid stands for, oldest first.
 
     ``after``: the id of the last one seen.
     """
     async with reader.begin() as tx:
         return await tx.fetch(
-            f"{_RUNS} WHERE namespace = :namespace"
-            " AND (name = :reference OR jobid = :jobid) AND id > :after ORDER BY id LIMIT :limit",
+            Q.runs_of,
+            RunRow,
             namespace=namespace,
             reference=reference,
             jobid=_jobid(reference),
@@ -158,17 +174,15 @@ async def history(
     *,
     limit: int | None = None,
     after: int = 0,
-) -> list[Row]:
+) -> list[HistoryRow]:
     """The audit trail of the workloads that a name or jobid stands for, oldest first.
 
     ``after``: the id of the last line seen.
     """
     async with reader.begin() as tx:
         return await tx.fetch(
-            "SELECT h.id, h.at, h.jobid, f.workload_name AS name, h.actor, h.event, h.detail"
-            " FROM history h JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace"
-            " AND (f.workload_name = :reference OR f.name = :reference OR f.jobid = :jobid)"
-            " AND h.id > :after ORDER BY h.id LIMIT :limit",
+            Q.history_of,
+            HistoryRow,
             namespace=namespace,
             reference=reference,
             jobid=_jobid(reference),

@@ -8,12 +8,11 @@ long as a transaction may last (``Follower``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import NamedTuple
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.tables import SHOWN_STATE
-
-Row = dict[str, Any]
 
 LATE_S = 60.0
 """No transaction lasts as long: the server ends those that idle or take too long."""
@@ -22,24 +21,32 @@ MISSED_MAX = 2000
 STEP = 500
 """Lines read at once."""
 
-_LINES = f"""
-SELECT h.id, h.at, h.jobid, h.event, h.actor, h.detail ->> 'reason' AS reason,
-       f.namespace, f.workload_name AS name, f.user_name AS user, f.queue, {SHOWN_STATE} AS state
-FROM history h JOIN fluxjobs f USING (uid)
-"""  # noqa: S608 constants
+
+class ChangeRow(NamedTuple):
+    """A line of ``history``, and the present state of its job."""
+
+    id: int
+    at: datetime
+    jobid: int
+    event: str
+    actor: str
+    reason: str | None
+    namespace: str
+    name: str
+    user: str
+    queue: str
+    state: str
 
 
 async def last_line(reader: DatabaseReader) -> int:
     """The highest number there is, 0 where there is none."""
-    rows = await reader.fetch("SELECT coalesce(max(id), 0) AS id FROM history")
-    return int(rows[0]["id"])
+    (line,) = await reader.fetch(Q.last_line, int)
+    return line
 
 
-async def lines_after(reader: DatabaseReader, after: int, *, limit: int = STEP) -> list[Row]:
+async def lines_after(reader: DatabaseReader, after: int, *, limit: int = STEP) -> list[ChangeRow]:
     """Lines behind a number, in their order."""
-    return await reader.fetch(
-        f"{_LINES} WHERE h.id > :after ORDER BY h.id LIMIT :limit", after=after, limit=limit
-    )
+    return await reader.fetch(Q.lines_after, ChangeRow, after=after, limit=limit)
 
 
 class Follower:
@@ -54,20 +61,18 @@ class Follower:
         self._reader, self._last = reader, after
         self._missed: dict[int, float] = {}
 
-    async def read(self, now_s: float) -> list[Row]:
+    async def read(self, now_s: float) -> list[ChangeRow]:
         """Return new lines, of those behind ``STEP`` at most. ``now_s`` is monotonic."""
-        rows = await self._reader.fetch(
-            f"{_LINES} WHERE h.id = ANY(CAST(:missed AS bigint[])) ORDER BY h.id",
-            missed=list(self._missed),
-        ) if self._missed else []  # fmt: skip
+        missed = list(self._missed)
+        rows = await self._reader.fetch(Q.missed_lines, ChangeRow, missed=missed) if missed else []
         new = await lines_after(self._reader, self._last)
         self._note(rows, new, now_s)
         return [*rows, *new]
 
-    def _note(self, late: Sequence[Row], new: Sequence[Row], now_s: float) -> None:
+    def _note(self, late: Sequence[ChangeRow], new: Sequence[ChangeRow], now_s: float) -> None:
         for row in late:
-            del self._missed[row["id"]]
-        seen = {row["id"] for row in new}
+            del self._missed[row.id]
+        seen = {row.id for row in new}
         if seen:
             highest = max(seen)
             begin = max(self._last + 1, highest - MISSED_MAX)

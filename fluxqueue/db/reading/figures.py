@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.tables import SHOWN_STATE
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,69 +63,18 @@ class RunFigures:
 
 async def fluxjob_lines(database: Database, namespace: str) -> list[FluxJobLine]:
     """All FluxJobs of a namespace in order of submission."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            SELECT f.uid, f.jobid, f.workload_name AS name, {SHOWN_STATE} AS state, f.reason,
-                   f.size,
-                   coalesce(s.nodes, '[]'::jsonb) AS nodes,
-                   extract(epoch FROM coalesce(f.allocated_at, f.ended_at, now())
-                                      - f.submitted_at)::float8 AS waited_s,
-                   extract(epoch FROM coalesce(f.ended_at, now())
-                                      - f.allocated_at)::float8 AS ran_s
-            FROM fluxjobs f LEFT JOIN LATERAL (
-                SELECT jsonb_agg(DISTINCT s.node) AS nodes
-                FROM allocation_slots s WHERE s.allocation_id = (
-                    SELECT max(a.id) FROM allocations a WHERE a.uid = f.uid)) s ON true
-            WHERE f.namespace = :namespace ORDER BY f.jobid
-            """,  # noqa: S608 constants
-            namespace=namespace,
-        )
-    return [FluxJobLine(**row) for row in rows]
+    return await database.fetch(Q.fluxjob_lines, FluxJobLine, namespace=namespace)
 
 
 async def node_lines(database: Database) -> list[NodeFigures]:
     """Cpu of every node, from the view ``node_usage``."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            "SELECT node, capacity::bigint AS capacity_m, allocated::bigint AS allocated_m,"
-            " least(foreign_used, 1::bigint << 62)::bigint AS foreign_m"
-            " FROM node_usage WHERE resource = 'cpu' ORDER BY length(node), node"
-        )
-    return [NodeFigures(**row) for row in rows]
+    return await database.fetch(Q.node_lines, NodeFigures)
 
 
 async def run_figures(database: Database, namespace: str) -> RunFigures:
     """The numbers at the end of a run."""
     async with database.begin() as tx:
-        states = await tx.fetch(
-            "SELECT state, count(*) AS count FROM fluxjobs WHERE namespace = :namespace"
-            " GROUP BY state",
-            namespace=namespace,
-        )
-        times = await tx.fetch_one(
-            """
-            SELECT coalesce(extract(epoch FROM max(ended_at) - min(submitted_at)), 0)::float8
-                       AS makespan_s,
-                   coalesce(extract(epoch FROM avg(allocated_at - submitted_at)), 0)::float8
-                       AS mean_wait_s
-            FROM fluxjobs WHERE namespace = :namespace AND allocated_at IS NOT NULL
-            """,
-            namespace=namespace,
-        )
-        leaked = await tx.fetch_one(
-            """
-            SELECT count(*) AS slots FROM allocation_slots s
-            JOIN allocations a ON a.id = s.allocation_id JOIN fluxjobs f USING (uid)
-            WHERE f.namespace = :namespace AND f.ended_at IS NOT NULL AND s.state <> 'returned'
-            """,
-            namespace=namespace,
-        )
-    assert times is not None, "an aggregate gives one row"
-    assert leaked is not None, "an aggregate gives one row"
-    return RunFigures(
-        states={row["state"]: row["count"] for row in states},
-        makespan_s=times["makespan_s"],
-        mean_wait_s=times["mean_wait_s"],
-        leaked_slots=leaked["slots"],
-    )
+        states = dict(await tx.fetch(Q.count_by_state, columns, namespace=namespace))
+        ((makespan_s, mean_wait_s),) = await tx.fetch(Q.run_times, columns, namespace=namespace)
+        (leaked,) = await tx.fetch(Q.count_leaked_slots, int, namespace=namespace)
+    return RunFigures(states, makespan_s, mean_wait_s, leaked)

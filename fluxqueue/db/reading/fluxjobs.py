@@ -6,44 +6,75 @@ behind a number of rows, so that what comes or goes meanwhile neither repeats no
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.tables import FALLING, LIVING, RANK, SHOWN_STATE
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.jobspec.shape import describe
 from fluxqueue.jobspec.stored import read_stored
 
-Row = dict[str, Any]
 
-_COLUMNS = f"""
-    f.jobid, f.place, f.namespace, f.workload_name AS name, f.workload_kind AS kind,
-    f.name AS fluxjob,
-    f.user_name AS user, f.queue, {SHOWN_STATE} AS state, f.reason, f.size, f.priority,
-    f.priority_parts, f.request, f.expected_start, f.held_by, f.blocked_by, f.requeues,
-    f.submitted_at, f.allocated_at, f.started_at, f.ended_at,
-    (SELECT array_agg(s.node ORDER BY s.number) FROM allocation_slots s
-     WHERE s.allocation_id = (SELECT a.id FROM allocations a
-                              WHERE a.uid = f.uid AND (a.is_live OR f.ended_at IS NOT NULL)
-                              ORDER BY a.id DESC LIMIT 1)) AS nodes
-"""  # noqa: S608 constants
+class JobRow(NamedTuple):
+    """A FluxJob. ``position``: its turn among all that wait, None where no cycle looks at it.
+
+    ``nodes``: a hostlist of where its slots are or were. ``shape``: its request in words.
+    """
+
+    jobid: int
+    place: int
+    namespace: str
+    name: str
+    kind: str
+    fluxjob: str
+    user: str
+    queue: str
+    state: str
+    reason: str
+    size: int
+    priority: int
+    priority_parts: Mapping[str, int] | None
+    shape: Any
+    expected_start: datetime | None
+    held_by: str | None
+    blocked_by: str | None
+    requeues: int
+    submitted_at: datetime
+    allocated_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    nodes: Any
+    rank: int
+    position: int | None = None
+
+
+class StartRow(NamedTuple):
+    """What waits and is expected to start. ``promised_start``: where it has a reservation."""
+
+    jobid: int
+    namespace: str
+    name: str
+    user: str
+    queue: str
+    state: str
+    size: int
+    priority: int
+    expected_start: datetime
+    reason: str
+    promised_start: datetime | None
+    nodes: Any
+
+
 SHAPES_MAX = 4_096
 WAITS = 1
 """Rank of those that have a position."""
-
-_NARROW = f"""
-    (CAST(:namespaces AS text[]) IS NULL OR namespace = ANY(CAST(:namespaces AS text[])))
-    AND (CAST(:queue AS text) IS NULL OR queue = :queue)
-    AND (CAST(:user AS text) IS NULL OR user_name = :user)
-    AND (CAST(:states AS text[]) IS NULL OR ({SHOWN_STATE}) = ANY(CAST(:states AS text[])))
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +99,6 @@ class Narrow:
 ALL = Narrow()
 
 
-_TURN = f"({RANK}), ({FALLING}), place"
-"""Keys of the list in its order, as ``ix_fluxjobs_turn`` has them."""
-
-
 @dataclass(frozen=True, slots=True)
 class Turn:
     """Where a FluxJob stands in the list of those that have not ended. ``position`` 0 is none."""
@@ -90,7 +117,7 @@ async def living(
     *,
     limit: int | None = None,
     after: Turn | None = None,
-) -> list[Row]:
+) -> list[JobRow]:
     """Return what has not ended: what runs, then what waits in the order of its turn.
 
     ``position`` is its turn among all that wait, None where no cycle looks at it. ``nodes`` is a
@@ -98,36 +125,13 @@ async def living(
     Positions behind it are counted from its position. A page therefore costs what it shows and what
     ``narrow`` leaves out of it, wherever in the list it is.
     """
-    async with reader.begin() as tx:
-        sql = living_sql(is_behind=after is not None)
-        rows = await tx.fetch(sql, **values_of(narrow, limit, after))
-    return _shortened(rows)
-
-
-def living_sql(*, is_behind: bool) -> str:
-    """Return the statement of ``living``. ``is_behind``: it begins behind one that was seen."""
-    # A separate text, since no index serves a condition that may be absent.
-    behind = f"AND ({_TURN}) > (:rank, -CAST(:priority AS bigint), :place)" if is_behind else ""
-    return f"""
-        WITH page AS MATERIALIZED (
-            SELECT uid, ({RANK}) AS rank, ({FALLING}) AS falling, place FROM fluxjobs
-            WHERE {LIVING} {behind} AND {_NARROW}
-            ORDER BY {_TURN} LIMIT :limit
-        ), turn AS (
-            -- From the last one seen to the last one shown, also what is left out.
-            SELECT uid, row_number() OVER (ORDER BY ({FALLING}), place) AS nth
-            FROM fluxjobs WHERE {LIVING} {behind} AND ({RANK}) = {WAITS}
-              AND ({_TURN}) <= (SELECT rank, falling, place FROM page
-                                ORDER BY rank DESC, falling DESC, place DESC LIMIT 1)
-        )
-        SELECT {_COLUMNS}, rank, CAST(nth + :before AS bigint) AS position
-        FROM page JOIN fluxjobs f USING (uid) LEFT JOIN turn USING (uid)
-        ORDER BY rank, falling, f.place
-        """  # noqa: S608 constants
+    query = Q.living_first if after is None else Q.living_behind
+    rows = await reader.fetch(query, JobRow, **values_of(narrow, limit, after))
+    return [_shortened(row) for row in rows]
 
 
 def values_of(narrow: Narrow, limit: int | None, after: Turn | None) -> dict[str, Any]:
-    """Parameters of ``living_sql``."""
+    """Parameters of ``living_first``, and of ``living_behind`` where there is an ``after``."""
     key = {} if after is None else {name: getattr(after, name) for name in Turn.KEY}
     before = after.position if after is not None and after.rank == WAITS else 0
     return {**narrow.values(), **key, "before": before, "limit": limit}
@@ -135,91 +139,50 @@ def values_of(narrow: Narrow, limit: int | None, after: Turn | None) -> dict[str
 
 async def newest(
     reader: DatabaseReader, narrow: Narrow, *, name: str | None, limit: int, before: int | None
-) -> list[Row]:
+) -> list[JobRow]:
     """Return FluxJobs, the newest first, also those that have ended and are kept.
 
     ``name`` is that of a workload or of a FluxJob. ``before``: the jobid of the last one seen.
     """
-    async with reader.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            SELECT {_COLUMNS} FROM fluxjobs f
-            WHERE {_NARROW} AND (CAST(:before AS bigint) IS NULL OR jobid < :before)
-              AND (CAST(:name AS text) IS NULL OR workload_name = :name OR name = :name)
-            ORDER BY jobid DESC LIMIT :limit
-            """,  # noqa: S608 constants
-            **narrow.values(),
-            name=name,
-            before=before,
-            limit=limit,
-        )
-    return _shortened(rows)
+    rows = await reader.fetch(
+        Q.newest, JobRow, **narrow.values(), name=name, before=before, limit=limit
+    )
+    return [_shortened(row) for row in rows]
 
 
-async def by_jobid(reader: DatabaseReader, jobid: int) -> Row | None:
+async def by_jobid(reader: DatabaseReader, jobid: int) -> JobRow | None:
     """One FluxJob."""
-    async with reader.begin() as tx:
-        rows = await tx.fetch(
-            f"SELECT {_COLUMNS} FROM fluxjobs f WHERE jobid = :jobid",  # noqa: S608 constants
-            jobid=jobid,
-        )
-    return _shortened(rows)[0] if rows else None
+    rows = await reader.fetch(Q.by_jobid, JobRow, jobid=jobid)
+    return _shortened(rows[0]) if rows else None
 
 
 async def starts(
     reader: DatabaseReader, narrow: Narrow, *, limit: int, after: tuple[datetime, int] | None
-) -> list[Row]:
+) -> list[StartRow]:
     """Return what waits and is expected to start, in that order.
 
     ``promised_start`` is set where it has a reservation, with the nodes of that in ``nodes``.
     ``after``: expected start and jobid of the last one seen.
     """
     at, jobid = after or (None, None)
-    async with reader.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            SELECT f.jobid, f.namespace, f.workload_name AS name, f.user_name AS user, f.queue,
-                   {SHOWN_STATE} AS state, f.size, f.priority, f.expected_start, f.reason,
-                   to_timestamp(r.starts_at) AS promised_start,
-                   (SELECT array_agg(node) FROM jsonb_array_elements_text(r.nodes) AS n (node))
-                       AS nodes
-            FROM fluxjobs f LEFT JOIN reservations r USING (uid)
-            WHERE {LIVING} AND state IN ('Pending', 'Reserved') AND expected_start IS NOT NULL
-              AND {_NARROW}
-              AND (CAST(:at AS timestamptz) IS NULL OR (expected_start, jobid) > (:at, :jobid))
-            ORDER BY expected_start, jobid LIMIT :limit
-            """,  # noqa: S608 constants
-            **narrow.values(),
-            at=at,
-            jobid=jobid,
-            limit=limit,
-        )
-    return _shortened(rows)
+    rows = await reader.fetch(
+        Q.starts, StartRow, **narrow.values(), at=at, jobid=jobid, limit=limit
+    )
+    return [row._replace(nodes=_hostlist(row.nodes)) for row in rows]
 
 
 async def namespaces(reader: DatabaseReader, *, most: int) -> list[str]:
     """Return all namespaces of known FluxJobs, in order. The index looks each of them up."""
-    rows = await reader.fetch(
-        """
-        WITH RECURSIVE found (namespace) AS (
-            (SELECT namespace FROM fluxjobs ORDER BY namespace LIMIT 1)
-            UNION ALL
-            SELECT (SELECT f.namespace FROM fluxjobs f WHERE f.namespace > found.namespace
-                    ORDER BY f.namespace LIMIT 1)
-            FROM found WHERE found.namespace IS NOT NULL
-        ) SELECT namespace FROM found WHERE namespace IS NOT NULL LIMIT :most
-        """,
-        most=most,
-    )
-    return [row["namespace"] for row in rows]
+    return await reader.fetch(Q.namespaces, str, most=most)
 
 
-def _shortened(rows: Sequence[Row]) -> list[Row]:
-    for row in rows:
-        row["nodes"] = row["nodes"] and compress(dict.fromkeys(row["nodes"]))
-        if "request" in row:
-            row["shape"] = _shape_of(orjson.dumps(row.pop("request"), default=float))
-    return list(rows)
+def _shortened(row: JobRow) -> JobRow:
+    shape = _shape_of(orjson.dumps(row.shape, default=float))
+    return row._replace(nodes=_hostlist(row.nodes), shape=shape)
+
+
+def _hostlist(nodes: list[str] | None) -> str | None:
+    return compress(dict.fromkeys(nodes)) if nodes else None
 
 
 @lru_cache(maxsize=SHAPES_MAX)

@@ -7,29 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import DUE
-from fluxqueue.db.tables import LIVING
-from fluxqueue.db.task_statements import COUNT_TASKS
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 
-_FLUXJOBS = f"""
-SELECT coalesce(q.name, '') AS queue, state, count(*) AS number,
-    CAST(extract(epoch FROM now() - min(submitted_at)) AS float8) AS oldest_s
-FROM (SELECT * FROM fluxjobs WHERE {LIVING}) f LEFT JOIN fluxqueues q ON q.name = f.queue
-GROUP BY q.name, state
-"""  # noqa: S608 constants
-_PENDING_ACTIONS = f"""
-SELECT task, count(*) AS number,
-    CAST(greatest(extract(epoch FROM now() - min({DUE})), 0) AS float8) AS overdue_s
-FROM pending_actions o GROUP BY task
-"""  # noqa: S608 constant
-_LOST = """
-SELECT count(*) AS number FROM allocation_slots s
-JOIN allocations a ON a.id = s.allocation_id AND a.is_live LEFT JOIN nodes n ON n.name = s.node
-WHERE s.state = 'held' AND NOT coalesce((n.fact ->> 'up')::boolean, false)
-"""
-_DRIFT = "SELECT count(*) AS number FROM drift"
+
+class _FluxJobsCounted(NamedTuple):
+    queue: str
+    state: str
+    number: int
+    oldest_s: float
+
+
+class _ActionsCounted(NamedTuple):
+    task: str
+    number: int
+    overdue_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +56,17 @@ async def read_gauges(database: Database) -> QueueGauges:
         Postgres is away.
     """
     async with database.begin() as tx:
-        fluxjobs = await tx.fetch(_FLUXJOBS)
-        pending_actions = await tx.fetch(_PENDING_ACTIONS)
-        tasks = await tx.fetch_one(COUNT_TASKS)
-        drift = await tx.fetch_one(_DRIFT)
-        lost = await tx.fetch_one(_LOST)
+        fluxjobs = await tx.fetch(Q.count_fluxjobs, _FluxJobsCounted)
+        pending_actions = await tx.fetch(Q.count_pending_actions, _ActionsCounted)
+        ((todo, doing),) = await tx.fetch(Q.count_tasks, columns)
+        (drift,) = await tx.fetch(Q.count_drift, int)
+        (lost,) = await tx.fetch(Q.count_lost_slots, int)
     return QueueGauges(
-        fluxjobs={(row["queue"], row["state"]): row["number"] for row in fluxjobs},
-        oldest_s={(row["queue"], row["state"]): row["oldest_s"] for row in fluxjobs},
-        pending_actions={row["task"]: row["number"] for row in pending_actions},
-        overdue_s={row["task"]: row["overdue_s"] for row in pending_actions},
-        tasks={} if tasks is None else dict(tasks),
-        drift=drift["number"] if drift is not None else 0,
-        lost=lost["number"] if lost is not None else 0,
+        fluxjobs={(row.queue, row.state): row.number for row in fluxjobs},
+        oldest_s={(row.queue, row.state): row.oldest_s for row in fluxjobs},
+        pending_actions={row.task: row.number for row in pending_actions},
+        overdue_s={row.task: row.overdue_s for row in pending_actions},
+        tasks={"todo": todo, "doing": doing},
+        drift=drift,
+        lost=lost,
     )

@@ -6,27 +6,62 @@ Places come page by page.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader
 
-Row = dict[str, Any]
+
+class MapNodeRow(NamedTuple):
+    """A node on the map. ``resources``: by name the capacity and the unmanaged use, in base units.
+
+    ``path``: its place in each level. The view server knows the levels.
+    """
+
+    name: str
+    labels: Mapping[str, str] | None
+    is_up: bool
+    is_open: bool
+    taints: int
+    resources: Mapping[str, Sequence[float]]
+    path: Sequence[str] = ()
+
+
+class ComingNodeRow(NamedTuple):
+    """A node that was asked for. ``spec`` is that of its pool, which says what it will be like."""
+
+    name: str
+    pool: str
+    spec: Mapping[str, Any]
+    asked_at: datetime
+    expected_at: datetime
+    path: Sequence[str] = ()
+    resources: Mapping[str, Sequence[float]] = {}
+
+
+class PlaceRow(NamedTuple):
+    """An allocation or a reservation. What the caller may not see has no name."""
+
+    id: int
+    kind: str
+    starts_at: datetime
+    until: datetime | None
+    ended_at: datetime | None
+    is_exclusive: bool
+    held: Sequence[str]
+    nodes: Mapping[str, Mapping[str, float]]
+    jobid: int | None
+    namespace: str | None
+    name: str | None
+    user: str | None
+    queue: str | None
+    state: str | None
+
 
 RUNNING, ENDED, PROMISED = "running", "ended", "promised"
 
-_NODES = """
-WITH usage AS (
-    SELECT node, jsonb_object_agg(resource, jsonb_build_array(capacity, foreign_used)) AS resources
-    FROM node_usage GROUP BY node
-)
-SELECT n.name, n.fact -> 'labels' AS labels, (n.fact ->> 'up')::boolean AS is_up,
-       (n.fact ->> 'schedulable')::boolean AS is_open,
-       jsonb_array_length(coalesce(n.fact -> 'taints', '[]')) AS taints,
-       coalesce(u.resources, '{}') AS resources
-FROM nodes n LEFT JOIN usage u ON u.node = n.name ORDER BY n.name LIMIT :limit
-"""
 
 _AMOUNTS = """
 (SELECT jsonb_object_agg(node, amounts) FROM (
@@ -40,58 +75,21 @@ _AMOUNTS = """
 """
 _MAY_SEE = "(CAST(:namespaces AS text[]) IS NULL OR f.namespace = ANY(CAST(:namespaces AS text[])))"
 
-_PLACES = f"""
-WITH found AS (
-    SELECT a.id, a.uid, CASE WHEN a.is_live THEN 'running' ELSE 'ended' END AS kind,
-           to_timestamp(a.starts_at) AS starts_at, to_timestamp(a.until) AS until, a.ended_at,
-           a.is_exclusive, a.held, {_AMOUNTS} AS nodes
-    FROM allocations a
-    WHERE (a.is_live OR a.ended_at >= :since) AND a.id > :after
-    UNION ALL
-    SELECT CAST(f.jobid AS bigint) + {1 << 60}, r.uid, 'promised', to_timestamp(r.starts_at),
-           to_timestamp(r.until), NULL, false, '{{}}',
-           (SELECT jsonb_object_agg(n.node, '{{}}'::jsonb)
-            FROM jsonb_array_elements_text(r.nodes) AS n (node))
-    FROM reservations r JOIN fluxjobs f USING (uid)
-    WHERE CAST(f.jobid AS bigint) + {1 << 60} > :after
-)
-SELECT p.id, p.kind, p.starts_at, p.until, p.ended_at, p.is_exclusive, p.held,
-       coalesce(p.nodes, '{{}}') AS nodes,
-       CASE WHEN {_MAY_SEE} THEN f.jobid END AS jobid,
-       CASE WHEN {_MAY_SEE} THEN f.namespace END AS namespace,
-       CASE WHEN {_MAY_SEE} THEN f.workload_name END AS name,
-       CASE WHEN {_MAY_SEE} THEN f.user_name END AS user,
-       CASE WHEN {_MAY_SEE} THEN f.queue END AS queue,
-       CASE WHEN {_MAY_SEE} THEN f.state END AS state
-FROM (SELECT * FROM found ORDER BY id LIMIT :limit) AS p JOIN fluxjobs f USING (uid)
-ORDER BY p.id
-"""  # noqa: S608 constants
 
-
-async def all_nodes(reader: DatabaseReader, *, limit: int) -> list[Row]:
+async def all_nodes(reader: DatabaseReader, *, limit: int) -> list[MapNodeRow]:
     """Return nodes in the order of their names.
 
     ``resources``: by name the capacity and what unmanaged pods use, in base units.
     """
-    return await reader.fetch(_NODES, limit=limit)
+    return await reader.fetch(Q.map_nodes, MapNodeRow, limit=limit)
 
 
-async def coming_nodes(reader: DatabaseReader, *, limit: int) -> list[Row]:
+async def coming_nodes(reader: DatabaseReader, *, limit: int) -> list[ComingNodeRow]:
     """Return the nodes that were asked for and have yet to come, the earliest first.
 
     ``spec`` is that of their pool. A pool that was deleted brings none.
     """
-    return await reader.fetch(
-        """
-        SELECT r.pool || '/asked-' || r.number || '-' || i AS name, r.pool, p.spec,
-               to_timestamp(r.asked_at) AS asked_at, to_timestamp(r.ready_at) AS expected_at
-        FROM node_requests r JOIN node_pools p ON p.name = r.pool,
-             generate_series(1, r.count - (SELECT count(*) FROM pool_nodes n
-                                           WHERE n.request = r.number)) AS i
-        WHERE r.ended IS NULL AND p.spec IS NOT NULL ORDER BY r.ready_at, r.number, i LIMIT :limit
-        """,
-        limit=limit,
-    )
+    return await reader.fetch(Q.coming_nodes, ComingNodeRow, limit=limit)
 
 
 async def places(
@@ -101,7 +99,7 @@ async def places(
     since: datetime,
     limit: int,
     after: int,
-) -> list[Row]:
+) -> list[PlaceRow]:
     """Return allocations and reservations with their nodes, in the order of their numbers.
 
     ``nodes``: by node the amounts in base units, empty amounts for a reservation. ``held``: further
@@ -113,7 +111,8 @@ async def places(
     after : the ``id`` of the last one seen, 0 for the first page.
     """
     return await reader.fetch(
-        _PLACES,
+        Q.places,
+        PlaceRow,
         namespaces=None if namespaces is None else list(namespaces),
         since=since,
         limit=limit,

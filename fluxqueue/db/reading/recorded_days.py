@@ -8,23 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.db.reader import DatabaseReader
-from fluxqueue.db.tables import LIVING
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import DatabaseReader, columns, value
 from fluxqueue.errors import InvalidInput
 
-Row = dict[str, Any]
 FORM = "fluxqueue-history/1"
 
-# Jobs that came after the end compete with the last ones of the time. Twice the time is enough.
-_HORIZON = """
-SELECT greatest(CAST(:until AS bigint), least(
-    coalesce(ceil(extract(epoch FROM max(allocated_at)))::bigint, 0),
-    2 * CAST(:until AS bigint) - CAST(:since AS bigint))) AS horizon,
-    floor(extract(epoch FROM now()))::bigint AS now_s
-FROM accounting
-WHERE ended_at > to_timestamp(:since) AND queued_at >= to_timestamp(:since)
-  AND queued_at < to_timestamp(:until)
-"""
 
 _AMOUNTS = """
 (SELECT jsonb_object_agg(node, amounts) FROM (
@@ -53,63 +42,6 @@ greatest(r1.queued_at,
      WHERE d.uid = r1.uid AND t.ended_at <= coalesce(r1.allocated_at, now())))
 """
 
-_JOBS = f"""
-WITH ran AS (
-    SELECT uid, jobid, allocation_id, namespace, name, user_name, queue, nodes, slots, cpu_s,
-           queued_at, allocated_at, ended_at
-    FROM accounting
-    WHERE allocated_at IS NOT NULL AND ended_at > to_timestamp(:since)
-      AND queued_at < to_timestamp(:horizon)
-    UNION ALL
-    SELECT f.uid, f.jobid, a.id, f.namespace, f.workload_name, f.user_name, f.queue, 0, 0, 0,
-           coalesce(last.ended_at, f.submitted_at), f.allocated_at, NULL
-    FROM fluxjobs f
-    LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
-    LEFT JOIN LATERAL (SELECT ended_at FROM accounting WHERE uid = f.uid
-                       ORDER BY run DESC LIMIT 1) last ON true
-    WHERE f.{LIVING} AND f.submitted_at < to_timestamp(:horizon)
-      AND f.state IN ('Pending', 'Reserved', 'Allocated', 'Running')
-      AND (f.allocated_at IS NULL) = (a.id IS NULL)
-      AND f.blocked_by IS NULL
-)
-SELECT r1.jobid, r1.namespace, r1.name, r1.user_name AS user, r1.queue,
-       coalesce((f.priority_parts ->> 'bounded')::int, 0) AS priority,
-       floor(extract(epoch FROM {_COULD_START}))::bigint AS submitted,
-       floor(extract(epoch FROM r1.allocated_at))::bigint AS started,
-       -- The length is rounded, not its ends: short runs would all become a second longer.
-       CASE WHEN r1.ended_at IS NOT NULL THEN floor(extract(epoch FROM r1.allocated_at))::bigint
-           + greatest(1, round(extract(epoch FROM r1.ended_at - r1.allocated_at)))::bigint
-       END AS ended,
-       a.until, coalesce(a.is_exclusive, false) AS exclusive, a.held, f.request,
-       r1.nodes AS "nodeCount", r1.slots, r1.cpu_s AS "cpuSeconds",
-       coalesce({_AMOUNTS}, '{{}}') AS nodes
-FROM (SELECT * FROM ran ORDER BY queued_at, uid LIMIT :limit) r1
-LEFT JOIN fluxjobs f ON f.uid = r1.uid LEFT JOIN allocations a ON a.id = r1.allocation_id
-"""  # noqa: S608 constants
-
-_UNMANAGED = """
-SELECT node, jsonb_object_agg(resource, amount) AS amounts FROM (
-    SELECT u.node, r.key AS resource,
-           least(sum(CASE WHEN jsonb_typeof(r.value) = 'number'
-                          THEN greatest(CAST(r.value AS numeric), 0) ELSE 0 END),
-                 1::bigint << 52)::bigint AS amount
-    FROM foreign_usage u CROSS JOIN LATERAL jsonb_each(
-        CASE WHEN jsonb_typeof(u.resources) = 'object' THEN u.resources ELSE '{}' END) AS r
-    WHERE u.is_permanent GROUP BY 1, 2
-) AS each GROUP BY node
-"""
-
-# Fair share halves its memory at each half-life, so what is older counts for little.
-_USED = """
-SELECT a.queue, a.user_name AS user,
-       floor(extract(epoch FROM date_bin('1 hour', a.ended_at, TIMESTAMPTZ '2000-01-01')))::bigint
-           AS at, sum(a.cpu_s) AS "cpuSeconds"
-FROM accounting a JOIN fluxqueues q ON q.name = a.queue AND q.newcomer_points <> 0
-WHERE a.ended_at <= to_timestamp(:since)
-  AND a.ended_at > to_timestamp(:since) - interval '60 days'
-GROUP BY 1, 2, 3
-"""
-
 
 async def read_day(
     reader: DatabaseReader, *, since_s: int, until_s: int, limit: int
@@ -124,13 +56,14 @@ async def read_day(
         Postgres went away, or takes too long.
     """
     async with reader.begin() as tx:
-        found = await tx.fetch_one(_HORIZON, since=since_s, until=until_s)
-        assert found is not None, "an aggregate gives one row"
-        jobs = await tx.fetch(_JOBS, since=since_s, horizon=found["horizon"], limit=limit + 1)
-        nodes = await tx.fetch("SELECT fact FROM nodes ORDER BY name")
-        queues = await tx.fetch("SELECT name, spec FROM fluxqueues ORDER BY name")
-        unmanaged = await tx.fetch(_UNMANAGED)
-        used = await tx.fetch(_USED, since=since_s)
+        ((horizon, now_s),) = await tx.fetch(
+            Q.replay_horizon, columns, since=since_s, until=until_s
+        )
+        jobs = await tx.fetch(Q.replay_jobs, value, since=since_s, horizon=horizon, limit=limit + 1)
+        nodes = await tx.fetch(Q.node_facts, value)
+        queues = await tx.fetch(Q.queue_specs, value)
+        unmanaged = dict(await tx.fetch(Q.replay_unmanaged, columns))
+        used = await tx.fetch(Q.replay_used, value, since=since_s)
     if len(jobs) > limit:
         raise InvalidInput(
             f"there are more than {limit} jobs until then",
@@ -141,9 +74,9 @@ async def read_day(
         "form": FORM,
         "since": since_s,
         "until": until_s,
-        "read": found["now_s"],
-        "nodes": [row["fact"] for row in nodes],
-        "unmanaged": {row["node"]: row["amounts"] for row in unmanaged},
+        "read": now_s,
+        "nodes": nodes,
+        "unmanaged": unmanaged,
         "queues": queues,
         "used": used,
         "jobs": jobs,

@@ -1,20 +1,16 @@
 """All rows that ``fluxqueue check`` compares with the cluster, as of one instant.
 
-Read in one statement, so that every row is of the same snapshot: a difference *between rows* found
+Read in one snapshot: a difference *between rows* found
 here is real, whatever is being committed at that moment. Reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import DUE
-from fluxqueue.db.store.ends import GRANTED_UNTIL, QUEUE_MOST_S
-from fluxqueue.db.tables import LIVING
-from fluxqueue.db.task_statements import TASK_ATTEMPTS
+from fluxqueue.db.queries import Q
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,116 +168,17 @@ class Rows:
     """
 
     now_s: int
-    fluxjobs: tuple[FluxJobRow, ...] = ()
-    members: tuple[MemberRow, ...] = ()
-    allocations: tuple[AllocationRow, ...] = ()
-    slots: tuple[SlotRow, ...] = ()
-    usage: tuple[UsageRow, ...] = ()
-    reservations: tuple[ReservationRow, ...] = ()
-    promises: tuple[PromiseRow, ...] = ()
-    late: tuple[LateEffect, ...] = ()
-    drift: tuple[DriftRow, ...] = ()
-    loops: tuple[LoopRow, ...] = ()
-    quarantined_objects: tuple[QuarantinedRow, ...] = ()
-
-
-_TABLES: Mapping[str, tuple[type[Any], str]] = {
-    "fluxjobs": (
-        FluxJobRow,
-        f"""
-        SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, state, reason,
-               size, is_gone, extract(epoch FROM allocated_at)::bigint AS allocated_at_s,
-               EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation,
-               vacate_by IS NOT NULL AS is_vacating, cancel_by IS NOT NULL AS is_cancelled,
-               coalesce((SELECT string_agg(f ->> 'message', '; ')
-                         FROM jsonb_array_elements(faults) AS t (f)), '')
-               || coalesce((SELECT string_agg(format('%s is refused: %s', t.key, t.value), '; ')
-                            FROM jsonb_each_text(stalled) AS t), '') AS trouble
-        FROM fluxjobs f
-        WHERE NOT is_gone OR {LIVING} OR uid = ANY(CAST(:uids AS text[]))
-        """,  # noqa: S608 constant
-    ),
-    "members": (
-        MemberRow,
-        """
-        SELECT p.uid AS pod_uid, p.workload_uid AS uid, p.slot_kind
-        FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.is_gathered
-          OR f.owner ->> 'suspend' <> ''
-        """,
-    ),
-    "allocations": (
-        AllocationRow,
-        f"""
-        SELECT a.id, a.uid, a.until AS until_s, ({GRANTED_UNTIL}) AS granted_s,
-               {QUEUE_MOST_S} AS most_s
-        FROM allocations a LEFT JOIN fluxjobs f USING (uid)
-        LEFT JOIN fluxqueues q ON q.name = f.queue WHERE a.is_live
-        """,  # noqa: S608 constants
-    ),
-    "slots": (
-        SlotRow,
-        """
-        SELECT s.allocation_id, a.uid, s.number, s.node, s.resources, s.state, s.pod_uid
-        FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id WHERE a.is_live
-        """,
-    ),
-    "usage": (
-        UsageRow,
-        "SELECT node, resource, capacity, allocated, foreign_used, free FROM node_usage",
-    ),
-    "reservations": (
-        ReservationRow,
-        "SELECT uid, starts_at AS starts_at_s FROM reservations",
-    ),
-    "promises": (
-        PromiseRow,
-        f"""
-        SELECT p.uid, (p.detail ->> 'starts_at')::bigint AS starts_at_s,
-               CASE WHEN n.event = 'Allocated' THEN extract(epoch FROM n.at)::bigint END
-                   AS allocated_at_s,
-               (SELECT x.detail ->> 'excuse' FROM history x
-                WHERE x.uid = p.uid AND x.id > p.id AND x.event = 'PromiseExcused'
-                  AND (n.id IS NULL OR x.id < n.id) ORDER BY x.id LIMIT 1) AS excuse
-        FROM fluxjobs f JOIN history p ON p.uid = f.uid AND p.event = 'Promised'
-        LEFT JOIN LATERAL (
-            SELECT h.id, h.event, h.at FROM history h
-            WHERE h.uid = p.uid AND h.id > p.id
-              AND h.event NOT IN ('Pending', 'Reserved', 'Preempting', 'PromiseExcused',
-                                  'ExpectedStartDelayed')
-            ORDER BY h.id LIMIT 1) n ON true
-        WHERE (NOT f.is_gone OR f.{LIVING})
-          AND (n.event = 'Allocated' OR n.event IS NULL AND f.state IN ('Pending', 'Reserved'))
-        """,  # noqa: S608 constant
-    ),
-    "late": (
-        LateEffect,
-        f"""
-        SELECT o.task, o.uid, coalesce(t.attempts, 0) AS attempts, o.last_error,
-               extract(epoch FROM greatest(now() - {DUE}, interval '0'))::bigint AS overdue_s
-        FROM pending_actions o LEFT JOIN ({TASK_ATTEMPTS}) t
-            ON t.task_name = o.task AND t.uid = o.uid
-        WHERE {DUE} < now() - make_interval(secs => :overdue_s) OR t.attempts >= :attempts
-        """,  # noqa: S608 constant
-    ),
-    "drift": (DriftRow, "SELECT invariant, subject, detail FROM drift"),
-    "loops": (
-        LoopRow,
-        """
-        SELECT loop, patience_s, error,
-               extract(epoch FROM now() - greatest(succeeded_at, began_at))::bigint AS silent_s
-        FROM loops
-        """,
-    ),
-    "quarantined_objects": (
-        QuarantinedRow,
-        "SELECT kind, key, namespace, name, reason FROM quarantined_objects",
-    ),
-}
-
-_STATEMENT = "SELECT extract(epoch FROM now())::bigint AS now_s" + "".join(  # noqa: S608 constants
-    f",\n (SELECT coalesce(jsonb_agg(to_jsonb(t)), '[]'::jsonb) FROM ({sql}) t) AS {name}"  # noqa: S608
-    for name, (_, sql) in _TABLES.items()
-)
+    fluxjobs: Sequence[FluxJobRow] = ()
+    members: Sequence[MemberRow] = ()
+    allocations: Sequence[AllocationRow] = ()
+    slots: Sequence[SlotRow] = ()
+    usage: Sequence[UsageRow] = ()
+    reservations: Sequence[ReservationRow] = ()
+    promises: Sequence[PromiseRow] = ()
+    late: Sequence[LateEffect] = ()
+    drift: Sequence[DriftRow] = ()
+    loops: Sequence[LoopRow] = ()
+    quarantined_objects: Sequence[QuarantinedRow] = ()
 
 
 async def read_rows(
@@ -298,16 +195,24 @@ async def read_rows(
     also : UIDs of workloads whose rows are wanted even if they are over and gone.
     overdue_s, attempts : effects this late, or tried this often, are among ``late``.
     """
-    async with database.begin() as tx:
-        found = await tx.fetch_one(
-            _STATEMENT, uids=sorted(also), overdue_s=overdue_s, attempts=attempts
+    async with database.begin(at_one_instant=True) as tx:
+        (now_s,) = await tx.fetch(Q.now_s, int)
+        return Rows(
+            now_s,
+            fluxjobs=await tx.fetch(Q.kept_fluxjobs, FluxJobRow, uids=sorted(also)),
+            members=await tx.fetch(Q.slot_members, MemberRow),
+            allocations=await tx.fetch(Q.live_allocations, AllocationRow),
+            slots=await tx.fetch(Q.live_slots, SlotRow),
+            usage=await tx.fetch(Q.node_use, UsageRow),
+            reservations=await tx.fetch(Q.planned_starts, ReservationRow),
+            promises=await tx.fetch(Q.first_promises, PromiseRow),
+            late=await tx.fetch(Q.late_effects, LateEffect, overdue_s=overdue_s, attempts=attempts),
+            drift=await tx.fetch(Q.drift, DriftRow),
+            loops=await tx.fetch(Q.loop_times, LoopRow),
+            quarantined_objects=await tx.fetch(Q.quarantined, QuarantinedRow),
         )
-    assert found is not None, "a SELECT without FROM gives one row"
-    tables: dict[str, Any] = {
-        name: tuple(_make(kind, row) for row in found[name]) for name, (kind, _) in _TABLES.items()
-    }
-    return Rows(now_s=found["now_s"], **tables)
 
 
-def _make(kind: type[Any], row: Mapping[str, Any]) -> Any:
-    return kind(**{one.name: row[one.name] for one in fields(kind)})
+async def drift(database: Database) -> list[DriftRow]:
+    """Return the rows of the ``drift`` view: broken invariants, none in health."""
+    return await database.fetch(Q.drift, DriftRow)

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import count_unmanaged, tell_matcher
 from fluxqueue.graph.ledger.shares import ShareLedger
 
-_OPEN = """
-SELECT a.uid
-FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
-LEFT JOIN pods p ON p.uid = s.pod_uid
-WHERE s.others IS NOT NULL AND a.is_live AND s.state <> 'returned' AND s.refused_at IS NULL
-"""
 
-_LANDED = """
-SELECT a.uid, s.allocation_id, s.number, s.node, p.node AS landed, s.resources
-FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
-JOIN pods p ON p.uid = s.pod_uid
-WHERE s.others IS NOT NULL AND a.is_live AND s.state = 'held' AND p.node IS NOT NULL
-  AND a.uid = ANY(CAST(:uids AS text[]))
-ORDER BY a.uid, s.number
-"""
+class LandedRow(NamedTuple):
+    """A slot with a choice of nodes, where it is booked, and the node that its pod is bound to."""
+
+    uid: str
+    allocation_id: int
+    number: int
+    node: str
+    landed: str
+    resources: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,47 +47,33 @@ async def follow_choices(tx: Transaction, ledger: ShareLedger) -> Landed:
     ----------
     ledger : all bookings, as after the last cycle. The next cycle reads the moved slots again.
     """
-    still = {row["uid"] for row in await tx.fetch(_OPEN)}
-    if not still:
-        return Landed()
-    bound = [row["uid"] for row in await tx.fetch(f"{_OPEN} AND p.node IS NOT NULL")]
+    found = await tx.fetch(Q.open_choices, columns)
+    bound = sorted(uid for uid, is_bound in found if is_bound)
     if not bound:
-        return Landed(are_open=True)
-    # In the order of the UIDs, as everywhere. Another order could deadlock.
-    await tx.fetch(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid"
-        " FOR NO KEY UPDATE",
-        uids=sorted(set(bound)),
-    )
-    rows = await tx.fetch(_LANDED, uids=sorted(set(bound)))
+        return Landed(are_open=bool(found))
+    await tx.execute(Q.lock_quietly, uids=bound)
+    rows = await tx.fetch(Q.landed_slots, LandedRow, uids=bound)
     moved = _moved(ledger, rows)
-    to = {(row["allocation_id"], row["number"]): row["landed"] for row in moved}
+    to = {(row.allocation_id, row.number): row.landed for row in moved}
     await tx.execute(
-        "UPDATE allocation_slots s SET node = coalesce(r.node, s.node), others = NULL"
-        " FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:nodes AS text[]))"
-        " AS r (id, number, node) WHERE s.allocation_id = r.id AND s.number = r.number",
-        ids=[row["allocation_id"] for row in rows],
-        numbers=[row["number"] for row in rows],
-        nodes=[to.get((row["allocation_id"], row["number"])) for row in rows],
+        Q.move_slots,
+        ids=[row.allocation_id for row in rows],
+        numbers=[row.number for row in rows],
+        nodes=[to.get((row.allocation_id, row.number)) for row in rows],
     )
-    # Its status has the node that was booked first.
-    uids = sorted({row["uid"] for row in moved})
-    await tx.execute(
-        "UPDATE fluxjobs SET version = version + 1 WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=uids,
-    )
-    await tell_matcher(tx, "allocation", [str(row["allocation_id"]) for row in moved])
-    await count_unmanaged(tx, {row["uid"] for row in rows if row["landed"] != row["node"]})
+    await tx.execute(Q.show_again, uids=sorted({row.uid for row in moved}))
+    await tell_matcher(tx, "allocation", [str(row.allocation_id) for row in moved])
+    await count_unmanaged(tx, {row.uid for row in rows if row.landed != row.node})
     return Landed(len(moved), are_open=True)
 
 
-def _moved(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _moved(ledger: ShareLedger, rows: Sequence[LandedRow]) -> list[LandedRow]:
     """Return the slots that have room where their pods are bound."""
     moved, taken = [], dict[str, dict[str, int]]()
     for row in rows:
-        node, needs = row["landed"], row["resources"]
+        node, needs = row.landed, row.resources
         there = taken.setdefault(node, {})
-        if node != row["node"] and _has_room(ledger, node, needs, there):
+        if node != row.node and _has_room(ledger, node, needs, there):
             moved.append(row)
             for name, amount in needs.items():
                 there[name] = there.get(name, 0) + int(amount)

@@ -15,11 +15,10 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.node_pools import POOL_CHANGED
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
-from fluxqueue.db.store.statuses import RESIZED_DUE
-from fluxqueue.db.task_statements import TAKE_CYCLES
 from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
@@ -123,11 +122,6 @@ ORDER BY a.id, s.number
 """Of the workloads of these allocations. Where nothing is held, it is one row without a node."""
 
 
-# The statement takes the waiting tasks along with the changes. Race: a transaction that commits
-# before this statement is covered by this cycle. One that commits later has a task that remains.
-_TAKE_CHANGES = f"WITH woken AS ({TAKE_CYCLES}) DELETE FROM graph_changes RETURNING kind, key"  # noqa: S608
-
-
 @dataclass(frozen=True, slots=True)
 class NodeChanges:
     """What has changed since the last cycle, apart from the ledger, which already contains it.
@@ -156,15 +150,15 @@ async def load_graph(
     ``sharing`` is filled, too, and decides from ``now`` on what of each node jobs may have.
     ``rules`` of the queues say how long jobs without a duration are planned.
     """
-    changes = await tx.fetch(_TAKE_CHANGES)
+    changes = await tx.fetch_dicts(Q.take_changes)
     if sharing is not None:
         sharing.set_rules(*await read_sharing_rules(tx))
-    rows = await tx.fetch("SELECT name, fact FROM nodes ORDER BY length(name), name")
+    rows = await tx.fetch_dicts("SELECT name, fact FROM nodes ORDER BY length(name), name")
     facts = _facts(rows)
     ledger.autoscaler = await _autoscaler(tx)
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None, sharing, now)
-    slots = await tx.fetch(_SLOTS)
+    slots = await tx.fetch_dicts(_SLOTS)
     damaged = _book(ledger, slots, rules)
     booked = frozenset(row["uid"] for row in slots)
     return NodeChanges(True, _queues_in(changes), booked, True, damaged)
@@ -186,7 +180,7 @@ async def take_changes(
     Changes are consumed by deleting them. The next cycle therefore finds a change that commits
     late. Each change stands for a whole present state, so applying it twice is harmless.
     """
-    changes = await tx.fetch(_TAKE_CHANGES)
+    changes = await tx.fetch_dicts(Q.take_changes)
     have_rules_changed = any(row["kind"] == CHANGED for row in changes)
     due = [] if sharing is None else sharing.take_due(now)
     changed = {row["key"] for row in changes if row["kind"] in {"node", "foreign"}} | set(due)
@@ -200,7 +194,7 @@ async def take_changes(
     damaged: Mapping[str, str] = {}
     prolonged: tuple[str, ...] = ()
     if names:
-        rows = await tx.fetch(
+        rows = await tx.fetch_dicts(
             "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
         )
         present = _facts(rows)
@@ -210,7 +204,7 @@ async def take_changes(
                 sharing.forget(name)
         await _set_nodes(tx, ledger, present, names, sharing, now)
     if ids:
-        booked_rows = await tx.fetch(_SLOTS_OF, ids=ids)
+        booked_rows = await tx.fetch_dicts(_SLOTS_OF, ids=ids)
         booked = frozenset(row["uid"] for row in booked_rows)
         ends = {uid: ledger.live[uid].until for uid in booked if uid in ledger.live}
         for uid in booked:
@@ -242,8 +236,7 @@ async def take_changes(
 
 
 async def _autoscaler(tx: Transaction) -> str:
-    row = await tx.fetch_one("SELECT autoscaler FROM cluster")
-    return "" if row is None else str(row["autoscaler"])
+    return await tx.fetch_one("SELECT autoscaler FROM cluster", str) or ""
 
 
 def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
@@ -272,9 +265,9 @@ async def _set_nodes(
     now: int,
 ) -> None:
     if names is None:
-        rows = await tx.fetch(FOREIGN_OF_ALL)
+        rows = await tx.fetch_dicts(FOREIGN_OF_ALL)
     else:
-        rows = await tx.fetch(FOREIGN_OF_SOME, names=list(names))
+        rows = await tx.fetch_dicts(FOREIGN_OF_SOME, names=list(names))
     used = {row["node"]: row for row in rows}
     grants = {} if sharing is None else await _grants(tx, sharing, facts, used, now)
     for fact in facts:
@@ -423,7 +416,7 @@ def _whole_nodes(slots: Sequence[Mapping[str, Any]]) -> Placement:
 
 async def lacking(tx: Transaction, rules: Rules = NO_RULES) -> list[Lack]:
     """Return running FluxJobs with pods that wait for further slots, first in queue order."""
-    rows = await tx.fetch(
+    rows = await tx.fetch_dicts(
         """
         SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request,
                a.starts_at, a.until, f.grace_s, f.is_limited,
@@ -559,8 +552,7 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     if sweeps:
         await tx.execute(_PUT_END_OFF, uids=sweeps)
     await tx.execute(
-        "UPDATE fluxjobs f SET reconcile_at = now(), version = version + 1,"  # noqa: S608
-        f" status_due_at = {RESIZED_DUE} WHERE uid = ANY(CAST(:uids AS text[]))",
+        Q.show_resized,
         uids=[lack.uid for lack, _ in given.slots],
     )
 
@@ -607,15 +599,11 @@ async def _store_starts(
     term: int,
     choices: Choices | None,
 ) -> set[str]:
-    # Wall clock, not now(): a FluxJob that was submitted after this transaction began would
-    # otherwise start before its submission.
     started = await apply_move(
         tx,
         STARTED,
         [Moved(uid) for uid in wanted],
-        also="""allocated_at = clock_timestamp(), release_at = now(),
-            reconcile_at = CASE WHEN EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid)
-                                THEN now() ELSE f.reconcile_at END""",
+        query=Q.move_started,
     )
     # Keep the order of the cycle, because the allocations are numbered in it.
     stored = {uid: placement for uid, placement in wanted.items() if uid in started}
@@ -643,7 +631,7 @@ async def _store_allocations(
         }
         for uid, placement in stored.items()
     ]
-    ids = await tx.fetch(
+    ids = await tx.fetch_dicts(
         """
         INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
         SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
@@ -680,7 +668,7 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the reservations of the cycle before."""
     # FluxJobs that fell out of the cycle's view, behind many of a higher priority, lose their
     # reservations too. They are found by the reservations, which are few, not among all that wait.
-    former = {row["uid"] for row in await tx.fetch("SELECT uid FROM reservations")}
+    former = {row["uid"] for row in await tx.fetch_dicts("SELECT uid FROM reservations")}
     former -= {job.uid for job, _ in (*decisions.reserved, *decisions.waiting)}
     reason = "waits behind the FluxJobs that are looked at first"
     await apply_move(tx, OUT_OF_SIGHT, [Moved(uid, reason) for uid in former])

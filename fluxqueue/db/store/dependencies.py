@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.circles import shortest_circles
 from fluxqueue.fluxjob.dependency import (
@@ -27,26 +29,6 @@ from fluxqueue.fluxjob.holders import BY_DEPENDENCY
 from fluxqueue.fluxjob.lifecycle import on_judged
 from fluxqueue.fluxjob.states import FluxJobState
 
-LOCK_WITH_TARGETS = """
-SELECT uid FROM fluxjobs WHERE uid IN (
-    SELECT unnest(CAST(:uids AS text[]))
-    UNION
-    SELECT target_uid FROM dependencies
-    WHERE uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied AND target_uid IS NOT NULL)
-ORDER BY uid FOR UPDATE
-"""
-"""Locks dependents and targets all at once and in order.
-
-A transaction that changes a target at this moment is waited for, or waits for this one.
-"""
-
-_EDGES = """
-SELECT d.uid, d.number, d.kind, d.job, d.is_satisfied,
-       t.jobid, t.state, t.started_at IS NOT NULL AS has_started
-FROM dependencies d LEFT JOIN fluxjobs t ON t.uid = d.target_uid
-WHERE d.uid = ANY(CAST(:uids AS text[])) ORDER BY d.uid, d.number
-"""
-
 WALKED_MAX = 300
 """The most dependencies that are followed for circles, beside those of the jobs themselves.
 
@@ -54,25 +36,17 @@ A circle behind more of them is not found. Its jobs wait, as they do in any case
 """
 
 
-def _walk_from(start: str, step: str) -> str:
-    """Return the statement that follows waiting dependencies from some jobs in one direction."""
-    return f"""
-WITH RECURSIVE walk (uid, target) AS (
-    SELECT d.uid, d.target_uid FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE {start} = ANY(CAST(:uids AS text[])) AND NOT d.is_satisfied
-      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting'
-    UNION
-    SELECT d.uid, d.target_uid FROM walk w JOIN dependencies d ON {step}
-    JOIN fluxjobs t ON t.uid = d.target_uid
-    WHERE NOT d.is_satisfied
-      AND fluxjob_dependency_outcome(d.kind, t.state, t.started_at) = 'waiting')
-SELECT uid, target FROM walk LIMIT :limit
-"""  # noqa: S608  the two calls below give constants
+class EdgeRow(NamedTuple):
+    """A dependency, and the present state of its target."""
 
-
-_BEHIND = _walk_from("d.target_uid", "d.target_uid = w.uid")
-_AHEAD = _walk_from("d.uid", "d.uid = w.target")
-"""The nearest dependencies on some jobs, and ahead of them. The limit ends the recursion, too."""
+    uid: str
+    number: int
+    kind: str
+    job: str
+    is_satisfied: bool
+    jobid: int | None
+    state: str | None
+    has_started: bool
 
 
 async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -85,8 +59,8 @@ async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
         return
     uids = [row["uid"] for row in rows]
     edges: dict[str, list[tuple[int, Edge]]] = defaultdict(list)
-    for one in await tx.fetch(_EDGES, uids=uids):
-        edges[one["uid"]].append((one["number"], _edge(one)))
+    for one in await tx.fetch(Q.edges_of, EdgeRow, uids=uids):
+        edges[one.uid].append((one.number, _edge(one)))
     await _remember_satisfied(tx, edges)
     circles = await _circles(tx, edges)
     for row in rows:
@@ -99,11 +73,11 @@ async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
             await tx.defer(TaskName.RECONCILE, {uid for uid, _ in circle} - {row["uid"]})
 
 
-def _edge(row: Mapping[str, Any]) -> Edge:
+def _edge(row: EdgeRow) -> Edge:
     target = None
-    if row["state"] is not None:
-        target = Target(row["jobid"], FluxJobState(row["state"]), row["has_started"])
-    return Edge(DependencyKind(row["kind"]), row["job"], target, row["is_satisfied"])
+    if row.state is not None and row.jobid is not None:
+        target = Target(row.jobid, FluxJobState(row.state), row.has_started)
+    return Edge(DependencyKind(row.kind), row.job, target, row.is_satisfied)
 
 
 async def _remember_satisfied(
@@ -118,9 +92,7 @@ async def _remember_satisfied(
     ]
     if new:
         await tx.execute(
-            "UPDATE dependencies d SET is_satisfied = true"
-            " FROM unnest(CAST(:uids AS text[]), CAST(:numbers AS int[])) AS n (uid, number)"
-            " WHERE d.uid = n.uid AND d.number = n.number",
+            Q.remember_satisfied,
             uids=[uid for uid, _ in new],
             numbers=[number for _, number in new],
         )
@@ -136,23 +108,15 @@ async def _circles(
         if any(outcome(edge) is DependencyOutcome.WAITING for _, edge in mine)
     }
     # Only a job that another one waits for can be in a circle.
-    behind = await tx.fetch(
-        "SELECT DISTINCT target_uid AS uid FROM dependencies"
-        " WHERE target_uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied",
-        uids=sorted(waiting),
-    )
-    uids = sorted(row["uid"] for row in behind)
+    uids = sorted(await tx.fetch(Q.waited_for, str, uids=sorted(waiting)))
     if not uids:
         return {}
     circles = shortest_circles(uids, await _walk(tx, uids, sum(len(waiting[uid]) for uid in uids)))
     members = sorted({uid for circle in circles.values() for uid in circle})
     if not members:
         return {}
-    named = await tx.fetch(
-        "SELECT uid, workload_name FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=members,
-    )
-    names = {row["uid"]: row["workload_name"] for row in named}
+    named = await tx.fetch(Q.names_of, columns, uids=members)
+    names = {uid: name for uid, _, _, name in named}
     return {uid: [(one, names[one]) for one in circle] for uid, circle in circles.items()}
 
 
@@ -164,10 +128,10 @@ async def _walk(tx: Transaction, uids: Sequence[str], own: int) -> list[tuple[st
     limit = WALKED_MAX + own
     # A circle is whole on both sides of a job. In a chain that grows, few jobs wait for a new one
     # while thousands are ahead of it.
-    rows = await tx.fetch(_BEHIND, uids=uids, limit=limit)
-    if len(rows) == limit:
-        rows = await tx.fetch(_AHEAD, uids=uids, limit=limit)
-    return [(row["uid"], row["target"]) for row in rows]
+    edges = await tx.fetch(Q.dependencies_behind, columns, uids=uids, limit=limit)
+    if len(edges) == limit:
+        edges = await tx.fetch(Q.dependencies_ahead, columns, uids=uids, limit=limit)
+    return edges
 
 
 async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVerdict) -> bool:
@@ -189,17 +153,7 @@ async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVer
     if before == (str(judged.state), judged.held_by, judged.blocked_by) and is_same_reason:
         return False
     await tx.execute(
-        """
-        UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
-            blocked_reason = CASE WHEN CAST(:blocked_by AS text) IN ('begin-time', 'start-retry')
-                                  THEN blocked_reason ELSE :reason END,
-            reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
-                          WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''
-                          ELSE reason END,
-            expected_start = NULL,
-            is_examined = is_examined AND CAST(:blocked_by AS text) IS NOT NULL
-        WHERE uid = :uid
-        """,
+        Q.store_verdict,
         uid=row["uid"],
         state=str(judged.state),
         held_by=judged.held_by,

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.destinations import DESTINATION, as_destination
-from fluxqueue.db.store.statuses import KEEP_WRITTEN, WrittenStatus
+from fluxqueue.db.store.statuses import WrittenStatus
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
@@ -106,8 +106,8 @@ FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
 
 async def read_pending_releases(database: Database, uids: Collection[str]) -> list[PendingRelease]:
     """Return the pending releases of ``uids``, while a controller compares rows and cluster."""
-    rows = await database.fetch(
-        f"{_READ} AND f.release_at IS NOT NULL AND {OBSERVED}",
+    rows = await database.fetch_dicts(
+        f"{_READ} AND f.release_at IS NOT NULL AND fluxqueue_is_observed()",
         uids=list(uids),
     )
     return [
@@ -193,35 +193,6 @@ class Released:
     is_placed: bool = False
 
 
-# Race: another transaction may have cleared the release meanwhile, perhaps after doing the
-# opposite. A further look then decides.
-_FINISH = f"""
-UPDATE fluxjobs f SET
-    release_at = CASE WHEN f.release_at = w.release_at THEN NULL
-                      ELSE coalesce(f.release_at, now()) END,
-    released_generation = CASE WHEN f.state IN ('Allocated', 'Running')
-                     THEN greatest(f.released_generation, w.generation)
-                     ELSE f.released_generation END,
-    reconcile_at = CASE WHEN f.vacate_by IS NULL THEN f.reconcile_at ELSE now() END,
-    pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
-    is_placed = CASE WHEN w.is_made THEN w.is_placed ELSE f.is_placed END,
-    -- A status that is put off is pending, as after one written just now (a trigger's rule).
-    status_written_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now()
-                     ELSE f.status_written_at END,
-    status_due_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
-                      THEN fluxjob_status_due_at(now(), {STATUS_PATIENCE})
-                      WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.status_due_at END,
-    last_error = NULL, {KEEP_WRITTEN}
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
-    uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
-    is_put_off bool, is_placed bool, version bigint, told text, told_version bigint,
-    flux_version text)
-WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
-                ORDER BY uid FOR NO KEY UPDATE)
-  AND f.uid = w.uid
-"""  # noqa: S608 a constant
-
-
 async def finish(database: Database, done: Sequence[Released]) -> None:
     """Write down what was done for each row. A row that wants something else stays pending."""
     if done:
@@ -238,7 +209,8 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
             for one in done
         ]
         await database.execute(
-            _FINISH,
+            Q.finish_release,
             rows=orjson.dumps(rows).decode(),
             uids=sorted(one.pending.uid for one in done),
+            patience_s=STATUS_PATIENCE,
         )

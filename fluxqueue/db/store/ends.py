@@ -87,7 +87,7 @@ async def follow_ends(
         {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "is_sweep": one.is_sweep}
         for uid, (one, limit) in moved.items()
     ]
-    changed = await tx.fetch(_FOLLOW, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S)
+    changed = await tx.fetch_dicts(_FOLLOW, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S)
     notices = []
     for row in changed:
         was, now = _stored(stored[row["uid"]]), moved[row["uid"]][1]
@@ -176,7 +176,7 @@ async def end_overruns(tx: Transaction, rules: Mapping[str, QueueRules], now: in
     now : epoch seconds.
     """
     notices = []
-    for row in await tx.fetch(_OVERRUNS, now=now):
+    for row in await tx.fetch_dicts(_OVERRUNS, now=now):
         queue = rules.get(row["queue"])
         most_s = None if queue is None else queue.per_job.duration_s
         ends_at = granted_end(Limit(row["duration_s"], row["grace_s"]), row["starts_at"], most_s)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.db.database import Database
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,5 @@ class Past:
 
 async def read_past(database: Database, uids: Collection[str]) -> dict[str, Past]:
     """Read the past of workloads by their UIDs. Those without a row are left out."""
-    rows = await database.fetch(
-        "SELECT uid, said, coalesce(asked -> 'request', request) AS request,"
-        " coalesce((asked ->> 'size')::int, size) - missing AS size,"
-        " CASE WHEN asked IS NULL THEN duration_s ELSE (asked ->> 'duration_s')::int END"
-        " AS duration_s, further FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=sorted(uids),
-    )
-    return {
-        row["uid"]: Past(
-            row["said"],
-            LastRequest(row["request"], max(0, row["size"]), row["duration_s"], row["further"]),
-        )
-        for row in rows
-    }
+    rows = await database.fetch(Q.past_readings, columns, uids=sorted(uids))
+    return {uid: Past(said, LastRequest(*asked)) for uid, said, *asked in rows}

@@ -6,15 +6,15 @@ which rows it applies to, so a row that another process has changed meanwhile st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.fluxjob.lifecycle import Move
-from fluxqueue.fluxjob.states import FluxJobState
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,35 +31,25 @@ async def apply_move(
     which: Move,
     rows: Sequence[Moved],
     *,
-    also: str = "",
-    values: Mapping[str, Any] | None = None,
+    query: str = Q.move_rows,
+    **values: Any,
 ) -> set[str]:
     """Carry out a move, and return the UIDs of the rows that it applied to.
 
-    The transaction has locked the rows, or locks no others after them. ``also`` is a constant with
-    further assignments in SQL, in which the row is ``f``. ``values`` has its parameters.
+    ``query`` is ``Q.move_rows``, or one of its kind that sets more. ``values`` are its further
+    parameters.
     """
     if not rows:
         return set()
-    is_examined = "" if which.is_examined is None else f", is_examined = {which.is_examined}"
-    still = "AND NOT f.is_deleting AND f.result IS NULL" if which.is_ending_excluded else ""
     moved = await tx.fetch(
-        f"""
-        UPDATE fluxjobs f SET state = :target, held_by = r.held_by, reason = r.reason,
-                              expected_start = NULL{is_examined}{", " if also else ""}{also}
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text, held_by text)
-        WHERE f.uid = r.uid {still} AND (f.state = ANY(CAST(:sources AS text[]))
-              OR (f.state = 'Held' AND f.held_by = ANY(CAST(:holders AS text[]))))
-        RETURNING f.uid
-        """,  # noqa: S608 constants of moves and of callers
+        query,
+        str,
         target=str(which.target),
-        sources=_texts(which.sources),
+        is_examined=which.is_examined,
+        is_ending_excluded=which.is_ending_excluded,
+        sources=sorted(str(state) for state in which.sources),
         holders=sorted(which.held_by),
         rows=orjson.dumps([asdict(one) for one in sorted(rows, key=lambda one: one.uid)]).decode(),
-        **(values or {}),
+        **values,
     )
-    return {row["uid"] for row in moved}
-
-
-def _texts(states: frozenset[FluxJobState]) -> list[str]:
-    return sorted(str(state) for state in states)
+    return set(moved)

@@ -106,7 +106,7 @@ WHERE r.ended = 'used' AND f.state IN ('Allocated', 'Running') GROUP BY r.queue
 async def read_open_requests(tx: Transaction) -> OpenRequests:
     """Read the open requests. One that cannot be read keeps no present nodes for its job."""
     found = OpenRequests()
-    for row in await tx.fetch(_OPEN):
+    for row in await tx.fetch_dicts(_OPEN):
         found.requests.append(
             NodeRequest(
                 *(row["number"], row["pool"], row["uid"], row["queue"], row["count"]),
@@ -119,7 +119,7 @@ async def read_open_requests(tx: Transaction) -> OpenRequests:
             found.running.add(row["uid"])
         if row["refused"] is not None:
             found.refused[row["number"]] = row["refused"]
-    found.spent = {row["queue"]: Decimal(row["price"]) for row in await tx.fetch(_SPENT)}
+    found.spent = {row["queue"]: Decimal(row["price"]) for row in await tx.fetch_dicts(_SPENT)}
     return found
 
 
@@ -138,13 +138,13 @@ def _kept(stored: Any) -> tuple[PlacedSlot, ...]:
 
 async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
     """Return the pool of each known node."""
-    return {r["node"]: r["pool"] for r in await tx.fetch("SELECT node, pool FROM pool_nodes")}
+    return {r["node"]: r["pool"] for r in await tx.fetch_dicts("SELECT node, pool FROM pool_nodes")}
 
 
 async def read_returning(tx: Transaction) -> set[str]:
     """Return the nodes that their providers are to take back."""
     sql = "SELECT node FROM pool_nodes WHERE returned_at IS NOT NULL"
-    return {row["node"] for row in await tx.fetch(sql)}
+    return {row["node"] for row in await tx.fetch_dicts(sql)}
 
 
 async def return_nodes(tx: Transaction, nodes: Collection[str], now: int) -> None:
@@ -226,12 +226,13 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
     made = []
     for ask in plan.asks:
         kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
-        row = await tx.fetch_one(
+        (number,) = await tx.fetch(
             "INSERT INTO node_requests"
             " (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)"
             " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),"
             " coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))"
             " RETURNING number",
+            int,
             pool=ask.pool,
             uid=ask.uid,
             queue=ask.queue,
@@ -241,8 +242,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
             ready_at=ask.ready_at,
             kept=orjson.dumps(kept).decode(),
         )
-        assert row is not None, "an insert gives its row"
-        made.append(ask.request(row["number"], now))
+        made.append(ask.request(number, now))
     return made
 
 
@@ -269,7 +269,7 @@ async def read_orders(database: Database) -> list[PoolOrder]:
     """
     async with database.begin() as tx:
         pools, _ = await read_node_pools(tx)
-        rows = await tx.fetch(_ORDERED)
+        rows = await tx.fetch_dicts(_ORDERED)
         if not pools and not rows:
             return []
         nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
@@ -315,7 +315,7 @@ async def _former_order(
     tx: Transaction, pool: NodePool, rows: Sequence[Mapping[str, Any]]
 ) -> PoolOrder:
     labels = orjson.dumps(dict(pool.labels)).decode()
-    present = [row["name"] for row in await tx.fetch(_LABELLED, labels=labels)]
+    present = [row["name"] for row in await tx.fetch_dicts(_LABELLED, labels=labels)]
     return PoolOrder(pool, present=tuple(present), ended=tuple(_ordered(row) for row in rows))
 
 
@@ -377,5 +377,5 @@ async def refuse(database: Database, refused: Mapping[int, str]) -> None:
 async def read_starting(database: Database) -> set[str]:
     """Return the UIDs of the jobs that have nodes, but no pod of which runs yet."""
     async with database.begin() as tx:
-        rows = await tx.fetch("SELECT uid FROM fluxjobs WHERE state = 'Allocated'")
+        rows = await tx.fetch_dicts("SELECT uid FROM fluxjobs WHERE state = 'Allocated'")
     return {row["uid"] for row in rows}

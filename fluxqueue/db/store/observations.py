@@ -17,6 +17,7 @@ import orjson
 from sqlalchemy.dialects import postgresql
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.reader import value
 from fluxqueue.db.store.ends import follow_ends, next_limit
 from fluxqueue.db.store.learned import read_learned
 from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
@@ -255,7 +256,7 @@ async def save_workloads(
     """
     gone, jobids = gone or {}, jobids or {}
     asked = [_asked(one) for one in seen]
-    locked = await tx.fetch(
+    locked = await tx.fetch_dicts(
         _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
     )
     old = {row["uid"]: row for row in locked}
@@ -308,14 +309,15 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
 
     The next good observation removes the note. Returns whether the workload has a row.
     """
-    row = await tx.fetch_one(
+    faults_before = await tx.fetch_one(
         "SELECT faults FROM fluxjobs WHERE uid = :uid FOR UPDATE",
+        value,
         uid=uid,
     )
-    if row is None:
+    if faults_before is None:
         return False
     faults = [fault.to_json()]
-    if row["faults"] != faults:
+    if faults_before != faults:
         await tx.execute(
             "UPDATE fluxjobs SET faults = CAST(:faults AS jsonb) WHERE uid = :uid",
             uid=uid,
@@ -490,7 +492,7 @@ async def _save_pods(
         else:
             left += old.keys() - live.keys()
     if whole:
-        deleted = await tx.fetch(
+        deleted = await tx.fetch_dicts(
             "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"  # noqa: S608
             " AND NOT uid = ANY(CAST(:pods AS text[]))"
             f" RETURNING {_GAVE_BACK}",
@@ -499,20 +501,20 @@ async def _save_pods(
         )
         gone += deleted
     if left:
-        gone += await tx.fetch(
+        gone += await tx.fetch_dicts(
             "DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))"  # noqa: S608 constant
             f" RETURNING {_GAVE_BACK}",
             pods=left,
         )
     await tell_matcher(tx, "foreign", [row["node"] for row in gone if row["node"] is not None])
     if rows:
-        written = await tx.fetch(_PODS, rows=orjson.dumps(rows).decode())
+        written = await tx.fetch_dicts(_PODS, rows=orjson.dumps(rows).decode())
         if any(row["has_landed"] for row in written):
             # Its slot follows it. Only the process with the matcher moves slots, and a bound pod
             # by itself is no reason to reconcile.
             await tx.wake_matcher()
     if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
-        resized = await tx.fetch(_RESIZE, pods=running)
+        resized = await tx.fetch_dicts(_RESIZE, pods=running)
         ids = {str(row["allocation_id"]) for row in resized}
         await tell_matcher(tx, "allocation", sorted(ids))
     await count_unmanaged(tx, {row["workload_uid"] for row in rows if row["node"]})
@@ -528,7 +530,7 @@ async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:
     """
     if not uids:
         return
-    changed = await tx.fetch(COUNT_UNMANAGED, uids=sorted(uids))
+    changed = await tx.fetch_dicts(COUNT_UNMANAGED, uids=sorted(uids))
     await tell_matcher(tx, "foreign", [row["node"] for row in changed])
     notices = [
         Notice(
@@ -566,7 +568,7 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
     Rows that already hold the same values are not locked.
     """
-    changed = await tx.fetch(
+    changed = await tx.fetch_dicts(
         """
         INSERT INTO nodes AS n (name, fact)
         SELECT r ->> 'name', r FROM jsonb_array_elements(CAST(:rows AS jsonb)) r
@@ -577,7 +579,7 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
         """,
         rows=orjson.dumps([fact.to_json() for fact in present]).decode(),
     )
-    removed = await tx.fetch(
+    removed = await tx.fetch_dicts(
         "DELETE FROM nodes WHERE name = ANY(CAST(:gone AS text[])) RETURNING name", gone=list(gone)
     )
     names = [row["name"] for row in (*changed, *removed)]
@@ -592,7 +594,7 @@ async def _reconcile_lost(tx: Transaction, names: Sequence[str]) -> None:
     """
     if not names:
         return
-    rows = await tx.fetch(
+    rows = await tx.fetch_dicts(
         """
         SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
         LEFT JOIN nodes n ON n.name = s.node
@@ -616,7 +618,7 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
 
     Rows that already hold the same values are not locked.
     """
-    changed = await tx.fetch(
+    changed = await tx.fetch_dicts(
         """
         INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources, is_permanent)
         SELECT r.* FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
@@ -629,7 +631,7 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
         """,
         rows=orjson.dumps(present).decode(),
     )
-    removed = await tx.fetch(
+    removed = await tx.fetch_dicts(
         "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[]))"
         " RETURNING node, is_permanent",
         gone=list(gone),
@@ -642,7 +644,7 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
 
 async def save_autoscaler(tx: Transaction, names: str) -> None:
     """Write what adds nodes to the cluster. Reasons of jobs that fit no node are judged again."""
-    changed = await tx.fetch(
+    changed = await tx.fetch_dicts(
         "UPDATE cluster SET autoscaler = :names WHERE autoscaler <> :names RETURNING uid",
         names=names,
     )
@@ -702,10 +704,10 @@ async def read_known(tx: Transaction) -> Known:
     ``flux_uids`` maps each workload to the UID of its FluxJob, unless both the workload and its
     pods were seen gone. (A workload may go before its pods do, and the observer between the two.)
     """
-    workloads = await tx.fetch(
+    workloads = await tx.fetch_dicts(
         f"SELECT uid, flux_uid, namespace FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
     )
-    groups = await tx.fetch(
+    groups = await tx.fetch_dicts(
         "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
         " user_name AS user,"
         " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
@@ -714,9 +716,9 @@ async def read_known(tx: Transaction) -> Known:
         "  WHERE p.workload_uid = f.uid) AS pods"
         f" FROM fluxjobs f WHERE is_gathered AND (NOT is_gone OR {LIVING}) ORDER BY jobid"
     )
-    foreign = await tx.fetch("SELECT pod_uid FROM foreign_usage")
-    nodes = await tx.fetch("SELECT name FROM nodes")
-    suspended = await tx.fetch(
+    foreign = await tx.fetch_dicts("SELECT pod_uid FROM foreign_usage")
+    nodes = await tx.fetch_dicts("SELECT name FROM nodes")
+    suspended = await tx.fetch_dicts(
         "SELECT DISTINCT split_part(owner ->> 'api_version', '/', 1) AS api_group,"  # noqa: S608 constant
         " owner ->> 'kind' AS kind FROM fluxjobs"
         f" WHERE owner ->> 'suspend' <> '' AND (NOT is_gone OR {LIVING})"

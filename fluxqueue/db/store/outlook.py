@@ -15,6 +15,8 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.preemption import PREEMPTING
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.scheduler.forecast import Outlook
@@ -41,43 +43,26 @@ class StoredReservation:
 
 async def read_reservations(tx: Transaction) -> dict[str, StoredReservation]:
     """Return the plan of the last cycle, by UID."""
-    rows = await tx.fetch(
-        "SELECT uid, starts_at, nodes, true AS is_firm FROM reservations"
-        " UNION ALL SELECT uid, latest_start, nodes, false FROM expected_starts"
-    )
     # A damaged reservation is made anew by the next cycle.
     return {
-        row["uid"]: StoredReservation(row["starts_at"], tuple(row["nodes"]), row["is_firm"])
-        for row in rows
-        if isinstance(row["nodes"], list) and all(isinstance(one, str) for one in row["nodes"])
+        uid: StoredReservation(starts_at, tuple(nodes), is_firm)
+        for uid, starts_at, nodes, is_firm in await tx.fetch(Q.read_reservations, columns)
+        if isinstance(nodes, list) and all(isinstance(one, str) for one in nodes)
     }
 
 
 async def read_told(tx: Transaction) -> dict[str, Outlook]:
     """Return the last reports to FluxJobs without a reservation, where a start was estimated."""
-    rows = await tx.fetch(
-        "SELECT uid, reason, wait_reason, position,"
-        " extract(epoch FROM expected_start)::bigint AS starts_at FROM fluxjobs"
-        " WHERE state = 'Pending' AND expected_start IS NOT NULL"
-    )
     return {
-        row["uid"]: Outlook(
-            row["starts_at"],
-            row["reason"],
-            None if row["wait_reason"] is None else WaitReason(row["wait_reason"]),
-            row["position"],
-        )
-        for row in rows
-        if row["wait_reason"] is None or row["wait_reason"] in set(WaitReason)
+        uid: Outlook(starts_at, reason, None if word is None else WaitReason(word), position)
+        for uid, starts_at, reason, word, position in await tx.fetch(Q.read_told, columns)
+        if word is None or word in set(WaitReason)
     }
 
 
 async def read_jobids(tx: Transaction) -> dict[str, int]:
     """Return the jobid of everything that holds resources, by UID."""
-    rows = await tx.fetch(
-        "SELECT f.uid, f.jobid FROM allocations a JOIN fluxjobs f USING (uid) WHERE a.is_live"
-    )
-    return {row["uid"]: row["jobid"] for row in rows}
+    return dict(await tx.fetch(Q.jobids_of_running, columns))
 
 
 async def store_outlooks(
@@ -87,16 +72,12 @@ async def store_outlooks(
 
     ``dropped``: those that have no estimated start any more.
     """
-    # Lock all at once and in the common order of the UIDs. Another order could deadlock.
     await tx.execute(
-        "SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
-        " AND state IN ('Pending', 'Reserved') ORDER BY uid FOR UPDATE",
+        Q.lock_waiting,
         uids=sorted({*outlooks, *dropped}),
     )
     await tx.execute(
-        "UPDATE fluxjobs SET expected_start = NULL"
-        " WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Pending'"
-        " AND expected_start IS NOT NULL",
+        Q.drop_expected_starts,
         uids=sorted(dropped),
     )
     rows = [
@@ -110,15 +91,7 @@ async def store_outlooks(
         for uid, one in outlooks.items()
     ]
     await tx.execute(
-        """
-        UPDATE fluxjobs f SET reason = r.reason, wait_reason = r.wait_reason, position = r.position,
-            expected_start = CASE WHEN f.state = 'Reserved' THEN f.expected_start
-                                  ELSE to_timestamp(r.starts_at) END
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, reason text, wait_reason text, position int)
-        WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved') AND f.blocked_by IS NULL
-          AND f.is_examined AND NOT f.is_deleting
-        """,
+        Q.store_outlooks,
         rows=orjson.dumps(rows).decode(),
     )
 
@@ -126,23 +99,13 @@ async def store_outlooks(
 async def read_promises(tx: Transaction) -> dict[str, Promise]:
     """Return promises that still stand, by UID: given since the FluxJob last began to wait."""
     rows = await tx.fetch(
-        """
-        SELECT f.uid, (p.detail ->> 'starts_at')::bigint AS starts_at,
-               (SELECT x.detail ->> 'excuse' FROM history x
-                WHERE x.uid = f.uid AND x.id > p.id AND x.event = :excused
-                ORDER BY x.id LIMIT 1) AS excuse
-        FROM fluxjobs f CROSS JOIN LATERAL (
-            SELECT h.id, h.detail FROM history h WHERE h.uid = f.uid AND h.event = :promised
-            ORDER BY h.id DESC LIMIT 1) p
-        WHERE f.state IN ('Pending', 'Reserved') AND NOT EXISTS (
-            SELECT FROM history n WHERE n.uid = f.uid AND n.id > p.id
-            AND n.event != ALL (CAST(:still_waiting AS text[])))
-        """,
+        Q.read_promises,
+        columns,
         still_waiting=list(STILL_WAITING),
         promised=PROMISED,
         excused=EXCUSED,
     )
-    return {row["uid"]: Promise(row["starts_at"], row["excuse"]) for row in rows}
+    return {uid: Promise(starts_at, excuse) for uid, starts_at, excuse in rows}
 
 
 async def store_promises(tx: Transaction, promises: Mapping[str, Promise]) -> None:
@@ -172,14 +135,6 @@ async def _note(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
     if not rows:
         return
     await tx.execute(
-        """
-        INSERT INTO history (uid, jobid, actor, event, detail)
-        SELECT r.uid, f.jobid,
-               coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
-               r.event, r.detail
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, event text, detail jsonb)
-        JOIN fluxjobs f ON f.uid = r.uid
-        """,
+        Q.note_events,
         rows=orjson.dumps(rows).decode(),
     )

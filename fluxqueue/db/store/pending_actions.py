@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.notices import Notice, leave_notices
 
 ERROR_MAX = 500
@@ -32,20 +34,8 @@ async def note_failures(
     said = {uid: error.replace("\0", "")[:ERROR_MAX] for uid, error in errors.items()}
     async with database.begin() as tx:
         new = await tx.fetch(
-            """
-            UPDATE fluxjobs f SET last_error = e.error,
-                -- The first word of it stays: another one each time would be news each time.
-                stalled = CASE WHEN e.is_lasting
-                               THEN jsonb_build_object(CAST(:task AS text), e.error) || f.stalled
-                               ELSE f.stalled END
-            FROM unnest(CAST(:uids AS text[]), CAST(:errors AS text[]),
-                        CAST(:lasting AS bool[])) AS e (uid, error, is_lasting)
-                 JOIN (SELECT uid, stalled FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
-                       ORDER BY uid FOR NO KEY UPDATE) old USING (uid)
-            WHERE f.uid = e.uid
-            RETURNING f.uid, f.stalled ->> :task AS told,
-                      f.stalled ? :task AND NOT old.stalled ? :task AS is_news
-            """,
+            Q.note_failures,
+            columns,
             uids=list(said),
             errors=list(said.values()),
             lasting=[uid in lasting for uid in said],
@@ -53,14 +43,14 @@ async def note_failures(
         )
         notices = [
             Notice(
-                row["uid"],
+                uid,
                 STALLED,
-                f"{task} is refused and tried again: {row['told']}",
+                f"{task} is refused and tried again: {told}",
                 key=f"{STALLED}/{task}",
                 is_warning=True,
             )
-            for row in new
-            if row["is_news"]
+            for uid, told, is_news in new
+            if is_news
         ]
         await leave_notices(tx, notices)
 
@@ -72,17 +62,8 @@ BOOKING = "booking"
 async def forgive_except(database: Database, still: Collection[str], *, task: str) -> None:
     """Remove the notes of ``task`` from all rows but those of the UIDs ``still``."""
     async with database.begin() as tx:
-        # Locked in the order of the UIDs, as everywhere. Another order could deadlock.
         await tx.execute(
-            """
-            WITH noted AS (
-                SELECT uid FROM fluxjobs
-                WHERE stalled <> '{}' AND stalled ? :task
-                  AND NOT uid = ANY(CAST(:still AS text[]))
-                ORDER BY uid FOR NO KEY UPDATE)
-            UPDATE fluxjobs f SET stalled = f.stalled - CAST(:task AS text)
-            FROM noted WHERE f.uid = noted.uid
-            """,
+            Q.forgive_except,
             task=task,
             still=list(still),
         )
@@ -90,8 +71,4 @@ async def forgive_except(database: Database, still: Collection[str], *, task: st
 
 async def sweep(tx: Transaction, *, grace_s: float = 0.0) -> Mapping[str, int]:
     """Defer what is pending for ``grace_s`` and in no task, and return how many, by task."""
-    rows = await tx.fetch(
-        "SELECT task, number FROM fluxqueue_sweep(make_interval(secs => :grace_s))",
-        grace_s=grace_s,
-    )
-    return {row["task"]: row["number"] for row in rows}
+    return dict(await tx.fetch(Q.sweep, columns, grace_s=grace_s))

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,5 @@ class Quarantined:
 async def store_quarantined(tx: Transaction, present: Sequence[Quarantined]) -> None:
     """Make the table equal to ``present``. What stands there already keeps its time."""
     rows = orjson.dumps([asdict(one) for one in present]).decode()
-    await tx.execute(
-        "DELETE FROM quarantined_objects s WHERE NOT EXISTS ("
-        " SELECT FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (kind text, key text)"
-        " WHERE r.kind = s.kind AND r.key = s.key)",
-        rows=rows,
-    )
-    await tx.execute(
-        """
-        INSERT INTO quarantined_objects AS s (kind, key, namespace, name, reason)
-        SELECT kind, key, namespace, name, reason
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            kind text, key text, namespace text, name text, reason text)
-        ORDER BY kind, key
-        ON CONFLICT (kind, key) DO UPDATE SET reason = excluded.reason
-        WHERE s.reason IS DISTINCT FROM excluded.reason
-        """,
-        rows=rows,
-    )
+    await tx.execute(Q.drop_quarantined, rows=rows)
+    await tx.execute(Q.store_quarantined, rows=rows)

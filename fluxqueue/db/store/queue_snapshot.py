@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, BY_QUEUE, SET_ASIDE
@@ -41,19 +42,35 @@ REASON_MAX = 500
 QueueUser = tuple[str, str]
 """A user of a queue: queue name, user name."""
 
-PENDING = (
-    "uid, jobid, place, is_limited, priority, queue, user_name, request::text AS request,"
-    " provision,"
-    " CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused,"
-    " CASE WHEN ignored <> '[]' THEN ignored END AS ignored"
-)
-_WAITS = "state IN ('Pending', 'Reserved') AND is_examined AND blocked_by IS NULL"
-_UNEXAMINED = "NOT is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue')"
-_IN_TURN = "row_number() OVER (PARTITION BY user_name ORDER BY jobid), jobid"
-_IN_QUEUES = (
-    "queue = ANY(CAST(:queues AS text[]))"
-    " AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')"
-)
+
+class PendingRow(NamedTuple):
+    """What a cycle reads of a FluxJob. ``refused``: nodes that refused its pods."""
+
+    uid: str
+    jobid: int
+    place: int
+    is_limited: bool
+    priority: int
+    queue: str
+    user_name: str
+    request: str
+    provision: str | None
+    refused: Sequence[str] | None
+    ignored: Sequence[str] | None
+    namespace: str
+    state: str
+    reason: str
+    accepted_by: str | None
+    waits_gated: bool
+
+
+class LockedRow(NamedTuple):
+    """A row that a cycle has locked, and which kinds of decisions it makes possible."""
+
+    uid: str
+    is_new: bool
+    lacks: bool
+    is_planned: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,36 +128,36 @@ class Unreadable:
     errors: dict[str, Exception] = field(default_factory=dict)
 
     def read(
-        self, rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules]
-    ) -> Iterator[tuple[Mapping[str, Any], PendingJob]]:
+        self, rows: Iterable[PendingRow], rules: Mapping[str, QueueRules]
+    ) -> Iterator[tuple[PendingRow, PendingJob]]:
         """Return the readable ones with their rows."""
         for row in rows:
             try:
                 job = pending_job(row, rules)
             except Exception as error:  # noqa: BLE001  one row must not hold up the others
-                self.errors[row["uid"]] = error
+                self.errors[row.uid] = error
             else:
                 yield row, job
 
 
-def pending_job(row: Mapping[str, Any], rules: Mapping[str, QueueRules]) -> PendingJob:
-    """Read a row with the columns of ``PENDING``, with the values that its queue sets."""
-    queue = rules.get(row["queue"])
-    request, is_planned = _request(row["request"], PLANNED_S if queue is None else queue.planned_s)
+def pending_job(row: PendingRow, rules: Mapping[str, QueueRules]) -> PendingJob:
+    """Read a row, with the values that its queue sets."""
+    queue = rules.get(row.queue)
+    request, is_planned = _request(row.request, PLANNED_S if queue is None else queue.planned_s)
     return PendingJob(
-        row["uid"],
-        row["jobid"],
-        row["priority"],
+        row.uid,
+        row.jobid,
+        row.priority,
         request,
-        row["queue"],
-        row["user_name"],
-        tuple(sorted(row["refused"] or ())),
-        _provision(row["provision"]),
+        row.queue,
+        row.user_name,
+        tuple(sorted(row.refused or ())),
+        _provision(row.provision),
         # A preference has no effect, so no node refuses a pod because of it.
-        is_unsure=is_more_than_preferred(row["ignored"] or ()),
-        has_limit=row["is_limited"],
+        is_unsure=is_more_than_preferred(row.ignored or ()),
+        has_limit=row.is_limited,
         is_planned=is_planned,
-        place=row["place"],
+        place=row.place,
     )
 
 
@@ -149,58 +166,27 @@ def _provision(text: str | None) -> Provision:
     return Provision(text) if text in set(Provision) else Provision.WHEN_NEEDED
 
 
-def _head(columns: str, view: QueueHead) -> str:
-    """Select the head of each queue: an index scan that stops at its depth in any queue."""
-    not_full = (
-        " AND NOT (f.queue, f.user_name) IN (SELECT * FROM"
-        " unnest(CAST(:full_queues AS text[]), CAST(:full_users AS text[])))"
-        if view.full
-        else ""
-    )
-    others = _first_of_each(columns) if view.crowded else ""
-    others += _owners(columns) if view.owners else ""
-    return (
-        f"SELECT {columns} FROM fluxqueues q CROSS JOIN LATERAL ("  # noqa: S608 constants
-        f" SELECT {PENDING} FROM fluxjobs f WHERE f.queue = q.name AND {_WAITS}"
-        f" AND NOT is_deleting AND result IS NULL{not_full}"
-        " ORDER BY priority DESC, place LIMIT coalesce(q.queue_depth, :depth)) h"
-        f"{others}"
-    )
-
-
-def _first_of_each(columns: str) -> str:
-    """Select the first few of each user in crowded queues: a scan of these whole queues."""
-    return (
-        " UNION ALL"  # noqa: S608 constants
-        f" SELECT {columns} FROM (SELECT uid FROM (SELECT uid, row_number() OVER ("
-        " PARTITION BY queue, user_name ORDER BY priority DESC, place) AS nth FROM fluxjobs"
-        f" WHERE queue = ANY(CAST(:crowded AS text[])) AND {_WAITS}"
-        " AND NOT is_deleting AND result IS NULL) ranked"
-        " WHERE nth <= :of_each ORDER BY nth LIMIT :of_all) few"
-        f" JOIN LATERAL (SELECT {PENDING} FROM fluxjobs f WHERE f.uid = few.uid) h ON true"
-    )
-
-
-def _owners(columns: str) -> str:
-    """Select the jobs that nodes were asked for."""
-    return (
-        f" UNION ALL SELECT {columns} FROM (SELECT {PENDING} FROM fluxjobs"  # noqa: S608 constants
-        f" WHERE uid = ANY(CAST(:owners AS text[])) AND {_WAITS}"
-        " AND NOT is_deleting AND result IS NULL) h"
+async def _first_of_each(tx: Transaction, view: QueueHead) -> list[PendingRow]:
+    """Return the first few of each user in crowded queues."""
+    if not view.crowded:
+        return []
+    return await tx.fetch(
+        Q.first_of_each,
+        PendingRow,
+        crowded=sorted(view.crowded),
+        of_each=OF_EACH,
+        of_all=OF_ALL,
     )
 
 
 def _head_values(view: QueueHead) -> dict[str, Any]:
-    values: dict[str, Any] = {"depth": view.depth}
-    if view.full:
-        pairs = sorted(view.full)
-        values["full_queues"] = [queue for queue, _ in pairs]
-        values["full_users"] = [user for _, user in pairs]
-    if view.crowded:
-        values |= {"crowded": sorted(view.crowded), "of_each": OF_EACH, "of_all": OF_ALL}
-    if view.owners:
-        values["owners"] = sorted(view.owners)
-    return values
+    pairs = sorted(view.full)
+    return {
+        "depth": view.depth,
+        "full_queues": [queue for queue, _ in pairs],
+        "full_users": [user for _, user in pairs],
+        "owners": sorted(view.owners),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,61 +207,37 @@ async def lock_queue(tx: Transaction, view: QueueHead) -> Locked:
     the same order. The second transaction therefore waits for the first, and no circle of waits can
     arise.
     """
-    changed = (
-        f" UNION ALL SELECT uid FROM fluxjobs WHERE {_IN_QUEUES}"  # noqa: S608 constants
-        if view.changed_queues
-        else ""
-    )
-    values = {"queues": sorted(view.changed_queues)} if view.changed_queues else {}
+    more = [row.uid for row in await _first_of_each(tx, view)]
+    if view.changed_queues:
+        more += await tx.fetch(Q.uids_in_queues, str, queues=sorted(view.changed_queues))
     rows = await tx.fetch(
-        f"""
-        SELECT uid, {_UNEXAMINED} AS is_new, lacking > 0 AS lacks,
-               state = 'Reserved' OR uid IN (SELECT uid FROM expected_starts) AS is_planned
-        FROM fluxjobs WHERE uid IN (
-            (SELECT uid FROM fluxjobs WHERE {_UNEXAMINED} ORDER BY {_IN_TURN} LIMIT :examined_max)
-            UNION ALL
-            ({_head("h.uid", view)})
-            UNION ALL
-            SELECT uid FROM reservations
-            UNION ALL
-            SELECT uid FROM fluxjobs WHERE lacking > 0
-            UNION ALL
-            SELECT uid FROM fluxjobs
-            WHERE CAST(:have_nodes_changed AS bool) AND state = 'Unsatisfiable'{changed})
-        ORDER BY uid FOR UPDATE
-        """,  # noqa: S608 constants
+        Q.lock_queue,
+        LockedRow,
         examined_max=view.examined_max,
         have_nodes_changed=view.have_nodes_changed,
+        more=more,
         **_head_values(view),
-        **values,
     )
     # This cycle may look anew at what could not run, or was held by its queue.
     is_new_possible = view.have_nodes_changed or bool(view.changed_queues)
     return Locked(
-        has_new=is_new_possible or any(row["is_new"] for row in rows),
+        has_new=is_new_possible or any(row.is_new for row in rows),
         has_waiting=is_new_possible or bool(rows),
-        has_lacking=any(row["lacks"] for row in rows),
-        has_plan=any(row["is_planned"] for row in rows),
-        uids={row["uid"] for row in rows},
+        has_lacking=any(row.lacks for row in rows),
+        has_plan=any(row.is_planned for row in rows),
+        uids={row.uid for row in rows},
     )
 
 
-async def keep_locked(
-    tx: Transaction, rows: list[dict[str, Any]], locked: Locked
-) -> list[dict[str, Any]]:
+async def keep_locked(tx: Transaction, rows: list[PendingRow], locked: Locked) -> list[PendingRow]:
     """Return the rows that this transaction has locked, or can lock without waiting.
 
     A row may become due between ``lock_queue`` and the next read. Waiting for it would break the
     order of UIDs and cause a deadlock. Its own transaction wakes the next cycle.
     """
-    more = [row["uid"] for row in rows if row["uid"] not in locked.uids]
-    if more:
-        found = await tx.fetch(
-            "SELECT uid FROM fluxjobs WHERE uid = ANY(:uids) ORDER BY uid FOR UPDATE SKIP LOCKED",
-            uids=more,
-        )
-        locked.uids.update(row["uid"] for row in found)
-    return [row for row in rows if row["uid"] in locked.uids]
+    if more := [row.uid for row in rows if row.uid not in locked.uids]:
+        locked.uids.update(await tx.fetch(Q.lock_free, str, uids=more))
+    return [row for row in rows if row.uid in locked.uids]
 
 
 async def queue_head(
@@ -288,27 +250,28 @@ async def queue_head(
     """Return the first FluxJobs of each queue in one order: priority, then place."""
     if locked is not None and not locked.has_waiting:
         return []
-    rows = await tx.fetch(
-        f"SELECT * FROM ({_head('h.*', view)}) head ORDER BY priority DESC, place",  # noqa: S608
-        **_head_values(view),
+    found = await tx.fetch(Q.queue_head, PendingRow, **_head_values(view))
+    found += await _first_of_each(tx, view)
+    # A user's first may be in the head, too.
+    rows = sorted(
+        {row.uid: row for row in found}.values(), key=lambda row: (-row.priority, row.place)
     )
     if locked is not None:
         rows = await keep_locked(tx, rows, locked)
-    jobs = (job for _, job in unreadable.read(rows, rules))
-    return list({job.uid: job for job in jobs}.values())  # a user's first may be in the head, too
+    return [job for _, job in unreadable.read(rows, rules)]
 
 
 def _applicants(
-    rows: Iterable[Mapping[str, Any]], rules: Mapping[str, QueueRules], unreadable: Unreadable
+    rows: Iterable[PendingRow], rules: Mapping[str, QueueRules], unreadable: Unreadable
 ) -> list[Applicant]:
     return [
         Applicant(
             job=job,
-            namespace=row["namespace"],
-            state=row["state"],
-            reason=row["reason"],
-            is_new=row["accepted_by"] != row["queue"],
-            waits_gated=row["waits_gated"],
+            namespace=row.namespace,
+            state=row.state,
+            reason=row.reason,
+            is_new=row.accepted_by != row.queue,
+            waits_gated=row.waits_gated,
         )
         for row, job in unreadable.read(rows, rules)
     ]
@@ -323,11 +286,7 @@ async def unexamined(
     limit: int,
 ) -> list[Applicant]:
     """Return FluxJobs not examined since they came, changed or were moved. Users take turns."""
-    rows = await tx.fetch(
-        f"SELECT {PENDING}, namespace, state, reason, accepted_by, waits_gated FROM fluxjobs"  # noqa: S608
-        f" WHERE {_UNEXAMINED} ORDER BY {_IN_TURN} LIMIT :limit",
-        limit=limit,
-    )
+    rows = await tx.fetch(Q.unexamined, PendingRow, limit=limit)
     return _applicants(await keep_locked(tx, rows, locked), rules, unreadable)
 
 
@@ -338,12 +297,7 @@ async def in_queues(
     unreadable: Unreadable,
 ) -> list[Applicant]:
     """Return what waits in ``queues``, or is held by them: the rules have changed since."""
-    rows = await tx.fetch(
-        f"SELECT {PENDING}, namespace, state, reason, accepted_by, waits_gated FROM fluxjobs"  # noqa: S608
-        f" WHERE {_IN_QUEUES} AND is_examined"
-        " AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid",
-        queues=sorted(queues),
-    )
+    rows = await tx.fetch(Q.examined_in_queues, PendingRow, queues=sorted(queues))
     return _applicants(rows, rules, unreadable)
 
 
@@ -352,13 +306,7 @@ async def appraise(tx: Transaction, queues: Collection[str]) -> int:
 
     Returns the number of FluxJobs that were touched.
     """
-    return await tx.execute(
-        f"UPDATE fluxjobs SET priority_parts = '{{}}' WHERE {_IN_QUEUES}"  # noqa: S608 constants
-        " AND priority_parts <>"
-        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,"
-        " is_priority_granted)",
-        queues=sorted(queues),
-    )
+    return await tx.execute(Q.appraise, queues=sorted(queues))
 
 
 async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
@@ -380,8 +328,7 @@ async def quarantine(tx: Transaction, failed: Mapping[str, Exception], software:
         )
         for uid, error in failed.items()
     ]
-    mark = {"software": software}
-    await apply_move(tx, QUARANTINED, rows, also="quarantined_by = :software", values=mark)
+    await apply_move(tx, QUARANTINED, rows, query=Q.move_quarantined, software=software)
 
 
 def _why_aside(error: Exception) -> str:
@@ -393,16 +340,11 @@ def _why_aside(error: Exception) -> str:
 
 async def try_quarantined_again(tx: Transaction, software: str) -> None:
     """Have what other software has set aside examined like new FluxJobs."""
-    # Locks are taken in the order of the UIDs, as in ``lock_queue``.
-    rows = await tx.fetch(
-        "SELECT uid FROM fluxjobs"
-        " WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))"
-        " AND quarantined_by IS DISTINCT FROM :software ORDER BY uid FOR UPDATE",
-        holders=sorted(SET_ASIDE),
-        software=software,
+    uids = await tx.fetch(
+        Q.quarantined_by_others, str, holders=sorted(SET_ASIDE), software=software
     )
-    again = [Moved(row["uid"]) for row in rows]
-    await apply_move(tx, OUT_OF_QUARANTINE, again, also="quarantined_by = NULL")
+    again = [Moved(uid) for uid in uids]
+    await apply_move(tx, OUT_OF_QUARANTINE, again, query=Q.move_out_of_quarantine)
 
 
 async def let_go(tx: Transaction, uids: Collection[str]) -> None:
@@ -415,8 +357,7 @@ async def mark_examined(
 ) -> None:
     """Mark FluxJobs as examined and admitted, and write why the others are impossible."""
     await tx.execute(
-        "UPDATE fluxjobs SET is_examined = true, accepted_by = queue"
-        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        Q.mark_examined,
         uids=sorted([job.uid for job in jobs] + [job.uid for job, _ in never]),
     )
     await apply_move(tx, IMPOSSIBLE, [Moved(job.uid, reason) for job, reason in never])
@@ -426,9 +367,7 @@ async def unsatisfiable(
     tx: Transaction, rules: Mapping[str, QueueRules], unreadable: Unreadable
 ) -> list[PendingJob]:
     """Return FluxJobs that were found impossible before nodes changed."""
-    rows = await tx.fetch(
-        f"SELECT {PENDING} FROM fluxjobs WHERE state = 'Unsatisfiable'"  # noqa: S608 constants
-    )
+    rows = await tx.fetch(Q.unsatisfiable, PendingRow)
     return [job for _, job in unreadable.read(rows, rules)]
 
 
@@ -436,12 +375,7 @@ async def update_impossible(tx: Transaction, never: Sequence[tuple[PendingJob, s
     """Write why FluxJobs are still impossible, where the reason has changed."""
     rows = [{"uid": job.uid, "reason": reason} for job, reason in never]
     if rows:
-        await tx.execute(
-            "UPDATE fluxjobs f SET reason = r.reason"
-            " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)"
-            " WHERE f.uid = r.uid AND f.state = 'Unsatisfiable' AND f.reason <> r.reason",
-            rows=orjson.dumps(rows).decode(),
-        )
+        await tx.execute(Q.update_impossible, rows=orjson.dumps(rows).decode())
 
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:

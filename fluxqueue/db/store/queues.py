@@ -14,8 +14,9 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import tell_matcher
-from fluxqueue.db.tables import LIVING
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PLANNED_S, QueueRules, rules_or_none
@@ -40,46 +41,18 @@ class QueueSeen:
     fault: str | None = None
 
 
-_SAVE = """
-INSERT INTO fluxqueues AS q (name, uid, generation, spec, namespaces, queue_depth, priority,
-                             min_priority, max_priority, newcomer_points, fault)
-SELECT name, uid, generation, spec, namespaces, queue_depth, coalesce(priority, 0), min_priority,
-       max_priority, newcomer_points, fault
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    name text, uid text, generation bigint, spec jsonb, namespaces jsonb, queue_depth int,
-    priority int, min_priority int, max_priority int, newcomer_points int, fault text)
-WHERE fault IS NULL
-ON CONFLICT (name) DO UPDATE SET
-    uid = excluded.uid, generation = excluded.generation, spec = excluded.spec,
-    namespaces = excluded.namespaces, queue_depth = excluded.queue_depth,
-    priority = excluded.priority, min_priority = excluded.min_priority,
-    max_priority = excluded.max_priority, newcomer_points = excluded.newcomer_points,
-    fault = excluded.fault
-WHERE (q.uid, q.generation, q.spec, q.namespaces, q.fault)
-    IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.namespaces, NULL)
-RETURNING name
-"""
-
-_SAVE_FAULTS = """
-UPDATE fluxqueues q SET fault = r.fault, generation = r.generation
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (name text, generation bigint, fault text)
-WHERE q.name = r.name AND r.fault IS NOT NULL AND q.fault IS DISTINCT FROM r.fault
-"""
-
-
 async def save_queues(tx: Transaction, seen: Sequence[QueueSeen], gone: Iterable[str]) -> None:
     """Write queues as they are, delete those that are gone, and notify the matcher of changes.
 
     The queue ``default`` always stays. The controller makes its object again.
     """
     rows = [_to_row(one) for one in seen]
-    changed = await tx.fetch(_SAVE, rows=orjson.dumps(rows).decode())
-    await tx.execute(_SAVE_FAULTS, rows=orjson.dumps(rows).decode())
+    changed = await tx.fetch(Q.save_queues, str, rows=orjson.dumps(rows).decode())
+    await tx.execute(Q.save_queue_faults, rows=orjson.dumps(rows).decode())
     removed = await tx.fetch(
-        "DELETE FROM fluxqueues WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
-        gone=[name for name in gone if name != DEFAULT_QUEUE],
+        Q.delete_queues, str, gone=[name for name in gone if name != DEFAULT_QUEUE]
     )
-    await tell_matcher(tx, "queue", [row["name"] for row in (*changed, *removed)])
+    await tell_matcher(tx, "queue", [*changed, *removed])
 
 
 def _to_row(one: QueueSeen) -> dict[str, Any]:
@@ -104,7 +77,7 @@ def _to_row(one: QueueSeen) -> dict[str, Any]:
 
 async def queue_names(tx: Transaction) -> list[str]:
     """Return the names of all queues that have a row, for a controller that starts."""
-    return [row["name"] for row in await tx.fetch("SELECT name FROM fluxqueues")]
+    return await tx.fetch(Q.queue_names, str)
 
 
 async def read_rules(tx: Transaction, planned_s: int = PLANNED_S) -> dict[str, QueueRules]:
@@ -112,14 +85,11 @@ async def read_rules(tx: Transaction, planned_s: int = PLANNED_S) -> dict[str, Q
 
     ``planned_s`` is what the site plans for jobs without a duration (seconds).
     """
-    rows = await tx.fetch("SELECT name, spec, namespaces FROM fluxqueues")
     found = {}
-    for row in rows:
-        allowed = _namespaces(row["name"], row["namespaces"])
-        rules = rules_or_none(row["name"], row["spec"], allowed, planned_s)
-        found[row["name"]] = rules or QueueRules(
-            row["name"], namespaces=allowed, planned_s=planned_s
-        )
+    for name, spec, namespaces in await tx.fetch(Q.queue_rules, columns):
+        allowed = _namespaces(name, namespaces)
+        rules = rules_or_none(name, spec, allowed, planned_s)
+        found[name] = rules or QueueRules(name, namespaces=allowed, planned_s=planned_s)
     return found
 
 
@@ -141,26 +111,8 @@ async def read_use(tx: Transaction, queues: Collection[str]) -> dict[tuple[str, 
     """
     if not queues:
         return {}
-    rows = await tx.fetch(
-        """
-        SELECT f.queue, f.user_name,
-               sum(CASE WHEN f.is_sweep THEN s.number ELSE 1 END)::bigint AS jobs,
-               sum(s.nodes)::bigint AS nodes,
-               least(sum(s.cpu_m), 1::bigint << 62)::bigint AS cpu_m
-        FROM allocations a JOIN fluxjobs f USING (uid) CROSS JOIN LATERAL (
-            SELECT count(DISTINCT s.node) AS nodes, count(*) AS number,
-                   coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
-                                     THEN (s.resources ->> 'cpu')::numeric END), 0) AS cpu_m
-            FROM allocation_slots s WHERE s.allocation_id = a.id AND s.state <> 'returned') s
-        WHERE a.is_live AND f.queue = ANY(CAST(:queues AS text[]))
-        GROUP BY 1, 2
-        """,
-        queues=sorted(queues),
-    )
-    return {
-        (row["queue"], row["user_name"]): Amounts(row["jobs"], row["nodes"], row["cpu_m"])
-        for row in rows
-    }
+    rows = await tx.fetch(Q.queue_use, columns, queues=sorted(queues))
+    return {(queue, user): Amounts(*amounts) for queue, user, *amounts in rows}
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,31 +145,10 @@ async def last_transition(database: Database) -> int:
 
     While it is unchanged, nothing needs counting anew.
     """
-    async with database.begin() as tx:
-        row = await tx.fetch_one("SELECT coalesce(max(id), 0) AS last FROM history")
-    return 0 if row is None else int(row["last"])
+    (last,) = await database.fetch(Q.last_line, int)
+    return last
 
 
 async def read_figures(database: Database, *, with_counts: bool = True) -> list[QueueFigures]:
     """Read each queue that has an object, and count its FluxJobs."""
-    async with database.begin() as tx:
-        rows = await tx.fetch(
-            f"""
-            SELECT q.name, q.uid, q.generation, q.fault, q.spec,
-                   coalesce(c.pending, 0) AS pending, coalesce(c.running, 0) AS running,
-                   coalesce(c.held, 0) AS held, coalesce(c.unsatisfiable, 0) AS unsatisfiable
-            FROM fluxqueues q LEFT JOIN (
-                SELECT queue,
-                       count(*) FILTER (WHERE state IN ('Gathering', 'Pending', 'Reserved'))
-                           AS pending,
-                       count(*) FILTER (WHERE state IN ('Allocated', 'Running')) AS running,
-                       count(*) FILTER (WHERE state = 'Held') AS held,
-                       count(*) FILTER (WHERE state = 'Unsatisfiable') AS unsatisfiable
-                FROM fluxjobs WHERE {LIVING}
-                  AND CAST(:with_counts AS bool)
-                GROUP BY queue) c ON c.queue = q.name
-            WHERE q.uid IS NOT NULL ORDER BY q.name
-            """,  # noqa: S608 constants
-            with_counts=with_counts,
-        )
-    return [QueueFigures(**row) for row in rows]
+    return await database.fetch(Q.queue_figures, QueueFigures, with_counts=with_counts)

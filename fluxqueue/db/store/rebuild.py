@@ -166,7 +166,7 @@ async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
     if not uids:
         return
     # Locks are taken in the order of the UIDs, as everywhere.
-    gone = await tx.fetch(
+    gone = await tx.fetch_dicts(
         "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs"  # noqa: S608 constants
         f" WHERE uid = ANY(CAST(:uids AS text[])) AND NOT {LIVING} AND cancel_by IS NULL"
         " ORDER BY uid FOR UPDATE) RETURNING uid, jobid, state, version",
@@ -236,7 +236,7 @@ async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
     that no pod held may have been given away since. What is lacking is matched anew.
     """
     await _locked_rows(tx, uids)
-    rows = await tx.fetch(_PUT_BACK, uids=list(uids))
+    rows = await tx.fetch_dicts(_PUT_BACK, uids=list(uids))
     await tell_matcher(tx, "allocation", [str(row["id"]) for row in rows])
 
 
@@ -292,7 +292,7 @@ def _is_suspended_by_author(found: Found) -> bool:
 
 
 async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    rows = await tx.fetch(
+    rows = await tx.fetch_dicts(
         "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
         " ORDER BY uid FOR UPDATE",
         uids=list(uids),
@@ -311,7 +311,7 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
             claimed.setdefault(one.record.jobid, one.seen.uid)
     if not claimed:
         return {}
-    taken = await tx.fetch(
+    taken = await tx.fetch_dicts(
         "SELECT jobid FROM fluxjobs WHERE jobid = ANY(CAST(:jobids AS bigint[]))",
         jobids=list(claimed),
     )
@@ -333,7 +333,7 @@ async def _reserve_jobids(tx: Transaction, highest: int) -> None:
 
 async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
     """End the allocations of older rows: the cluster shows what is true now."""
-    rows = await tx.fetch(
+    rows = await tx.fetch_dicts(
         "UPDATE allocations SET is_live = false, ended_at = now()"
         " WHERE is_live AND uid = ANY(CAST(:uids AS text[])) RETURNING id",
         uids=list(uids),
@@ -391,7 +391,7 @@ async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
 async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for chunk in _chunks(cases):
-        rows = await tx.fetch(
+        rows = await tx.fetch_dicts(
             """
             INSERT INTO allocations
                 (uid, term, starts_at, until, is_exclusive, held, is_live, ended_at)
@@ -456,7 +456,7 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
 
 
 async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[NodeResource, int]:
-    rows = await tx.fetch(
+    rows = await tx.fetch_dicts(
         "SELECT node, resource, free FROM node_usage WHERE node = ANY(CAST(:nodes AS text[]))",
         nodes=sorted(nodes),
     )

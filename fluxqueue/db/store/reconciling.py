@@ -14,9 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.leadership import OBSERVED
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store import starts as starts_in_rows
-from fluxqueue.db.store.dependencies import LOCK_WITH_TARGETS, look_at
+from fluxqueue.db.store.dependencies import look_at
 from fluxqueue.db.store.destinations import as_destination
 from fluxqueue.db.store.observations import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
@@ -147,7 +147,8 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
            SELECT coalesce(jsonb_agg({array(POD_SQL)}), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
-WHERE f.uid = ANY(CAST(:uids AS text[])) AND (NOT CAST(:if_observed AS bool) OR {OBSERVED})
+WHERE f.uid = ANY(CAST(:uids AS text[]))
+  AND (NOT CAST(:if_observed AS bool) OR fluxqueue_is_observed())
 ORDER BY f.uid
 """  # noqa: S608 constants
 
@@ -164,14 +165,14 @@ async def reconcile(
     ``if_observed``: only while a controller compares the rows with the cluster. ``rules``: how long
     a start may take.
     """
-    await tx.fetch(LOCK_WITH_TARGETS, uids=list(uids))
+    await tx.execute(Q.lock_with_targets, uids=list(uids))
     # Lock the workloads and their targets at once and in order. Locking a target later could
     # deadlock.
     reconciled, changes = Reconciled(), SlotChanges()
     still: list[Mapping[str, Any]] = []
     moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
     starts: list[tuple[str, StartDecision]] = []
-    for row in map(read, await tx.fetch(_ROWS, uids=list(uids), if_observed=if_observed)):
+    for row in map(read, await tx.fetch_dicts(_ROWS, uids=list(uids), if_observed=if_observed)):
         state, change = FluxJobState(row["state"]), ReconciledRow(row["uid"])
         is_pending = False
         if state.is_waiting and _is_over(row):

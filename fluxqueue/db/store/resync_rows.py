@@ -6,12 +6,14 @@ nothing: what differs is put right by ``rebuild``, and by what the observer writ
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.db.database import Transaction
-from fluxqueue.db.tables import LIVING
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 
 
@@ -29,11 +31,11 @@ class RowSeen:
     is_deleting: bool
     is_gone: bool
     is_suspended: bool
-    pods: Mapping[str, tuple[str, bool, bool, str | None]]
-    """UID -> (phase, is_gated, is_terminating, node)."""
     ended_indexes: str = NO_INDEXES
     missing: int = 0
     is_cancelled: bool = False
+    pods: Mapping[str, tuple[str, bool, bool, str | None]] = field(default_factory=dict)
+    """UID -> (phase, is_gated, is_terminating, node)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,9 @@ class Present:
     holders: frozenset[str]
 
 
-_KEPT = f"(NOT is_gone OR {LIVING})"
-
-
 async def read_uids(tx: Transaction) -> list[str]:
     """UIDs of all rows that a resync compares with the cluster."""
-    rows = await tx.fetch(f"SELECT uid FROM fluxjobs WHERE {_KEPT}")  # noqa: S608 constant
-    return [row["uid"] for row in rows]
+    return await tx.fetch(Q.compared_uids, str)
 
 
 async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
@@ -58,34 +56,13 @@ async def read_present(tx: Transaction, uids: Sequence[str]) -> Present:
 
     Rows that are over and gone are among them: an object may be there all the same.
     """
-    rows = await tx.fetch(
-        "SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone,"
-        " is_suspended, missing, CAST(ended_indexes AS text) AS ended_indexes,"
-        " cancel_by IS NOT NULL AS is_cancelled FROM fluxjobs"
-        " WHERE uid = ANY(CAST(:uids AS text[]))",
-        uids=list(uids),
-    )
-    return await _present(tx, rows)
-
-
-async def _present(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> Present:
-    uids = [row["uid"] for row in rows]
-    if not uids:
+    rows = {row.uid: row for row in await tx.fetch(Q.rows_seen, RowSeen, uids=list(uids))}
+    if not rows:
         return Present({}, frozenset())
-    pods: dict[str, dict[str, tuple[str, bool, bool, str | None]]] = {}
-    for row in await tx.fetch(
-        "SELECT workload_uid, uid, phase, is_gated, is_terminating, node FROM pods"
-        " WHERE workload_uid = ANY(CAST(:uids AS text[]))",
-        uids=uids,
-    ):
-        fact = (row["phase"], row["is_gated"], row["is_terminating"], row["node"])
-        pods.setdefault(row["workload_uid"], {})[row["uid"]] = fact
-    holders = await tx.fetch(
-        "SELECT s.pod_uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
-        " WHERE a.uid = ANY(CAST(:uids AS text[])) AND s.pod_uid IS NOT NULL",
-        uids=uids,
-    )
+    pods: dict[str, dict[str, Any]] = defaultdict(dict)
+    for uid, pod, *fact in await tx.fetch(Q.pods_seen, columns, uids=list(rows)):
+        pods[uid][pod] = tuple(fact)
     return Present(
-        rows={row["uid"]: RowSeen(**row, pods=pods.get(row["uid"], {})) for row in rows},
-        holders=frozenset(row["pod_uid"] for row in holders),
+        rows={uid: replace(row, pods=pods[uid]) for uid, row in rows.items()},
+        holders=frozenset(await tx.fetch(Q.slot_holders, str, uids=list(rows))),
     )

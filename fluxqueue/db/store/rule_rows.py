@@ -63,14 +63,14 @@ async def save_rules(
     tx: Transaction, table: RuleTable, seen: Sequence[RuleSeen], gone: Iterable[str]
 ) -> None:
     """Write objects as they are, delete those that are gone, and notify the matcher of changes."""
-    changed = await tx.fetch(table.save, rows=orjson.dumps(seen).decode())
-    removed = await tx.fetch(table.delete, gone=list(gone))
-    await tell_matcher(tx, table.change, [row["name"] for row in (*changed, *removed)])
+    changed = await tx.fetch(table.save, str, rows=orjson.dumps(seen).decode())
+    removed = await tx.fetch(table.delete, str, gone=list(gone))
+    await tell_matcher(tx, table.change, [*changed, *removed])
 
 
 async def read_stored_rules(tx: Transaction, table: RuleTable) -> list[StoredRule]:
     """Read all objects of one table, in the order of their names."""
-    return [StoredRule(**row) for row in await tx.fetch(table.stored)]
+    return await tx.fetch(table.stored, StoredRule)
 
 
 async def read_in_force(
@@ -85,7 +85,7 @@ async def read_in_force(
     statement : returns rows with a ``name`` and whatever ``read`` needs.
     """
     rules, unreadable = [], {}
-    for row in await tx.fetch(statement):
+    for row in await tx.fetch_dicts(statement):
         try:
             rules.append(read(row))
         except Exception as error:  # noqa: BLE001  one object must not stop the others

@@ -13,8 +13,9 @@ from typing import Any
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import tell_matcher
-from fluxqueue.db.store.statuses import RESIZED_DUE
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.states import FluxJobState
 
@@ -78,52 +79,32 @@ class SlotChanges:
         await self._give(tx)
         await self._index(tx)
         if self._ended:
-            await tx.execute(
-                "UPDATE allocations SET is_live = false, ended_at = now()"
-                " WHERE id = ANY(CAST(:ids AS bigint[]))",
-                ids=self._ended,
-            )
+            await tx.execute(Q.end_allocations, ids=self._ended)
         await tell_matcher(tx, "allocation", [str(one) for one in self._told])
 
     async def _let_go(self, tx: Transaction) -> None:
         if self._left:
             left = await tx.fetch(
-                """
-                UPDATE allocation_slots s SET pod_uid = NULL,
-                    resources = coalesce(s.granted, s.resources), granted = NULL,
-                    state = CASE WHEN g.is_back THEN 'returned' ELSE 'free' END,
-                    returned_at = CASE WHEN g.is_back THEN now() END
-                FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:back AS bool[]))
-                     AS g (id, number, is_back)
-                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
-                WHERE s.allocation_id = g.id AND s.number = g.number
-                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
-                """,
+                Q.release_slots,
+                columns,
                 ids=[one for one, _ in self._left],
                 numbers=[number for _, number in self._left],
                 back=list(self._left.values()),
             )
             self._tell_resized(left)
 
-    def _tell_resized(self, changed: Sequence[Mapping[str, Any]]) -> None:
+    def _tell_resized(self, changed: Sequence[tuple[int, bool]]) -> None:
         """Note resized slots for the matcher.
 
         The next pod of a slot is as large as the first one was, before it was resized.
         """
-        self._told += [row["allocation_id"] for row in changed if row["was_resized"]]
+        self._told += [one for one, was_resized in changed if was_resized]
 
     async def _give(self, tx: Transaction) -> None:
         if self._given:
             given = await tx.fetch(
-                """
-                UPDATE allocation_slots s SET state = 'held', pod_uid = g.pod, returned_at = NULL,
-                    resources = coalesce(s.granted, s.resources), granted = NULL
-                FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:pods AS text[]))
-                     AS g (id, number, pod)
-                JOIN allocation_slots o ON o.allocation_id = g.id AND o.number = g.number
-                WHERE s.allocation_id = g.id AND s.number = g.number
-                RETURNING s.allocation_id, o.granted IS NOT NULL AS was_resized
-                """,
+                Q.give_slots,
+                columns,
                 ids=[one for one, _, _ in self._given],
                 numbers=[number for _, number, _ in self._given],
                 pods=[pod for _, _, pod in self._given],
@@ -137,19 +118,7 @@ class SlotChanges:
         """
         if self._indexed:
             await tx.execute(
-                """
-                WITH given AS (
-                    SELECT s.allocation_id AS id, s.number, p.completion_index AS index
-                    FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[])) AS g (id, number)
-                    JOIN allocation_slots s ON s.allocation_id = g.id AND s.number = g.number
-                    JOIN pods p ON p.uid = s.pod_uid)
-                UPDATE allocation_slots s
-                SET completion_index = (SELECT g.index FROM given g
-                                        WHERE g.id = s.allocation_id AND g.number = s.number)
-                WHERE EXISTS (SELECT FROM given g WHERE g.id = s.allocation_id
-                              AND (g.number = s.number OR g.index = s.completion_index))
-                  AND s.allocation_id = ANY(CAST(:ids AS bigint[]))
-                """,
+                Q.index_slots,
                 ids=[one for one, _ in self._indexed],
                 numbers=[number for _, number in self._indexed],
             )
@@ -173,26 +142,4 @@ class SlotChanges:
             for one in self.rows
         ]
         if rows:
-            await tx.execute(_ROWS, rows=orjson.dumps(rows).decode())
-
-
-_ROWS = f"""
-UPDATE fluxjobs f SET
-    state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
-    lacking = coalesce(r.lacking, f.lacking),
-    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
-                      ELSE f.started_at END,
-    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
-    expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
-    reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
-                        ELSE f.reconcile_at END,
-    starting = nullif(coalesce(r.starting, f.starting), '{{}}'),
-    is_started = f.is_started OR r.is_started,
-    start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END,
-    version = f.version + CAST(r.is_resized AS int),
-    status_due_at = CASE WHEN r.is_resized THEN {RESIZED_DUE} ELSE f.status_due_at END
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
-    look_in_s float8, starting jsonb, is_started bool, is_resized bool)
-WHERE f.uid = r.uid
-"""  # noqa: S608 constant
+            await tx.execute(Q.write_reconciled, rows=orjson.dumps(rows).decode())

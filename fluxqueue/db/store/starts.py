@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.slot_rows import SlotFields
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision, PodFact
@@ -168,8 +169,7 @@ async def mark_refused(tx: Transaction, pod_uids: Sequence[str]) -> None:
     """Record that the nodes of these pods' slots did not take them."""
     if pod_uids:
         await tx.execute(
-            "UPDATE allocation_slots SET refused_at = now()"
-            " WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL",
+            Q.mark_refused,
             pods=list(pod_uids),
         )
 
@@ -179,8 +179,7 @@ async def vacate(tx: Transaction, uid: str, decision: StartDecision) -> None:
     starting = decision.starting
     assert starting is not None, "a requeue has a reason"
     await tx.execute(
-        "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, start_error = :words,"
-        " release_at = now(), reconcile_at = now() WHERE uid = :uid",
+        Q.vacate_not_started,
         by=NOT_STARTED,
         reason=f"{decision.reason}; it goes back to the queue",
         words=cut(decision.reason),
@@ -194,23 +193,6 @@ def failed_try(row: Mapping[str, Any], rules: StartRules) -> FailedTry:
     return FailedTry(row["start_tries"] + 1, rules.tries_max, words)
 
 
-# One statement for all, so that their next look is one task. A workload whose pods have come
-# meanwhile is left alone, and without words nothing is known to be wrong.
-_KEEP_WORDS = """
-UPDATE fluxjobs f SET
-    starting = coalesce(f.starting, jsonb_build_object(
-        'fault', 'FailedCreate', 'since_s', extract(epoch FROM now())))
-        || jsonb_build_object('words', w.words, 'asked_s', extract(epoch FROM now())),
-    reconcile_at = now()
-FROM unnest(CAST(:uids AS text[]), CAST(:words AS text[])) AS w (uid, words)
-WHERE f.uid = w.uid AND f.uid IN (
-    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE)
-  AND (f.starting ->> 'fault' = 'FailedCreate'
-       OR (f.starting IS NULL AND w.words <> '' AND f.state IN ('Allocated', 'Running')
-           AND NOT f.is_started AND f.vacate_by IS NULL))
-"""
-
-
 async def keep_words(database: Database, words: Mapping[str, str]) -> None:
     """Keep what the controllers of pods say, by the UID of the workload, and look at them again.
 
@@ -219,5 +201,5 @@ async def keep_words(database: Database, words: Mapping[str, str]) -> None:
     """
     if words:
         await database.execute(
-            _KEEP_WORDS, uids=list(words), words=[cut(one) for one in words.values()]
+            Q.keep_start_words, uids=list(words), words=[cut(one) for one in words.values()]
         )

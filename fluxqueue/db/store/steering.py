@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from sqlalchemy.exc import DataError
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.holders import (
@@ -62,31 +63,44 @@ class _SteeringRefused(Exception):
     """The state does not allow the command. The message says what would be possible."""
 
 
-Row = Mapping[str, Any]
-Verb = Callable[[Transaction, Row, str], Awaitable[str]]
+class SteeredRow(NamedTuple):
+    """What a command must know of a FluxJob. ``steered``: the values of its spec so far."""
 
-_COLUMNS = (
-    "uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, made_by,"
-    " owner,"
-    " state, reason, held_by,"
-    " author_hold, vacate_by, cancel_by, is_deleting, result, queue, set_priority"
-)
+    uid: str
+    jobid: int
+    namespace: str
+    name: str
+    kind: str
+    is_suspendable: bool
+    made_by: str | None
+    owner: Mapping[str, str] | None
+    state: str
+    reason: str
+    held_by: str | None
+    author_hold: str | None
+    vacate_by: str | None
+    cancel_by: str | None
+    is_deleting: bool
+    result: str | None
+    queue: str
+    set_priority: int | None
+    steered: Mapping[str, Any] | None
+    observed_generation: int
 
 
-async def find(tx: Transaction, namespace: str, reference: str) -> Row | None:
+Verb = Callable[[Transaction, SteeredRow, str], Awaitable[str]]
+
+
+async def find(tx: Transaction, namespace: str, reference: str) -> SteeredRow | None:
     """Find and lock the FluxJob of a name or jobid.
 
     Of several with the same name, it is the newest one that has not ended.
     """
-    if reference.isascii() and reference.isdigit() and len(reference) <= 18:
-        where = "jobid = CAST(:reference AS bigint)"
-    else:
-        where = "(workload_name = :reference OR name = :reference)"
+    is_number = reference.isascii() and reference.isdigit() and len(reference) <= 18
+    jobid = int(reference) if is_number else None
+    query = Q.find_by_name if jobid is None else Q.find_by_jobid
     return await tx.fetch_one(
-        f"SELECT {_COLUMNS} FROM fluxjobs WHERE namespace = :namespace AND {where}"  # noqa: S608
-        " ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1 FOR UPDATE",
-        namespace=namespace,
-        reference=reference,
+        query, SteeredRow, namespace=namespace, reference=reference if jobid is None else jobid
     )
 
 
@@ -101,7 +115,7 @@ async def _steer(
     outcomes = []
     for reference in references:
         async with database.begin() as tx:
-            await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+            await tx.execute(Q.set_actor, actor=actor)
             outcomes.append(await _one(tx, namespace, reference, actor, verb))
     return outcomes
 
@@ -118,32 +132,31 @@ async def _one(
         message, is_done = await verb(tx, row, actor), True
     except _SteeringRefused as refusal:
         message, is_done = str(refusal), False
-    return SteeringOutcome(reference, is_done, message, row["jobid"], row["name"], row["state"])
+    return SteeringOutcome(reference, is_done, message, row.jobid, row.name, row.state)
 
 
-async def _note(tx: Transaction, row: Row, actor: str, event: str, **detail: Any) -> None:
+async def _note(tx: Transaction, row: SteeredRow, actor: str, event: str, **detail: Any) -> None:
     """Write the command to the audit trail. The row's trigger adds the transition it causes."""
     await tx.execute(
-        "INSERT INTO history (uid, jobid, actor, event, detail)"
-        " VALUES (:uid, :jobid, :actor, :event, CAST(:detail AS jsonb))",
-        uid=row["uid"],
-        jobid=row["jobid"],
+        Q.note_command,
+        uid=row.uid,
+        jobid=row.jobid,
         actor=actor,
         event=event,
-        detail=orjson.dumps({"state": row["state"], **detail}).decode(),
+        detail=orjson.dumps({"state": row.state, **detail}).decode(),
     )
 
 
-def _state(row: Row) -> FluxJobState:
-    return FluxJobState(row["state"])
+def _state(row: SteeredRow) -> FluxJobState:
+    return FluxJobState(row.state)
 
 
-def _refuse_if_over(row: Row, what: str) -> None:
+def _refuse_if_over(row: SteeredRow, what: str) -> None:
     if _state(row).is_final:
-        raise _SteeringRefused(f"is {row['state']}: {what}")
-    if row["cancel_by"] is not None:
-        raise _SteeringRefused(f"is being cancelled by {row['cancel_by']}")
-    if row["is_deleting"] or row["result"] is not None:
+        raise _SteeringRefused(f"is {row.state}: {what}")
+    if row.cancel_by is not None:
+        raise _SteeringRefused(f"is being cancelled by {row.cancel_by}")
+    if row.is_deleting or row.result is not None:
         raise _SteeringRefused("is ending")
 
 
@@ -151,8 +164,8 @@ def _is_reserved(actor: str) -> bool:
     return actor in RESERVED_ACTORS or is_preemptor(actor)
 
 
-def _is_operators(row: Row) -> bool:
-    return row["held_by"] is not None and row["held_by"] not in RESERVED_ACTORS
+def _is_operators(row: SteeredRow) -> bool:
+    return row.held_by is not None and row.held_by not in RESERVED_ACTORS
 
 
 async def hold(
@@ -162,16 +175,14 @@ async def hold(
     return await _steer(database, namespace, references, actor, _hold)
 
 
-async def _hold(tx: Transaction, row: Row, actor: str) -> str:
+async def _hold(tx: Transaction, row: SteeredRow, actor: str) -> str:
     _refuse_if_over(row, "nothing is left to hold")
     if not _state(row).is_waiting:
-        raise _SteeringRefused(
-            f"is {row['state']}: only what waits can be held; requeue or cancel it"
-        )
+        raise _SteeringRefused(f"is {row.state}: only what waits can be held; requeue or cancel it")
     if _is_operators(row):
-        return f"is held by {row['held_by']} already"
+        return f"is held by {row.held_by} already"
     await _note(tx, row, actor, "hold")
-    await apply_move(tx, HELD_BY_HAND, [Moved(row["uid"], f"held by {actor}", actor)])
+    await apply_move(tx, HELD_BY_HAND, [Moved(row.uid, f"held by {actor}", actor)])
     return "is held"
 
 
@@ -182,43 +193,41 @@ async def release(
     return await _steer(database, namespace, references, actor, _release)
 
 
-async def _release(tx: Transaction, row: Row, actor: str) -> str:
+async def _release(tx: Transaction, row: SteeredRow, actor: str) -> str:
     _refuse_if_over(row, "nothing is left to release")
     if _state(row) is not FluxJobState.HELD:
-        return f"is {row['state']}: it is not held"
-    if not _is_operators(row) and row["held_by"] not in RELEASABLE:
+        return f"is {row.state}: it is not held"
+    if not _is_operators(row) and row.held_by not in RELEASABLE:
         raise _SteeringRefused(_whose(row))
-    await _note(tx, row, actor, "release", held_by=row["held_by"])
-    if row["author_hold"] is not None:
-        still = {**row, "held_by": AUTHOR, "reason": "held by its author"}
+    await _note(tx, row, actor, "release", held_by=row.held_by)
+    if row.author_hold is not None:
+        still = row._replace(held_by=AUTHOR, reason="held by its author")
         await tx.execute(
-            "UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid",
-            uid=row["uid"],
-            reason=author_reason(row["author_hold"]),
+            Q.keep_author_hold,
+            uid=row.uid,
+            reason=author_reason(row.author_hold),
         )
-        return f"is no longer held by {row['held_by']}, but {_whose(still)}"
+        return f"is no longer held by {row.held_by}, but {_whose(still)}"
     # A release by a user begins a new series of tries.
-    await apply_move(
-        tx, RELEASED_BY_HAND, [Moved(row["uid"])], also="start_tries = 0, retry_at = NULL"
-    )
+    await apply_move(tx, RELEASED_BY_HAND, [Moved(row.uid)], query=Q.move_released)
     return "is released"
 
 
-def _whose(row: Row) -> str:
+def _whose(row: SteeredRow) -> str:
     """Return what holds it, if no operator does, and what releases it."""
-    kind, name = row["kind"].lower(), row["name"]
-    if row["held_by"] == AUTHOR and row["author_hold"] == ANNOTATION:
+    kind, name = row.kind.lower(), row.name
+    if row.held_by == AUTHOR and row.author_hold == ANNOTATION:
         return f"is held by its annotation: kubectl annotate {kind} {name} fluxqueue/hold-"
-    if row["held_by"] == AUTHOR and row["author_hold"] == PAUSED:
+    if row.held_by == AUTHOR and row.author_hold == PAUSED:
         patch = """-p '{"spec":{"parallelism":1}}'"""
         return f"is paused by its author: kubectl patch {kind} {name} {patch} continues it"
-    if row["held_by"] == AUTHOR:
-        field = (row["owner"] or {}).get("suspend") or "spec.suspend"
+    if row.held_by == AUTHOR:
+        field = (row.owner or {}).get("suspend") or "spec.suspend"
         patch = f"--type merge -p '{orjson.dumps(nested(field, False)).decode()}'"
         return f"was suspended by its author: kubectl patch {kind} {name} {patch} resumes it"
-    if row["held_by"] == BY_QUEUE:
-        return f"is held by its queue {row['queue']}: {row['reason']}; move it to another"
-    return f"is held by what it depends on: {row['reason']}"
+    if row.held_by == BY_QUEUE:
+        return f"is held by its queue {row.queue}: {row.reason}; move it to another"
+    return f"is held by what it depends on: {row.reason}"
 
 
 async def cancel(
@@ -231,24 +240,23 @@ async def cancel(
     return await _steer(database, namespace, references, actor, _cancel)
 
 
-async def _cancel(tx: Transaction, row: Row, actor: str) -> str:
+async def _cancel(tx: Transaction, row: SteeredRow, actor: str) -> str:
     if _state(row) is FluxJobState.CANCELLED:
         return "is Cancelled"
     if _state(row).is_final:
-        raise _SteeringRefused(f"is {row['state']}: nothing is left to cancel")
-    if row["cancel_by"] is not None:
-        return f"is being cancelled by {row['cancel_by']} already"
-    if row["made_by"] is not None:
-        raise _SteeringRefused(f"has pods that {row['made_by']} would make again; delete that")
+        raise _SteeringRefused(f"is {row.state}: nothing is left to cancel")
+    if row.cancel_by is not None:
+        return f"is being cancelled by {row.cancel_by} already"
+    if row.made_by is not None:
+        raise _SteeringRefused(f"has pods that {row.made_by} would make again; delete that")
     await _note(tx, row, actor, "cancel")
     await tx.execute(
-        "UPDATE fluxjobs SET cancel_by = :actor, is_deleting = true, reason = :reason,"
-        " release_at = now() WHERE uid = :uid",
-        uid=row["uid"],
-        actor=actor,
+        Q.cancel_fluxjob,
+        uid=row.uid,
+        by=actor,
         reason=f"is being cancelled by {actor}",
     )
-    return f"is being cancelled: {row['kind']} {row['name']} is deleted"
+    return f"is being cancelled: {row.kind} {row.name} is deleted"
 
 
 async def requeue(
@@ -258,21 +266,20 @@ async def requeue(
     return await _steer(database, namespace, references, actor, _requeue)
 
 
-async def _requeue(tx: Transaction, row: Row, actor: str) -> str:
+async def _requeue(tx: Transaction, row: SteeredRow, actor: str) -> str:
     _refuse_if_over(row, "submit it again")
     if _state(row).is_waiting:
-        return f"is {row['state']}: it waits already"
-    if not row["is_suspendable"]:
-        why = f"is a {row['kind']}, which cannot be suspended"
+        return f"is {row.state}: it waits already"
+    if not row.is_suspendable:
+        why = f"is a {row.kind}, which cannot be suspended"
         raise _SteeringRefused(f"{why}; cancel it and submit it again")
-    if row["vacate_by"] is not None:
-        return f"is being requeued by {row['vacate_by']} already"
+    if row.vacate_by is not None:
+        return f"is being requeued by {row.vacate_by} already"
     await _note(tx, row, actor, "requeue")
     await tx.execute(
-        "UPDATE fluxjobs SET vacate_by = :actor, reason = :reason, release_at = now(),"
-        " reconcile_at = now() WHERE uid = :uid",
-        uid=row["uid"],
-        actor=actor,
+        Q.requeue_fluxjob,
+        uid=row.uid,
+        by=actor,
         reason=f"is being requeued by {actor}; its pods end",
     )
     return "is being requeued: its pods end, then it waits at its old place"
@@ -295,26 +302,19 @@ async def set_priority(
             hint=f"from -{MAX_INT32} to {MAX_INT32}",
         )
 
-    async def verb(tx: Transaction, row: Row, actor: str) -> str:
+    async def verb(tx: Transaction, row: SteeredRow, actor: str) -> str:
         return await _set_priority(tx, row, actor, priority)
 
     return await _steer(database, namespace, references, actor, verb)
 
 
-async def _set_priority(tx: Transaction, row: Row, actor: str, priority: int | None) -> str:
+async def _set_priority(tx: Transaction, row: SteeredRow, actor: str, priority: int | None) -> str:
     _refuse_if_over(row, "its priority no longer matters")
-    if row["set_priority"] == priority:
+    if row.set_priority == priority:
         return f"has {'no' if priority is None else 'this'} set priority already"
-    await _note(tx, row, actor, "priority", old=row["set_priority"], new=priority)
-    now = await tx.fetch_one(
-        "UPDATE fluxjobs SET set_priority = :priority,"
-        " is_examined = is_examined AND state NOT IN ('Pending', 'Reserved')"
-        " WHERE uid = :uid RETURNING priority",
-        uid=row["uid"],
-        priority=priority,
-    )
-    assert now is not None, "the row is locked"
-    return f"has priority {now['priority']}"
+    await _note(tx, row, actor, "priority", old=row.set_priority, new=priority)
+    (now,) = await tx.fetch(Q.set_priority, int, uid=row.uid, priority=priority)
+    return f"has priority {now}"
 
 
 async def move(
@@ -322,26 +322,25 @@ async def move(
 ) -> list[SteeringOutcome]:
     """Move waiting FluxJobs into another queue, whatever their authors' labels say."""
 
-    async def verb(tx: Transaction, row: Row, actor: str) -> str:
+    async def verb(tx: Transaction, row: SteeredRow, actor: str) -> str:
         return await _move(tx, row, actor, queue)
 
     return await _steer(database, namespace, references, actor, verb)
 
 
-async def _move(tx: Transaction, row: Row, actor: str, queue: str) -> str:
+async def _move(tx: Transaction, row: SteeredRow, actor: str, queue: str) -> str:
     _refuse_if_over(row, "its queue no longer matters")
     if not _state(row).is_waiting:
-        raise _SteeringRefused(f"is {row['state']}: only what waits can be moved; requeue it first")
-    known = [one["name"] for one in await tx.fetch("SELECT name FROM fluxqueues ORDER BY 1")]
+        raise _SteeringRefused(f"is {row.state}: only what waits can be moved; requeue it first")
+    known = sorted(await tx.fetch(Q.queue_names, str))
     if queue not in known:
         raise _SteeringRefused(f"there is no queue {queue}; known are {', '.join(known)}")
-    if row["queue"] == queue:
+    if row.queue == queue:
         return f"is in queue {queue} already"
-    await _note(tx, row, actor, "move", old=row["queue"], new=queue)
+    await _note(tx, row, actor, "move", old=row.queue, new=queue)
     await tx.execute(
-        "UPDATE fluxjobs SET set_queue = :queue, queue = :queue, is_examined = false"
-        " WHERE uid = :uid",
-        uid=row["uid"],
+        Q.move_fluxjob,
+        uid=row.uid,
         queue=queue,
     )
     return f"is in queue {queue}"
@@ -389,20 +388,19 @@ async def apply_spec_changes(
     row = await _lock(tx, fluxjob)
     if row is None:
         return None
-    before = row["steered"] or {}
+    before = row.steered or {}
     outcomes = []
     for field, verb in _SPEC_VERBS.items():
         if before.get(field) == values.get(field):
             continue
         actor = by.get(field) or "an unknown user"
         actor = f"user {actor}" if _is_reserved(actor) else actor
-        await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+        await tx.execute(Q.set_actor, actor=actor)
         outcomes.append(await _apply_spec_change(tx, row, actor, field, verb, values.get(field)))
         row = await _lock(tx, fluxjob) or row
-    if before != dict(values) or generation > row["observed_generation"]:
+    if before != dict(values) or generation > row.observed_generation:
         await tx.execute(
-            "UPDATE fluxjobs SET steered = CAST(:values AS jsonb),"
-            " observed_generation = greatest(observed_generation, :generation) WHERE uid = :uid",
+            Q.keep_steered,
             uid=fluxjob.workload_uid,
             values=orjson.dumps(dict(values)).decode(),
             generation=generation,
@@ -415,7 +413,7 @@ async def cancel_deleted(tx: Transaction, fluxjob: FluxJobOf, actor: str) -> Ste
 
     Returns None where it has no row, or another FluxJob. ``tx``: as of ``apply_spec_changes``.
     """
-    await tx.execute("SELECT set_config('fluxqueue.actor', :actor, true)", actor=actor)
+    await tx.execute(Q.set_actor, actor=actor)
     row = await _lock(tx, fluxjob)
     if row is None:
         return None
@@ -424,21 +422,21 @@ async def cancel_deleted(tx: Transaction, fluxjob: FluxJobOf, actor: str) -> Ste
     )
 
 
-async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> Row | None:
+async def _lock(tx: Transaction, fluxjob: FluxJobOf) -> SteeredRow | None:
     return await tx.fetch_one(
-        f"SELECT {_COLUMNS}, steered, observed_generation FROM fluxjobs"  # noqa: S608
-        " WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE",
+        Q.lock_steered,
+        SteeredRow,
         uid=fluxjob.workload_uid,
         namespace=fluxjob.namespace,
         name=fluxjob.name,
     )
 
 
-SpecVerb = Callable[[Transaction, Row, str, Any], Awaitable[str]]
+SpecVerb = Callable[[Transaction, SteeredRow, str, Any], Awaitable[str]]
 
 
 async def _apply_spec_change(
-    tx: Transaction, row: Row, actor: str, field: str, verb: SpecVerb, value: Any
+    tx: Transaction, row: SteeredRow, actor: str, field: str, verb: SpecVerb, value: Any
 ) -> SteeringOutcome:
     try:
         # A savepoint: a value that no row accepts must not undo the other fields.
@@ -449,11 +447,11 @@ async def _apply_spec_change(
     except (DataError, ValueError, TypeError, KeyError, ArithmeticError) as error:
         said = str(getattr(error, "orig", None) or error).partition("\n")[0]
         message, is_done = f"{value!r:.80} cannot be used: {said}; the former value counts", False
-    reference = f"spec.{field}" if field else row["name"]
-    return SteeringOutcome(reference, is_done, message, row["jobid"], row["name"], row["state"])
+    reference = f"spec.{field}" if field else row.name
+    return SteeringOutcome(reference, is_done, message, row.jobid, row.name, row.state)
 
 
-async def _apply_hold(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+async def _apply_hold(tx: Transaction, row: SteeredRow, actor: str, value: Any) -> str:
     if value:
         return await _hold(tx, row, actor)
     if _is_operators(row) and _state(row) is FluxJobState.HELD:
@@ -461,37 +459,36 @@ async def _apply_hold(tx: Transaction, row: Row, actor: str, value: Any) -> str:
     return "is not held by hand"
 
 
-async def _apply_queue(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+async def _apply_queue(tx: Transaction, row: SteeredRow, actor: str, value: Any) -> str:
     if value is not None:
         return await _move(tx, row, actor, str(value))
-    await _note(tx, row, actor, "move", old=row["queue"], new=None)
-    await tx.execute("UPDATE fluxjobs SET set_queue = NULL WHERE uid = :uid", uid=row["uid"])
+    await _note(tx, row, actor, "move", old=row.queue, new=None)
+    await tx.execute(Q.unset_queue, uid=row.uid)
     return "is in its author's queue when it is next looked at"
 
 
-async def _apply_begin(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+async def _apply_begin(tx: Transaction, row: SteeredRow, actor: str, value: Any) -> str:
     _refuse_if_over(row, "it has begun")
     if not _state(row).is_waiting:
-        raise _SteeringRefused(f"is {row['state']}: it has begun; requeue it first")
+        raise _SteeringRefused(f"is {row.state}: it has begun; requeue it first")
     await _note(tx, row, actor, "begin", new=value)
     await tx.execute(
-        "UPDATE fluxjobs SET set_begin_at = CAST(:at AS timestamptz),"
-        " begin_at = CAST(:at AS timestamptz), is_examined = false WHERE uid = :uid",
-        uid=row["uid"],
+        Q.set_begin,
+        uid=row.uid,
         at=value or "1970-01-01T00:00:00Z",
     )
     return f"is not to start before {value}" if value else "may start at any time"
 
 
-async def _apply_requeue(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+async def _apply_requeue(tx: Transaction, row: SteeredRow, actor: str, value: Any) -> str:
     return await _requeue(tx, row, actor) if value else "is not asked to be requeued"
 
 
-async def _apply_cancel(tx: Transaction, row: Row, actor: str, value: Any) -> str:
+async def _apply_cancel(tx: Transaction, row: SteeredRow, actor: str, value: Any) -> str:
     if value:
         return await _cancel(tx, row, actor)
-    if row["cancel_by"] is not None:
-        raise _SteeringRefused(f"is being cancelled by {row['cancel_by']}; submit it again")
+    if row.cancel_by is not None:
+        raise _SteeringRefused(f"is being cancelled by {row.cancel_by}; submit it again")
     return "is not being cancelled"
 
 

@@ -20,6 +20,7 @@ from fluxqueue.workload.labels import GATE, MANAGED
 from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.observers import make_observer
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workloads import bare_pod, batch_job
 
@@ -268,7 +269,8 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
 
             async def is_so() -> bool:
                 return (
-                    await database.fetch("SELECT uid, state FROM fluxjobs ORDER BY uid") == expected
+                    await dicts(database, "SELECT uid, state FROM fluxjobs ORDER BY uid")
+                    == expected
                 )
 
             await eventually(is_so, f"rows of {names}")

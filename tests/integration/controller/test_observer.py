@@ -23,6 +23,7 @@ from tests.integration.controller.test_resync import job as gated_job
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.observers import make_observer, observing
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import WAIT_S, eventually
 from tests.support.workers import QUIET
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -62,12 +63,12 @@ POD = _pod_of([owner("Job", "work")])
 
 async def _pods(database: Database) -> list[str]:
     async with database.begin() as tx:
-        return [row["uid"] for row in await tx.fetch("SELECT uid FROM pods ORDER BY uid")]
+        return [row["uid"] for row in await dicts(tx, "SELECT uid FROM pods ORDER BY uid")]
 
 
 async def _foreign(database: Database) -> list[str]:
     async with database.begin() as tx:
-        return [row["pod_uid"] for row in await tx.fetch("SELECT pod_uid FROM foreign_usage")]
+        return [row["pod_uid"] for row in await dicts(tx, "SELECT pod_uid FROM foreign_usage")]
 
 
 async def _known(database: Database) -> Known:
@@ -110,7 +111,7 @@ def _ended_pod(number: int) -> Obj:
 
 async def _result(database: Database) -> list[Any]:
     async with database.begin() as tx:
-        rows = await tx.fetch("SELECT is_deleting, result FROM fluxjobs WHERE uid = 'uid-pair'")
+        rows = await dicts(tx, "SELECT is_deleting, result FROM fluxjobs WHERE uid = 'uid-pair'")
         return [(row["is_deleting"], row["result"]) for row in rows]
 
 
@@ -244,7 +245,7 @@ async def test_the_row_knows_the_version_of_the_fluxjob_that_was_made(
 
                 async def known() -> str | None:
                     """UID of the FluxJob, once the row has its UID and version."""
-                    rows = await database.fetch("SELECT flux_uid, flux_version FROM fluxjobs")
+                    rows = await dicts(database, "SELECT flux_uid, flux_version FROM fluxjobs")
                     for one in (await client.list(FLUXJOBS)).items:
                         uid, version = (one["metadata"][k] for k in ("uid", "resourceVersion"))
                         if rows == [{"flux_uid": uid, "flux_version": version}]:
@@ -336,7 +337,7 @@ async def test_a_group_that_went_while_nobody_looked_leaves_no_fluxjob(
                     if expected:
 
                         async def has_row() -> bool:
-                            return bool(await database.fetch("SELECT FROM fluxjobs"))
+                            return bool(await dicts(database, "SELECT FROM fluxjobs"))
 
                         await eventually(has_row, "it is in the rows")
                     running.cancel()

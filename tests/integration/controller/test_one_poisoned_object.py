@@ -33,6 +33,7 @@ from tests.support.clusters import InProcessTransport, config_of
 from tests.support.observers import observing
 from tests.support.poison import NAMES, Poison
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET
 from tests.support.workloads import bare_pod
@@ -109,13 +110,16 @@ async def written(database: Database) -> dict[str, set[str]]:
         "queue": "SELECT name FROM fluxqueues WHERE uid IS NOT NULL",
         "unmanaged_pods": "SELECT name FROM foreign_usage",
     }
-    return {sort: {row["name"] for row in await database.fetch(sql)} for sort, sql in found.items()}
+    return {
+        sort: {row["name"] for row in await dicts(database, sql)} for sort, sql in found.items()
+    }
 
 
 async def told(database: Database, client: KubeClient) -> set[str]:
     """Names of which anybody can read that something is wrong with them."""
-    rows = await database.fetch(
-        "SELECT name FROM quarantine UNION SELECT name FROM fluxqueues WHERE fault IS NOT NULL"
+    rows = await dicts(
+        database,
+        "SELECT name FROM quarantine UNION SELECT name FROM fluxqueues WHERE fault IS NOT NULL",
     )
     events = await client.request("GET", "/api/v1/events")
     warned = {one["involvedObject"]["name"] for one in events["items"] if one["type"] == "Warning"}
@@ -172,7 +176,7 @@ async def test_all_others_go_on(
         async def is_whole() -> bool:
             everything = {*GOOD, *NAMES}
             is_there = all(everything <= names for names in (await written(database)).values())
-            return is_there and not await database.fetch("SELECT FROM quarantine")
+            return is_there and not await dicts(database, "SELECT FROM quarantine")
 
         await eventually(is_whole, "what was mended is used")
 
@@ -211,7 +215,7 @@ async def test_an_unreadable_job_that_runs_is_followed_to_its_end(
     async with observing(database, client, settings_for(database_url_of(database))):
 
         async def row() -> Obj:
-            found = await database.fetch("SELECT result, faults FROM fluxjobs")
+            found = await dicts(database, "SELECT result, faults FROM fluxjobs")
             return found[0] if found else {}
 
         await eventually(row, "its row")

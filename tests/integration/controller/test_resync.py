@@ -19,6 +19,7 @@ from tests.support.clusters import config_of
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET
 
@@ -39,14 +40,14 @@ def job(name: str) -> dict[str, Any]:
 
 async def _rows(database: Database) -> list[str]:
     async with database.begin() as tx:
-        rows = await tx.fetch("SELECT workload_name FROM fluxjobs ORDER BY jobid")
+        rows = await dicts(tx, "SELECT workload_name FROM fluxjobs ORDER BY jobid")
     return [row["workload_name"] for row in rows]
 
 
 async def _publish(database: Database, client: KubeClient) -> None:
     """What a worker would have done."""
     async with database.begin() as tx:
-        rows = await tx.fetch("SELECT namespace, name, state, jobid, version FROM fluxjobs")
+        rows = await dicts(tx, "SELECT namespace, name, state, jobid, version FROM fluxjobs")
     for row in rows:
         status = {key: row[key] for key in ("state", "jobid", "version")}
         where = (FLUXJOBS, row["namespace"], row["name"])

@@ -19,6 +19,7 @@ from tests.support.clusters import InProcessTransport, config_of
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, worker
 
@@ -69,11 +70,12 @@ async def row_is(database: Database, what: str, **wanted: Any) -> Row:
     """The one row, once it is so."""
 
     async def look() -> Row | None:
-        rows = await database.fetch(
+        rows = await dicts(
+            database,
             "SELECT state, held_by, asked_priority, queue, duration_s, said, depends_on,"
             " to_char(begin_at AT TIME ZONE 'UTC', 'YYYY') AS year, request, size,"
             " ARRAY(SELECT f ->> 'where' FROM jsonb_array_elements(faults) f) AS faults"
-            " FROM fluxjobs"
+            " FROM fluxjobs",
         )
         is_so = len(rows) == 1 and all(rows[0][key] == value for key, value in wanted.items())
         return rows[0] if is_so else None

@@ -18,6 +18,7 @@ from tests.integration.controller.test_resync import job
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.observers import observing
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, worker
 
@@ -33,7 +34,7 @@ _END = (
 
 
 async def _rows(database: Database) -> dict[str, Any]:
-    rows = await database.fetch("SELECT workload_name, state, jobid, is_gone FROM fluxjobs")
+    rows = await dicts(database, "SELECT workload_name, state, jobid, is_gone FROM fluxjobs")
     return {row["workload_name"]: row for row in rows}
 
 
@@ -107,7 +108,9 @@ async def test_a_row_that_has_ended_is_made_again(
                 return shown["state"] in WAITING
 
             await eventually(is_shown, "its FluxJob tells it")
-        noted = await database.fetch("SELECT count(*) AS n FROM history WHERE event = 'QueuedAnew'")
+        noted = await dicts(
+            database, "SELECT count(*) AS n FROM history WHERE event = 'QueuedAnew'"
+        )
         assert noted == [{"n": 2}]
 
 

@@ -18,6 +18,7 @@ from tests.support.clusters import config_of
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import is_released, worker
 
@@ -42,11 +43,12 @@ def _job(name: str, mode: str) -> dict[str, Any]:
 
 async def _rows(database: Database) -> list[dict[str, Any]]:
     async with database.begin() as tx:
-        rows = await tx.fetch(
+        rows = await dicts(
+            tx,
             "SELECT f.workload_name, f.jobid, f.state, f.queue, f.accepted_by, a.until, s.number,"
             " s.node, s.resources FROM fluxjobs f JOIN allocations a USING (uid)"
             " JOIN allocation_slots s ON s.allocation_id = a.id WHERE a.is_live"
-            " ORDER BY f.workload_name, s.number"
+            " ORDER BY f.workload_name, s.number",
         )
     return [dict(row) for row in rows]
 
@@ -54,9 +56,10 @@ async def _rows(database: Database) -> list[dict[str, Any]]:
 async def _owing(database: Database) -> list[str]:
     """Whose status is owed, and will be written at some time though nothing more happens."""
     async with database.begin() as tx:
-        rows = await tx.fetch(
+        rows = await dicts(
+            tx,
             "SELECT workload_name FROM fluxjobs WHERE status_due_at IS NOT NULL"
-            " ORDER BY workload_name"
+            " ORDER BY workload_name",
         )
     return [row["workload_name"] for row in rows]
 
@@ -93,7 +96,7 @@ async def _run(
 
         async def are_seen() -> bool:
             async with database.begin() as tx:
-                rows = await tx.fetch("SELECT FROM fluxjobs WHERE flux_uid IS NOT NULL")
+                rows = await dicts(tx, "SELECT FROM fluxjobs WHERE flux_uid IS NOT NULL")
             return len(rows) == len(names)
 
         await eventually(are_seen, "all FluxJobs")
@@ -101,7 +104,7 @@ async def _run(
 
             async def are_released() -> bool:
                 async with database.begin() as tx:
-                    owing = await tx.fetch("SELECT FROM fluxjobs WHERE release_at IS NOT NULL")
+                    owing = await dicts(tx, "SELECT FROM fluxjobs WHERE release_at IS NOT NULL")
                 return not owing and all([await is_released(client, name) for name in names])
 
             await eventually(are_released, "all are let go, and that is written down")

@@ -15,6 +15,7 @@ from localcluster import LocalCluster
 from tests.support.clusters import config_of
 from tests.support.observers import observing
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET
 
@@ -58,7 +59,7 @@ async def until_zones(database: Database, expected: list[dict[str, int]]) -> Non
     """Wait until the row of the node says so."""
 
     async def is_so() -> bool:
-        rows = await database.fetch("SELECT fact -> 'numa' AS numa FROM nodes WHERE name = 'n1'")
+        rows = await dicts(database, "SELECT fact -> 'numa' AS numa FROM nodes WHERE name = 'n1'")
         return [row["numa"] or [] for row in rows] == [expected]
 
     await eventually(is_so, f"zones {expected}")

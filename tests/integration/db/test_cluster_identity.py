@@ -11,6 +11,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.errors import LostLeadership, WrongCluster
 from tests.support.rows import settings_for
+from tests.support.sql import dicts
 
 HOME, AWAY = "uid-of-home", "uid-of-away"
 
@@ -28,7 +29,7 @@ async def test_the_first_one_binds_it_and_the_same_cluster_is_welcome(database_u
         async with one.begin() as tx:
             bound = await cluster_identity.read(tx)
         assert bound is not None
-        assert (bound["uid"], bound["server"]) == (HOME, "https://home")
+        assert (bound.uid, bound.server) == (HOME, "https://home")
         assert await leadership.seize(two, "controller", "b") == 1
 
 
@@ -83,7 +84,7 @@ async def test_a_move_names_the_former_cluster_and_waits_for_its_parts(database_
             await cluster_identity.adopt(admin, former="slip", **move)
         async with _open(database_url, "worker") as worker:
             async with worker.begin() as tx:
-                await tx.fetch("SELECT 1")
+                await dicts(tx, "SELECT 1")
             with pytest.raises(WrongCluster, match="fluxqueue-worker are connected"):
                 await cluster_identity.adopt(admin, former=HOME, **move)
 

@@ -21,6 +21,7 @@ from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker import schedule
 from tests.support.pool_model import placement, request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
+from tests.support.sql import dicts
 
 
 async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
@@ -78,7 +79,7 @@ async def test_a_row_that_comes_late_and_is_locked_is_left_to_the_next_cycle(
             if "late" not in await rows.states():
                 await rows.see(workload("late"))
                 tx = await other.enter_async_context(rows.database.begin())
-                await tx.fetch("SELECT 1 FROM fluxjobs WHERE uid = 'late' FOR UPDATE")
+                await dicts(tx, "SELECT 1 FROM fluxjobs WHERE uid = 'late' FOR UPDATE")
             return locked
 
         monkeypatch.setattr(schedule, "lock_queue", come_late)

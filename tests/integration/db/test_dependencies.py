@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.dependency import DependencyKind, Edge, Target, outcome
 from fluxqueue.fluxjob.states import FluxJobState
@@ -240,7 +241,7 @@ async def test_a_long_chain_ahead_is_not_walked_if_few_jobs_wait_behind(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Jobs of a chain may arrive in any order, and each is looked at."""
-    monkeypatch.setattr("fluxqueue.db.store.dependencies._AHEAD", "SELECT 'it was walked' / 0")
+    monkeypatch.setattr(Q, "dependencies_ahead", "SELECT 'it was walked' / 0")
     await rows.see(workload("l0"))
     for number in (*range(1, 20), 21, 20):
         await rows.see(workload(f"l{number}", depends_on=edges(f"afterok:l{number - 1}")))

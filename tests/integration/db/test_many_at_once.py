@@ -6,7 +6,7 @@ again. Each statement is asked here what it has touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -31,7 +31,9 @@ async def touched(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
     most: dict[str, int] = {}
     fetch = DatabaseReading.fetch
 
-    async def explain(self: DatabaseReading, sql: str, **values: Any) -> list[dict[str, Any]]:
+    async def explain(
+        self: DatabaseReading, sql: str, row: Callable[..., Any], **values: Any
+    ) -> list[Any]:
         asked = statement(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}")
         run = self.connection.execute
         session = self.connection.sync_connection
@@ -44,7 +46,7 @@ async def touched(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
         plan = found[0]["Plan"]
         key = " ".join(sql.split())[:60]
         most[key] = max(most.get(key, 0), *(_rows(step) for step in _steps(plan)))
-        return await fetch(self, sql, **values)
+        return await fetch(self, sql, row, **values)
 
     monkeypatch.setattr(DatabaseReading, "fetch", explain)
     return most

@@ -14,6 +14,7 @@ from fluxqueue.fluxjob.observation import WorkloadGone
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 
 
@@ -201,10 +202,10 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
         return bool(await rows.value(waits))
 
     async with rows.database.begin() as tx:
-        await tx.fetch(lock, uid="a")
+        await dicts(tx, lock, uid="a")
         writing = asyncio.create_task(write())
         await eventually(is_waiting, "the observation waits")
-        await tx.fetch(lock, uid="b")
+        await dicts(tx, lock, uid="b")
     await writing
     assert await rows.value("SELECT is_gone FROM fluxjobs WHERE uid = 'a'")
     assert await rows.value("SELECT asked_priority FROM fluxjobs WHERE uid = 'b'") == 3

@@ -178,7 +178,7 @@ async def test_work_without_a_limit_is_named(rows: Rows) -> None:
     )
     excuse = {"latest_start": latest, "excuse": "overrun of job 1"}
     assert [row["detail"] for row in delays] == [excuse]
-    assert (await read_rows(rows.database)).promises == ()
+    assert not (await read_rows(rows.database)).promises
     await rows.check()
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.decisions import load_graph
-from fluxqueue.db.store.queue_snapshot import QueueHead, _head, appraise
+from fluxqueue.db.store.queue_snapshot import QueueHead, _head_values, appraise
 from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.errors import LostLeadership
 from fluxqueue.fluxjob.observation import WorkloadSeen
@@ -228,8 +229,8 @@ async def test_the_head_of_a_deep_queue_is_found_by_index(rows: Rows) -> None:
     await rows.see(*(job(f"q{n}", "q", priority=n % 7) for n in range(400)))
     await rows.match()
     await rows.execute("ANALYZE fluxjobs")
-    head = _head("h.uid", QueueHead(depth=3, examined_max=1, have_nodes_changed=False))
-    found = await rows.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {head}", depth=3)
+    head = _head_values(QueueHead(depth=3, examined_max=1, have_nodes_changed=False))
+    found = await rows.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {Q.queue_head}", **head)
     (nodes,) = [_flat(plan["Plan"]) for plan in found[0]["QUERY PLAN"]]
     assert "Sort" not in {node["Node Type"] for node in nodes}
     scans = [node for node in nodes if node.get("Index Name") == "ix_fluxjobs_waiting"]

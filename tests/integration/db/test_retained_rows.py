@@ -17,6 +17,7 @@ from fluxqueue.db.database import Database, Transaction
 from tests.support import retained
 from tests.support.readers import DAY_S, READERS, populate
 from tests.support.rows import Rows, settings_for
+from tests.support.sql import dicts
 
 pytestmark = pytest.mark.own_database
 
@@ -39,15 +40,15 @@ class CountingDatabase(Database):
         self.scans: dict[str, int] = defaultdict(int)
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Transaction]:
+    async def begin(self, *, at_one_instant: bool = False) -> AsyncIterator[Transaction]:
         """As ever, and count. The server's counters go on from one transaction to the next."""
-        async with super().begin() as tx:
+        async with super().begin(at_one_instant=at_one_instant) as tx:
             await self._count(tx, -1)
             yield tx
             await self._count(tx, 1)
 
     async def _count(self, tx: Transaction, sign: int) -> None:
-        for row in await tx.fetch(_READ, tables=list(retained.TABLES)):
+        for row in await dicts(tx, _READ, tables=list(retained.TABLES)):
             self.rows_read[row["name"]] += sign * row["number"]
             self.scans[row["name"]] += sign * row["scans"]
 
@@ -118,11 +119,9 @@ async def test_a_gang_of_many_slots_is_a_step_of_its_own(
         @asynccontextmanager
         async def counted() -> AsyncIterator[Transaction]:
             async with begin() as tx:
-                before = await tx.fetch_one("SELECT count(*) AS number FROM fluxjobs")
+                (before,) = await dicts(tx, "SELECT count(*) AS number FROM fluxjobs")
                 yield tx
-                after = await tx.fetch_one("SELECT count(*) AS number FROM fluxjobs")
-                assert before is not None
-                assert after is not None
+                (after,) = await dicts(tx, "SELECT count(*) AS number FROM fluxjobs")
                 sizes.append(before["number"] - after["number"])
 
         monkeypatch.setattr(database, "begin", counted)

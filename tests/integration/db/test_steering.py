@@ -82,7 +82,7 @@ async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
     await rows.match()
     assert await rows.states() == {"a": "Pending", "b": "Allocated"}
     lines = await accounting.history(rows.database, "default", "a")
-    assert [(line["actor"], line["event"]) for line in lines] == [
+    assert [(line.actor, line.event) for line in lines] == [
         ("test", "Pending"),
         (ALICE, "hold"),
         (ALICE, "Held"),
@@ -180,7 +180,7 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
     assert await reason(rows) == f"requeued by {ALICE}"
     assert await act(steering.requeue, rows, "a") == ["is Pending: it waits already"]
     (line,) = await accounting.runs(rows.database, "default", "a")
-    assert (line["run"], line["result"], line["slots"], line["nodes"]) == (1, "Requeued", 2, 1)
+    assert (line.run, line.result, line.slots, line.nodes) == (1, "Requeued", 2, 1)
     await rows.match()
     assert (await rows.states())["a"] == "Allocated"
     assert await rows.value("SELECT requeues FROM fluxjobs WHERE uid = 'a'") == 1
@@ -361,11 +361,11 @@ async def test_every_run_is_in_the_books(rows: Rows) -> None:
     await rows.see(workload("never", is_deleting=True, user_name="bob"))
     await rows.reconcile("a", "never")
     (line,) = await accounting.use(rows.database, accounting.Period(), by=("user", "queue"))
-    assert (line["user"], line["queue"], line["runs"]) == ("bob", "default", 2)
-    assert float(line["cpu_h"]) == pytest.approx(3.0, abs=0.02)
-    assert float(line["gpu_h"]) == pytest.approx(4.0, abs=0.02)
+    assert (line.user, line.queue, line.runs) == ("bob", "default", 2)
+    assert float(line.cpu_h) == pytest.approx(3.0, abs=0.02)
+    assert float(line.gpu_h) == pytest.approx(4.0, abs=0.02)
     (never,) = await accounting.runs(rows.database, "default", "never")
-    assert (never["result"], never["allocated_at"], never["slots"]) == ("Cancelled", None, 0)
+    assert (never.result, never.allocated_at, never.slots) == ("Cancelled", None, 0)
     with pytest.raises(InvalidInput, match="known are user, queue"):
         await accounting.use(rows.database, accounting.Period(), by=("color",))
 

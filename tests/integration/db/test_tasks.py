@@ -32,6 +32,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.process.pacing import STATUS_CALM
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 
 
@@ -249,9 +250,10 @@ async def test_how_often_a_status_is_told_is_a_setting(
     """By every connection of ours; a pause no longer than said and the quarter it is rounded to."""
     settings = settings_for(database_url, status_interval_s=setting)
     async with Database(settings, role="test") as database, database.begin() as tx:
-        (row,) = await tx.fetch(
+        (row,) = await dicts(
+            tx,
             "SELECT extract(epoch FROM fluxjob_status_due_at(now(), 1) - now()) AS pause,"
-            " extract(epoch FROM fluxjob_status_due_at(now(), 0.5) - now()) AS of_its_end"
+            " extract(epoch FROM fluxjob_status_due_at(now(), 0.5) - now()) AS of_its_end",
         )
     assert seconds <= row["pause"] <= 1.25 * seconds
     assert seconds / 2 <= row["of_its_end"] <= 0.75 * seconds

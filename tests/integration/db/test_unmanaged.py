@@ -18,6 +18,7 @@ from fluxqueue.fluxjob.holders import AUTHOR, CHANGED, CHANGED_REASON
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.sql import dicts
 
 
 def asking(uid: str, cpu: int, **more: Any) -> PodFact:
@@ -76,8 +77,8 @@ async def test_what_unmanaged_pods_use_is_read_once(rows: Rows) -> None:
     await rows.execute("ANALYZE foreign_usage")
     async with rows.database.begin() as tx:
         await tx.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        every = await tx.fetch(f"EXPLAIN {FOREIGN_OF_ALL}")
-        some = await tx.fetch(f"EXPLAIN {FOREIGN_OF_SOME}", names=["n1"])
+        every = await dicts(tx, f"EXPLAIN {FOREIGN_OF_ALL}")
+        some = await dicts(tx, f"EXPLAIN {FOREIGN_OF_SOME}", names=["n1"])
     plans = ["\n".join(row["QUERY PLAN"] for row in plan) for plan in (every, some)]
     assert "SubPlan" not in plans[0], plans[0]
     assert "Seq Scan on foreign_usage" not in plans[1], plans[1]

@@ -9,7 +9,8 @@ import pytest
 
 from benchmarks.view import fill as fill_view
 from fluxqueue.db.database import Database
-from fluxqueue.db.reading.fluxjobs import ALL, Narrow, Turn, living, living_sql, values_of
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reading.fluxjobs import ALL, Narrow, Turn, living, values_of
 from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod
@@ -146,12 +147,12 @@ async def test_pages_of_the_list_are_the_whole(rows: Rows) -> None:
     for narrow in (ALL, Narrow(namespaces=["team-1"]), Narrow(states=["Pending", "Held"])):
         whole = await living(rows.database, narrow)
         if narrow is ALL:
-            assert [one["position"] for one in whole if one["position"]] == list(
-                range(1, 1 + sum(one["rank"] == 1 for one in whole))
+            assert [one.position for one in whole if one.position] == list(
+                range(1, 1 + sum(one.rank == 1 for one in whole))
             )
-            assert {one["rank"] for one in whole} == {0, 1, 2, 3}
-            positions = {one["jobid"]: one["position"] for one in whole}
-        assert [one["position"] for one in whole] == [positions[one["jobid"]] for one in whole]
+            assert {one.rank for one in whole} == {0, 1, 2, 3}
+            positions = {one.jobid: one.position for one in whole}
+        assert [one.position for one in whole] == [positions[one.jobid] for one in whole]
         for limit in (1, 2, 5, 100):
             assert await _paged(rows, narrow, limit) == whole
 
@@ -171,7 +172,7 @@ async def _paged(rows: Rows, narrow: Narrow, limit: int) -> list[dict[str, Any]]
     while page := await living(rows.database, narrow, limit=limit, after=after):
         found += page
         last = page[-1]
-        after = Turn(last["rank"], last["priority"], last["jobid"], last["position"] or 0)
+        after = Turn(last.rank, last.priority, last.jobid, last.position or 0)
     return found
 
 
@@ -184,9 +185,9 @@ async def test_a_page_touches_what_it_shows(database_url: str) -> None:
         for after in (None, Turn(1, 50, 4500, 1400), Turn(1, 3, 3500, 2800)):
             page = await living(database, limit=50, after=after)
             first = page[0]
-            behind = Turn(first["rank"], first["priority"], first["jobid"], first["position"] or 0)
+            behind = Turn(first.rank, first.priority, first.jobid, first.position or 0)
             plan = await rows.fetch(
-                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + living_sql(is_behind=True),
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + Q.living_behind,
                 **values_of(ALL, 50, behind),
             )
             (top,) = plan[0]["QUERY PLAN"]

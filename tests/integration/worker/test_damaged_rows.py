@@ -15,6 +15,7 @@ from fluxqueue.kube.client import KubeClient
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, rows_of, submit, worker
 
@@ -65,7 +66,7 @@ async def _first(rows: Rows, admin: KubeClient, cluster: LocalCluster, url: str)
 
 
 async def _told(rows: Rows) -> list[str]:
-    found = await rows.database.fetch("SELECT reason FROM quarantine WHERE held_by = 'stalled'")
+    found = await dicts(rows.database, "SELECT reason FROM quarantine WHERE held_by = 'stalled'")
     return [row["reason"] for row in found]
 
 
@@ -77,7 +78,7 @@ async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
     """Read at the start, and again when it is mended: then it is told no more."""
     async with rows_of(database_url) as rows:
         uid = await _first(rows, admin, cluster, database_url)
-        before = await rows.database.fetch("SELECT to_jsonb(resources) AS r FROM allocation_slots")
+        before = await dicts(rows.database, "SELECT to_jsonb(resources) AS r FROM allocation_slots")
         table, change = (
             ("allocation_slots", SLOTS[damage])
             if damage in SLOTS
@@ -87,9 +88,10 @@ async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
         await submit(rows, admin, "second")
         async with worker(database_url, cluster):
             await eventually(lambda: is_released(admin, "second"), "the second starts")
-            nodes = await rows.database.fetch(
+            nodes = await dicts(
+                rows.database,
                 "SELECT s.node, a.uid FROM allocation_slots s"
-                " JOIN allocations a ON a.id = s.allocation_id"
+                " JOIN allocations a ON a.id = s.allocation_id",
             )
             assert len({row["node"] for row in nodes}) == len(nodes) == 2
 

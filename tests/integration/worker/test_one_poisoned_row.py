@@ -17,6 +17,7 @@ from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.poison import EXCEPTIONS, NAMES
 from tests.support.rows import Rows, cpu_node
+from tests.support.sql import dicts
 from tests.support.waiting import eventually
 from tests.support.workers import QUIET, is_released, rows_of, submit, ungated_to, worker
 
@@ -113,7 +114,7 @@ async def test_all_others_go_on(
 
             async def are_told() -> bool:
                 sql = "SELECT uid FROM quarantine WHERE held_by = 'stalled'"
-                said = {row["uid"] for row in await rows.database.fetch(sql)}
+                said = {row["uid"] for row in await dicts(rows.database, sql)}
                 return bool(poison.met) and poison.met <= said
 
             if step != "its status is written":  # it has no FluxJob object here
@@ -196,5 +197,5 @@ async def test_pods_of_others_that_ask_for_all_numbers_there_are(
                 huge=HUGE,
             )
         await _starts(rows, admin, cluster, database_url)
-        nodes = await rows.database.fetch("SELECT node FROM allocation_slots")
+        nodes = await dicts(rows.database, "SELECT node FROM allocation_slots")
         assert {row["node"] for row in nodes} == {"n1"}

@@ -1,0 +1,57 @@
+-- name: read_reservations
+-- The plan of the last cycle. Epoch seconds.
+SELECT uid, starts_at, nodes, true AS is_firm FROM reservations
+UNION ALL SELECT uid, latest_start, nodes, false FROM expected_starts
+
+-- name: read_told
+-- The last reports to FluxJobs without a reservation, where a start was estimated.
+SELECT uid, extract(epoch FROM expected_start)::bigint AS starts_at, reason, wait_reason, position
+FROM fluxjobs WHERE state = 'Pending' AND expected_start IS NOT NULL
+
+-- name: jobids_of_running
+-- The jobid of everything that holds resources.
+SELECT f.uid, f.jobid FROM allocations a JOIN fluxjobs f USING (uid) WHERE a.is_live
+
+-- name: lock_waiting
+-- Locks all at once and in the common order of the UIDs. Another order could deadlock.
+SELECT uid FROM fluxjobs
+WHERE uid = ANY(CAST(:uids AS text[])) AND state IN ('Pending', 'Reserved')
+ORDER BY uid FOR UPDATE
+
+-- name: drop_expected_starts
+-- Removes estimated starts. Only a cycle removes the start of a reservation.
+UPDATE fluxjobs SET expected_start = NULL
+WHERE uid = ANY(CAST(:uids AS text[])) AND state = 'Pending' AND expected_start IS NOT NULL
+
+-- name: store_outlooks
+-- Writes the outlook of FluxJobs that still wait. Only a cycle sets the start of a reservation.
+UPDATE fluxjobs f SET reason = r.reason, wait_reason = r.wait_reason, position = r.position,
+    expected_start = CASE WHEN f.state = 'Reserved' THEN f.expected_start
+                          ELSE to_timestamp(r.starts_at) END
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, starts_at bigint, reason text, wait_reason text, position int)
+WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved') AND f.blocked_by IS NULL
+  AND f.is_examined AND NOT f.is_deleting
+
+-- name: read_promises
+-- Promises that still stand: given since the FluxJob last began to wait.
+SELECT f.uid, (p.detail ->> 'starts_at')::bigint AS starts_at,
+       (SELECT x.detail ->> 'excuse' FROM history x
+        WHERE x.uid = f.uid AND x.id > p.id AND x.event = :excused
+        ORDER BY x.id LIMIT 1) AS excuse
+FROM fluxjobs f CROSS JOIN LATERAL (
+    SELECT h.id, h.detail FROM history h WHERE h.uid = f.uid AND h.event = :promised
+    ORDER BY h.id DESC LIMIT 1) p
+WHERE f.state IN ('Pending', 'Reserved') AND NOT EXISTS (
+    SELECT FROM history n WHERE n.uid = f.uid AND n.id > p.id
+    AND n.event != ALL (CAST(:still_waiting AS text[])))
+
+-- name: note_events
+-- Adds lines to the audit trail.
+INSERT INTO history (uid, jobid, actor, event, detail)
+SELECT r.uid, f.jobid,
+       coalesce(nullif(current_setting('fluxqueue.actor', true), ''), session_user),
+       r.event, r.detail
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, event text, detail jsonb)
+JOIN fluxjobs f ON f.uid = r.uid

@@ -1,0 +1,70 @@
+-- fragment: columns
+SELECT uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, made_by,
+       owner, state, reason, held_by, author_hold, vacate_by, cancel_by, is_deleting, result, queue,
+       set_priority, steered, observed_generation
+FROM fluxjobs
+
+-- name: find_by_name
+-- Finds and locks the FluxJob of a name. Of several, it is the newest one that has not ended.
+-- include: columns
+WHERE namespace = :namespace AND (workload_name = :reference OR name = :reference)
+ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1 FOR UPDATE
+
+-- name: find_by_jobid
+-- Finds and locks the FluxJob of a jobid.
+-- include: columns
+WHERE namespace = :namespace AND jobid = :reference FOR UPDATE
+
+-- name: set_actor
+-- Names the actor of this transaction for the audit trail.
+SELECT set_config('fluxqueue.actor', :actor, true)
+
+-- name: note_command
+-- Adds a command to the audit trail. The row's trigger adds the transition that it causes.
+INSERT INTO history (uid, jobid, actor, event, detail)
+VALUES (:uid, :jobid, :actor, :event, CAST(:detail AS jsonb))
+
+-- name: keep_author_hold
+-- Leaves a hold to the author, after an operator has released the job.
+UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid
+
+-- name: cancel_fluxjob
+-- Has a workload deleted.
+UPDATE fluxjobs SET cancel_by = :by, is_deleting = true, reason = :reason, release_at = now()
+WHERE uid = :uid
+
+-- name: requeue_fluxjob
+-- Has a workload suspended.
+UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now(), reconcile_at = now()
+WHERE uid = :uid
+
+-- name: set_priority
+-- Overrides the author's priority, or restores it with NULL.
+UPDATE fluxjobs SET set_priority = :priority,
+    is_examined = is_examined AND state NOT IN ('Pending', 'Reserved')
+WHERE uid = :uid RETURNING priority
+
+-- name: move_fluxjob
+-- Moves a waiting job into another queue.
+UPDATE fluxjobs SET set_queue = :queue, queue = :queue, is_examined = false WHERE uid = :uid
+
+-- name: keep_steered
+-- Keeps the values of a spec that were carried out.
+UPDATE fluxjobs SET steered = CAST(:values AS jsonb),
+    observed_generation = greatest(observed_generation, :generation)
+WHERE uid = :uid
+
+-- name: lock_steered
+-- Locks the row that belongs to a FluxJob and its workload.
+-- include: columns
+WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE
+
+-- name: unset_queue
+-- Restores the author's queue.
+UPDATE fluxjobs SET set_queue = NULL WHERE uid = :uid
+
+-- name: set_begin
+-- Overrides the author's begin time.
+UPDATE fluxjobs SET set_begin_at = CAST(:at AS timestamptz), begin_at = CAST(:at AS timestamptz),
+    is_examined = false
+WHERE uid = :uid
