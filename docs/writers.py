@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "developer" / "concurrency.md"
 START, END = "<!-- written by docs/writers.py -->\n", "<!-- end of the table -->"
 
-ALL_OF_IT = {"rebuild.py", "drift_repair.sql"}
+ALL_OF_IT = {"rebuild.sql", "drift_repair.sql"}
 """They make rows from the cluster, or repair them, so they may write every column."""
 
 REASONS = {
@@ -33,7 +33,6 @@ REASONS = {
     "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
     "blocked_reason": "as `blocked_by`",
     "duration_s": "An observation follows the limit of a run. The requeue adopts that of `asked`.",
-    "cancel_by": "A user orders the deletion, or the queue of a job that overruns.",
     "expected_start": "The plan sets it. Every way out of the queue clears it.",
     "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",

@@ -883,52 +883,6 @@ CREATE FUNCTION fluxqueue_timeline() RETURNS text LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END
 $$;
 
--- 15_conditions.sql
--- Conditions that many statements have. The server puts all but the third in place of their calls, so
--- the partial indexes of fluxjobs serve them.
-
--- Whether a FluxJob has not ended.
-CREATE FUNCTION fluxjob_lives(state text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT state NOT IN ('Cancelled', 'Completed', 'Failed')
-$$;
-
--- The word for the state that users read, as shown_state of fluxqueue/fluxjob/states.py has it.
-CREATE FUNCTION fluxjob_shown_state(state text, wait_reason text, blocked_by text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN state = 'Pending' AND wait_reason = 'Provisioning' AND blocked_by IS NULL
-                THEN wait_reason ELSE state END
-$$;
-
--- Whether no controller has yet to compare the rows with the cluster. Pending effects wait for that.
-CREATE FUNCTION fluxqueue_is_observed() RETURNS boolean LANGUAGE sql STABLE AS $$
-    SELECT NOT EXISTS (SELECT FROM leadership WHERE role = 'controller'
-                       AND (expires_at <= now() OR timeline <> fluxqueue_timeline()))
-$$;
-
--- Ranks running FluxJobs, those in their turn, those that wait for others or for a time, the rest.
--- The index of the displayed list has the same expression (ix_fluxjobs_turn).
-CREATE FUNCTION fluxjob_rank(state text, blocked_by text) RETURNS integer
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN state IN ('Running', 'Allocated') THEN 0
-                WHEN state IN ('Pending', 'Reserved') AND blocked_by IS NULL THEN 1
-                WHEN state IN ('Pending', 'Reserved') THEN 2
-                ELSE 3 END
-$$;
-
--- The longest run that a queue accepts (seconds), NULL without a limit.
-CREATE FUNCTION fluxqueue_most_s(spec jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT CASE WHEN jsonb_typeof(spec #> '{limits,perJob,durationSeconds}') = 'number'
-                THEN (spec #>> '{limits,perJob,durationSeconds}')::numeric::bigint END
-$$;
-
--- Until when its queue accepted a running job (epoch seconds): its limit, at most that of the queue,
--- and its grace. A sweep has none, because its pods have ends of their own.
-CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb) RETURNS bigint
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN NOT job.is_sweep
-                THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
-$$;
-
 -- 20_tasks.sql
 -- Pending actions are columns of rows. These functions make tasks of procrastinate from them, in the
 -- transaction that makes the action pending, so no code path can forget it. A task names its
@@ -1661,6 +1615,64 @@ BEGIN
             CROSS JOIN LATERAL unnest(array_append(s.others, s.node)) AS n (node)
             WHERE a.uid = of_uid AND s.refused_at IS NOT NULL);
 END
+$$;
+
+-- 36_conditions.sql
+-- Conditions and times that many statements have. The server puts the text of most in place of their
+-- calls, so the partial indexes of fluxjobs serve them.
+
+-- Whether a FluxJob has not ended.
+CREATE FUNCTION fluxjob_lives(state text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT state NOT IN ('Cancelled', 'Completed', 'Failed')
+$$;
+
+-- The word for the state that users read, as shown_state of fluxqueue/fluxjob/states.py has it.
+CREATE FUNCTION fluxjob_shown_state(state text, wait_reason text, blocked_by text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN state = 'Pending' AND wait_reason = 'Provisioning' AND blocked_by IS NULL
+                THEN wait_reason ELSE state END
+$$;
+
+-- Whether no controller has yet to compare the rows with the cluster. Pending effects wait for that.
+CREATE FUNCTION fluxqueue_is_observed() RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT NOT EXISTS (SELECT FROM leadership WHERE role = 'controller'
+                       AND (expires_at <= now() OR timeline <> fluxqueue_timeline()))
+$$;
+
+-- Ranks running FluxJobs, those in their turn, those that wait for others or for a time, the rest.
+-- The index of the displayed list has the same expression (ix_fluxjobs_turn).
+CREATE FUNCTION fluxjob_rank(state text, blocked_by text) RETURNS integer
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN state IN ('Running', 'Allocated') THEN 0
+                WHEN state IN ('Pending', 'Reserved') AND blocked_by IS NULL THEN 1
+                WHEN state IN ('Pending', 'Reserved') THEN 2
+                ELSE 3 END
+$$;
+
+-- The longest run that a queue accepts (seconds), NULL without a limit.
+CREATE FUNCTION fluxqueue_most_s(spec jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN jsonb_typeof(spec #> '{limits,perJob,durationSeconds}') = 'number'
+                THEN (spec #>> '{limits,perJob,durationSeconds}')::numeric::bigint END
+$$;
+
+-- Until when its queue accepted a running job (epoch seconds): its limit, at most that of the queue,
+-- and its grace. A sweep has none, because its pods have ends of their own.
+CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN NOT job.is_sweep
+                THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
+$$;
+
+-- Whether the priority of a FluxJob counts: those that wait, and running sweeps that still grow.
+CREATE FUNCTION fluxjob_has_turn(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT job.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
+        OR (job.lacking > 0 AND job.is_sweep)
+$$;
+
+-- When a FluxJob shows that it holds other slots. Most end soon after they return one.
+CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT coalesce(job.status_due_at,
+                    fluxjob_status_due_at(now(), CASE WHEN job.is_sweep THEN 5 ELSE 1 END))
 $$;
 
 -- 40_accounting.sql

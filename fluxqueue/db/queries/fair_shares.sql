@@ -1,7 +1,3 @@
--- fragment: have_turns
--- What has a priority that counts: FluxJobs that wait, and running sweeps that still grow.
-(state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable') OR (lacking > 0 AND is_sweep))
-
 -- name: shares
 -- The use of each user of each queue as it was last summed up.
 SELECT queue, user_name AS user, used, factor, points,
@@ -26,8 +22,8 @@ GROUP BY 1, 2, 4, 5
 
 -- name: users_in_turn
 -- Users with FluxJobs that have a turn.
-SELECT DISTINCT queue, user_name FROM fluxjobs
-WHERE queue = ANY(CAST(:queues AS text[])) AND -- include: have_turns
+SELECT DISTINCT queue, user_name FROM fluxjobs f
+WHERE queue = ANY(CAST(:queues AS text[])) AND fluxjob_has_turn(f)
 
 -- name: store_shares
 -- Writes the shares of all users.
@@ -40,10 +36,10 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
 -- Has the priorities of some users computed anew by the trigger, where they change. Locks in the
 -- order of the UIDs.
 UPDATE fluxjobs SET priority_parts = '{}' WHERE uid IN (
-    SELECT uid FROM fluxjobs
+    SELECT uid FROM fluxjobs f
     WHERE (queue, user_name) IN (SELECT * FROM unnest(
         CAST(:queues AS text[]), CAST(:users AS text[])))
-      AND -- include: have_turns
+      AND fluxjob_has_turn(f)
       AND priority_parts <>
           fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,
                                  is_priority_granted)

@@ -1,7 +1,3 @@
--- fragment: resized_due
--- When a FluxJob shows that it holds other slots. Most end soon after they return one.
-coalesce(f.status_due_at, fluxjob_status_due_at(now(), CASE WHEN f.is_sweep THEN 5 ELSE 1 END))
-
 -- name: write_reconciled
 -- Writes what becomes of reconciled FluxJobs. NULL leaves a column as it is.
 UPDATE fluxjobs f SET
@@ -17,8 +13,8 @@ UPDATE fluxjobs f SET
     is_started = f.is_started OR r.is_started,
     start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END,
     version = f.version + CAST(r.is_resized AS int),
-    status_due_at = CASE WHEN r.is_resized THEN -- include: resized_due
-        ELSE f.status_due_at END
+    status_due_at = CASE WHEN r.is_resized THEN fluxjob_resized_due_at(f)
+                         ELSE f.status_due_at END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
     look_in_s float8, starting jsonb, is_started bool, is_resized bool)
@@ -65,5 +61,5 @@ WHERE EXISTS (SELECT FROM given g WHERE g.id = s.allocation_id
 -- name: show_resized
 -- Has a look taken at FluxJobs that got more slots, and has them show it.
 UPDATE fluxjobs f SET reconcile_at = now(), version = version + 1,
-    status_due_at = -- include: resized_due
+    status_due_at = fluxjob_resized_due_at(f)
 WHERE uid = ANY(CAST(:uids AS text[]))

@@ -10,12 +10,13 @@ import logging
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.db.store.node_pools import POOL_CHANGED
 from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
@@ -49,77 +50,69 @@ NO_RULES: Rules = MappingProxyType({})
 RESERVED_REASON = "has a reservation; nothing behind it may delay it"
 
 
-def _foreign_use(which: str) -> str:
-    """Return the statement about the pods of others, on nodes that meet a condition."""
-    return f"""
-WITH others AS (
-    SELECT namespace, node, resources, is_permanent FROM foreign_usage WHERE {which}
-    UNION ALL
-    SELECT namespace, node, unmanaged, false FROM pods WHERE unmanaged IS NOT NULL AND {which}
-), amounts AS (
-    -- A damaged row must not fail the statement, and so every cycle. Its node is left out.
-    SELECT u.node, r.key AS resource, u.is_permanent,
-           CASE WHEN jsonb_typeof(r.value) = 'number' AND (r.value #>> '{{}}')::numeric >= 0
-                THEN (r.value #>> '{{}}')::numeric END AS amount
-    FROM others u CROSS JOIN LATERAL jsonb_each(
-        CASE WHEN jsonb_typeof(u.resources) = 'object' THEN u.resources
-             ELSE '{{"": null}}' END) r
-), spaces AS (
-    -- Grouped once: looked up for each node, it would read all pods as often as there are nodes.
-    SELECT node, array_agg(DISTINCT namespace) AS namespaces FROM others GROUP BY node
-)
-SELECT s.node, jsonb_object_agg(resource, amount) AS used, min(spaces.namespaces) AS namespaces,
-       coalesce(jsonb_object_agg(resource, permanent) FILTER (WHERE permanent > 0), '{{}}')
-           AS permanent,
-       bool_and(is_read) AS is_read
-FROM (
-    -- Anybody may bind a pod that asks for as much as a number can be, and several of them.
-    SELECT node, resource, bool_and(amount IS NOT NULL) AS is_read,
-           least(coalesce(sum(amount), 0), 1::bigint << 62)::bigint AS amount,
-           least(coalesce(sum(amount) FILTER (WHERE is_permanent), 0),
-                 1::bigint << 62)::bigint AS permanent
-    FROM amounts GROUP BY 1, 2) s JOIN spaces USING (node)
-GROUP BY s.node
-"""  # noqa: S608 constants
+class GraphNodeRow(NamedTuple):
+    """A node as the controller saw it last."""
+
+    name: str
+    fact: Any
 
 
-# Two statements: one for both would have a plan that reads all pods for the change of one node.
-FOREIGN_OF_ALL = _foreign_use("true")
-FOREIGN_OF_SOME = _foreign_use("node = ANY(CAST(:names AS text[]))")
+class ForeignUseRow(NamedTuple):
+    """What unmanaged pods use of a node. ``is_read``: the amounts can be read."""
 
-# A victim's planned end is the time at which it has to leave, and its pods have ended.
-_UNTIL = (
-    "CASE WHEN p.victim IS NULL THEN a.until"
-    " ELSE least(a.until, p.vacate_at + f.grace_s) END AS until"
-)
-# Each pod of a sweep has its own time.
-_OWN_START = (
-    "CASE WHEN f.is_sweep AND p.victim IS NULL THEN extract(epoch FROM s.given_at)::bigint END"
-    " AS own_start, f.duration_s, f.grace_s, f.is_limited, f.queue"
-)
-_LEAVING = "LEFT JOIN preemptions p ON p.allocation_id = a.id AND NOT p.is_off"
+    node: str
+    used: Mapping[str, int]
+    namespaces: Sequence[str]
+    permanent: Mapping[str, int]
+    is_read: bool
 
-_SLOTS = f"""
-SELECT a.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_START}
-FROM allocations a JOIN fluxjobs f USING (uid)
-JOIN allocation_slots s ON s.allocation_id = a.id {_LEAVING}
-WHERE a.is_live AND s.state <> 'returned'
-ORDER BY a.id, s.number
-"""  # noqa: S608 constants
 
-_SLOTS_OF = f"""
-SELECT w.uid, a.starts_at, {_UNTIL}, a.is_exclusive, a.held, s.node, s.resources, {_OWN_START}
-FROM (SELECT DISTINCT uid FROM allocations WHERE id = ANY(CAST(:ids AS bigint[]))) w
--- OFFSET 0: looked up for each. What lives is mostly younger than all that the planner knows of; it
--- expects one row, and would rather read all that live for each.
-LEFT JOIN LATERAL (SELECT * FROM allocations WHERE uid = w.uid AND is_live OFFSET 0) a ON true
-LEFT JOIN LATERAL (SELECT * FROM allocation_slots WHERE allocation_id = a.id
-                   AND state <> 'returned' OFFSET 0) s ON true
-LEFT JOIN fluxjobs f ON f.uid = a.uid
-{_LEAVING}
-ORDER BY a.id, s.number
-"""  # noqa: S608 constants
-"""Of the workloads of these allocations. Where nothing is held, it is one row without a node."""
+class BookedRow(NamedTuple):
+    """A slot of a live allocation. ``own_start``: that of a sweep's slot, which has its own end.
+
+    An allocation that was read because it changed, and holds nothing now, has a row without a node.
+    """
+
+    uid: str
+    starts_at: int
+    until: int | None
+    is_exclusive: bool
+    held: Sequence[str]
+    node: str
+    resources: Mapping[str, Any]
+    own_start: int | None
+    duration_s: int | None
+    grace_s: int | None
+    is_limited: bool
+    queue: str
+
+
+class LackingRow(NamedTuple):
+    """A running FluxJob with pods that wait for further slots. ``kinds``: of unequal pods."""
+
+    uid: str
+    lacking: int
+    request: Mapping[str, Any]
+    nodes: Sequence[str]
+    starts_at: int
+    until: int | None
+    grace_s: int | None
+    refused: Sequence[str]
+    kinds: Sequence[str]
+    queue: str
+    user_name: str
+    cpu_m: int
+    is_sweep: bool
+    priority: int
+    jobid: int
+    duration_s: int | None
+    ignored: Sequence[str] | None
+    is_limited: bool
+    place: int
+
+
+Changes = Sequence[tuple[str, str]]
+"""Changes since the last cycle: kind and key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,22 +143,25 @@ async def load_graph(
     ``sharing`` is filled, too, and decides from ``now`` on what of each node jobs may have.
     ``rules`` of the queues say how long jobs without a duration are planned.
     """
-    changes = await tx.fetch_dicts(Q.take_changes)
+    changes: Changes = await tx.fetch(Q.take_changes, columns)
     if sharing is not None:
         sharing.set_rules(*await read_sharing_rules(tx))
-    rows = await tx.fetch_dicts("SELECT name, fact FROM nodes ORDER BY length(name), name")
-    facts = _facts(rows)
+    facts = _facts(await tx.fetch(Q.graph_nodes, GraphNodeRow))
     ledger.autoscaler = await _autoscaler(tx)
     ledger.add_rows([fact.name for fact in facts])
     await _set_nodes(tx, ledger, facts, None, sharing, now)
-    slots = await tx.fetch_dicts(_SLOTS)
+    slots = await tx.fetch(Q.booked_slots, BookedRow)
     damaged = _book(ledger, slots, rules)
-    booked = frozenset(row["uid"] for row in slots)
+    booked = frozenset(row.uid for row in slots)
     return NodeChanges(True, _queues_in(changes), booked, True, damaged)
 
 
-def _queues_in(changes: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-    return frozenset(row["key"] for row in changes if row["kind"] == "queue")
+def _queues_in(changes: Changes) -> frozenset[str]:
+    return frozenset(_keys(changes, "queue"))
+
+
+def _keys(changes: Changes, *kinds: str) -> set[str]:
+    return {key for kind, key in changes if kind in kinds}
 
 
 async def take_changes(
@@ -180,51 +176,48 @@ async def take_changes(
     Changes are consumed by deleting them. The next cycle therefore finds a change that commits
     late. Each change stands for a whole present state, so applying it twice is harmless.
     """
-    changes = await tx.fetch_dicts(Q.take_changes)
-    have_rules_changed = any(row["kind"] == CHANGED for row in changes)
+    changes: Changes = await tx.fetch(Q.take_changes, columns)
+    have_rules_changed = bool(_keys(changes, CHANGED))
     due = [] if sharing is None else sharing.take_due(now)
-    changed = {row["key"] for row in changes if row["kind"] in {"node", "foreign"}} | set(due)
+    changed = _keys(changes, "node", "foreign") | set(due)
     if sharing is not None and have_rules_changed:
         sharing.set_rules(*await read_sharing_rules(tx))
         changed |= ledger.rows.keys()
     names = sorted(changed)
-    keys = {row["key"] for row in changes if row["kind"] == "allocation"}
+    keys = _keys(changes, "allocation")
     ids = sorted(int(key) for key in keys if key.isdecimal() and len(key) <= 18)
     booked: frozenset[str] = frozenset()
     damaged: Mapping[str, str] = {}
     prolonged: tuple[str, ...] = ()
     if names:
-        rows = await tx.fetch_dicts(
-            "SELECT name, fact FROM nodes WHERE name = ANY(CAST(:names AS text[]))", names=names
-        )
-        present = _facts(rows)
+        present = _facts(await tx.fetch(Q.graph_nodes_of, GraphNodeRow, names=names))
         for name in set(names) - {fact.name for fact in present}:
             ledger.remove_node(name)
             if sharing is not None:
                 sharing.forget(name)
         await _set_nodes(tx, ledger, present, names, sharing, now)
     if ids:
-        booked_rows = await tx.fetch_dicts(_SLOTS_OF, ids=ids)
-        booked = frozenset(row["uid"] for row in booked_rows)
+        booked_rows = await tx.fetch(Q.booked_slots_of, BookedRow, ids=ids)
+        booked = frozenset(row.uid for row in booked_rows)
         ends = {uid: ledger.live[uid].until for uid in booked if uid in ledger.live}
         for uid in booked:
             ledger.cancel(uid)
-        damaged = _book(ledger, [row for row in booked_rows if row["node"] is not None], rules)
+        damaged = _book(ledger, [row for row in booked_rows if row.node is not None], rules)
         # Of a sweep, each slot has its own end. The next slot has another end than the last one.
-        sweeps = {row["uid"] for row in booked_rows if row["own_start"] is not None}
+        sweeps = {row.uid for row in booked_rows if row.own_start is not None}
         prolonged = tuple(
             uid
             for uid, until in ends.items()
             if uid in ledger.live and ledger.live[uid].until > until and uid not in sweeps
         )
-    is_cluster_changed = any(row["kind"] == "cluster" for row in changes)
+    is_cluster_changed = bool(_keys(changes, "cluster"))
     if is_cluster_changed:
         ledger.autoscaler = await _autoscaler(tx)
     # A policy may give more or less of what can ever be had.
     have_nodes_changed = have_rules_changed or bool(due) or is_cluster_changed
-    have_nodes_changed |= any(row["kind"] == "node" for row in changes)
+    have_nodes_changed |= bool(_keys(changes, "node"))
     # A pool may bring what no present node has.
-    have_pools_changed = any(row["kind"] == POOL_CHANGED for row in changes)
+    have_pools_changed = bool(_keys(changes, POOL_CHANGED))
     return NodeChanges(
         have_nodes_changed or have_pools_changed,
         _queues_in(changes),
@@ -236,17 +229,17 @@ async def take_changes(
 
 
 async def _autoscaler(tx: Transaction) -> str:
-    return await tx.fetch_one("SELECT autoscaler FROM cluster", str) or ""
+    return await tx.fetch_one(Q.autoscaler, str) or ""
 
 
-def _facts(rows: Sequence[Mapping[str, Any]]) -> list[NodeFact]:
+def _facts(rows: Sequence[GraphNodeRow]) -> list[NodeFact]:
     """Return the nodes of rows. Leave out a node that cannot be read."""
     found = []
     for row in rows:
         try:
-            found.append(NodeFact.from_json(row["fact"]))
+            found.append(NodeFact.from_json(row.fact))
         except Exception as error:  # noqa: BLE001  one row must not stop all matching
-            _skip("node", row["name"], error)
+            _skip("node", row.name, error)
     return found
 
 
@@ -265,10 +258,10 @@ async def _set_nodes(
     now: int,
 ) -> None:
     if names is None:
-        rows = await tx.fetch_dicts(FOREIGN_OF_ALL)
+        rows = await tx.fetch(Q.foreign_use, ForeignUseRow)
     else:
-        rows = await tx.fetch_dicts(FOREIGN_OF_SOME, names=list(names))
-    used = {row["node"]: row for row in rows}
+        rows = await tx.fetch(Q.foreign_use_of, ForeignUseRow, names=list(names))
+    used = {row.node: row for row in rows}
     grants = {} if sharing is None else await _grants(tx, sharing, facts, used, now)
     for fact in facts:
         try:
@@ -282,7 +275,7 @@ async def _grants(
     tx: Transaction,
     sharing: NodeSharing,
     facts: Sequence[NodeFact],
-    used: Mapping[str, Mapping[str, Any]],
+    used: Mapping[str, ForeignUseRow],
     now: int,
 ) -> dict[str, NodeGrant]:
     """Ask the sharing policies of nodes. A node without a policy is left out.
@@ -290,7 +283,8 @@ async def _grants(
     Single pods are read only for nodes with a policy: a cluster may have very many.
     """
     governed = [fact for fact in facts if sharing.is_governed(fact)]
-    names = [one.name for one in governed if used.get(one.name, {"is_read": True})["is_read"]]
+    damaged = {name for name, others in used.items() if not others.is_read}
+    names = [one.name for one in governed if one.name not in damaged]
     pods = await read_unmanaged_pods(tx, names) if names else {}
     asked = {fact.name: sharing.grant(fact, pods.get(fact.name, ()), now) for fact in governed}
     for fact in facts:
@@ -302,26 +296,26 @@ async def _grants(
 def _set_node(
     ledger: ShareLedger,
     fact: NodeFact,
-    others: Mapping[str, Any] | None,
+    others: ForeignUseRow | None,
     grant: NodeGrant | None = None,
 ) -> None:
-    if others is not None and not others["is_read"]:
+    if others is not None and not others.is_read:
         raise ValueError("what unmanaged pods use there cannot be read")
-    namespaces = () if others is None else tuple(others["namespaces"])
+    namespaces = () if others is None else tuple(others.namespaces)
     if grant is not None:
         policy = PolicyOnNode(grant.policy, grant.why, fact.capacity)
         there = Others(namespaces, grant.permanent, policy)
         fact_at_best = replace(fact, capacity=grant.at_best)
         used = _plus(grant.withheld, fact.unusable)
         # Ports and claims are no part of a capacity that a policy could give.
-        shared = {} if others is None else others["used"]
+        shared = {} if others is None else others.used
         apart = {name: amount for name, amount in shared.items() if is_exclusive(name)}
         ledger.set_node(fact_at_best, {**used, **apart}, there)
     elif others is None:
         ledger.set_node(fact, fact.unusable)
     else:
-        used = _plus(others["used"], fact.unusable)
-        ledger.set_node(fact, used, Others(namespaces, others["permanent"]))
+        used = _plus(others.used, fact.unusable)
+        ledger.set_node(fact, used, Others(namespaces, others.permanent))
 
 
 def _plus(used: Mapping[str, int], more: Mapping[str, int]) -> Mapping[str, int]:
@@ -332,14 +326,14 @@ AMOUNT_MAX = TIME_MAX = 1 << 62
 """The largest amounts and times of an allocation that can be booked."""
 
 
-def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]], rules: Rules) -> dict[str, str]:
+def _book(ledger: ShareLedger, rows: Sequence[BookedRow], rules: Rules) -> dict[str, str]:
     """Book live allocations. Return, by UID, why some of them cannot be read.
 
     What such an allocation really uses is unknown, so it holds its nodes whole.
     """
-    of: dict[str, list[Mapping[str, Any]]] = {}
+    of: dict[str, list[BookedRow]] = {}
     for row in rows:
-        of.setdefault(row["uid"], []).append(row)
+        of.setdefault(row.uid, []).append(row)
     placements: list[tuple[str, list[Placement]]] = []
     damaged: dict[str, str] = {}
     for uid, slots in of.items():
@@ -357,29 +351,29 @@ def _book(ledger: ShareLedger, rows: Sequence[Mapping[str, Any]], rules: Rules) 
     return damaged
 
 
-def _by_end(slots: Sequence[Mapping[str, Any]], rules: Rules) -> dict[int, list[Mapping[str, Any]]]:
+def _by_end(slots: Sequence[BookedRow], rules: Rules) -> dict[int, list[BookedRow]]:
     """Return slots by their planned end: those of a sweep have ends of their own."""
-    parts: dict[int, list[Mapping[str, Any]]] = {}
+    parts: dict[int, list[BookedRow]] = {}
     for slot in slots:
         parts.setdefault(_planned_until(slot, rules), []).append(slot)
     return parts
 
 
-def _planned_until(slot: Mapping[str, Any], rules: Rules) -> int:
+def _planned_until(slot: BookedRow, rules: Rules) -> int:
     """Return when what holds a slot is planned to end. Without a limit, its queue plans it."""
-    own_start, until = slot["own_start"], slot["until"]
+    own_start, until = slot.own_start, slot.until
     if own_start is None and until is not None:
         return int(until)
-    start = slot["starts_at"] if own_start is None else own_start
-    duration_s = slot["duration_s"] or _planned_s(rules, slot["queue"])
-    return int(start + duration_s + (slot["grace_s"] or 0))
+    start = slot.starts_at if own_start is None else own_start
+    duration_s = slot.duration_s or _planned_s(rules, slot.queue)
+    return int(start + duration_s + (slot.grace_s or 0))
 
 
 def _planned_s(rules: Rules, queue: str) -> int:
     return rules[queue].planned_s if queue in rules else PLANNED_S
 
 
-def _placement(slots: Sequence[Mapping[str, Any]], until: int) -> Placement:
+def _placement(slots: Sequence[BookedRow], until: int) -> Placement:
     """Return the placement that the rows of an allocation's slots hold.
 
     Raises
@@ -388,16 +382,16 @@ def _placement(slots: Sequence[Mapping[str, Any]], until: int) -> Placement:
         They are damaged.
     """
     first = slots[0]
-    for what, at in (("starts_at", first["starts_at"]), ("until", until)):
+    for what, at in (("starts_at", first.starts_at), ("until", until)):
         if abs(at) > TIME_MAX:
             raise ValueError(f"{what} is {at}")
     return Placement(
-        slots=tuple(PlacedSlot(slot["node"], _resources(slot["resources"])) for slot in slots),
-        starts_at=first["starts_at"],
+        slots=tuple(PlacedSlot(slot.node, _resources(slot.resources)) for slot in slots),
+        starts_at=first.starts_at,
         until=until,
-        is_exclusive=first["is_exclusive"],
-        held=tuple(str(node) for node in first["held"] if node),
-        is_firm=bool(first["is_limited"]),
+        is_exclusive=first.is_exclusive,
+        held=tuple(str(node) for node in first.held if node),
+        is_firm=bool(first.is_limited),
     )
 
 
@@ -409,113 +403,48 @@ def _resources(stored: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     return found
 
 
-def _whole_nodes(slots: Sequence[Mapping[str, Any]]) -> Placement:
-    nodes = dict.fromkeys(slot["node"] for slot in slots)
+def _whole_nodes(slots: Sequence[BookedRow]) -> Placement:
+    nodes = dict.fromkeys(slot.node for slot in slots)
     return Placement(tuple(PlacedSlot(node, ()) for node in nodes), 0, FOREVER, is_exclusive=True)
 
 
 async def lacking(tx: Transaction, rules: Rules = NO_RULES) -> list[Lack]:
     """Return running FluxJobs with pods that wait for further slots, first in queue order."""
-    rows = await tx.fetch_dicts(
-        """
-        SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request,
-               a.starts_at, a.until, f.grace_s, f.is_limited,
-               f.queue, f.user_name, f.is_sweep, f.priority, f.jobid, f.place, f.duration_s,
-               f.ignored,
-               (SELECT least(coalesce(sum(CASE WHEN jsonb_typeof(s.resources -> 'cpu') = 'number'
-                                               THEN (s.resources ->> 'cpu')::numeric END), 0),
-                             1::bigint << 62)::bigint
-                FROM allocation_slots s
-                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
-               -- Of unequal pods each needs a slot of its own kind: those that wait say which.
-               (SELECT coalesce(array_agg(p.slot_kind ORDER BY p.name), '{}') FROM pods p
-                WHERE p.workload_uid = f.uid AND p.slot_kind <> '' AND p.is_gated
-                  AND NOT p.is_terminating AND NOT EXISTS (
-                    SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)) AS kinds,
-               (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
-                FROM allocation_slots s
-                WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
-               (SELECT coalesce(array_agg(DISTINCT n.node), '{}') FROM allocation_slots s
-                CROSS JOIN LATERAL unnest(array_append(s.others, s.node)) AS n (node)
-                WHERE s.allocation_id = a.id AND s.refused_at IS NOT NULL) AS refused
-        FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
-        WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
-          AND NOT f.is_deleting AND f.result IS NULL
-          AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid AND NOT p.is_off)
-        ORDER BY f.priority DESC, f.place
-        """
-    )
+    rows = await tx.fetch(Q.lacking, LackingRow)
     found = []
     for row in rows:
         try:
-            found.append(_lack(row, _planned_s(rules, row["queue"])))
+            found.append(_lack(row, _planned_s(rules, row.queue)))
         except Exception as error:  # noqa: BLE001  it keeps what it has, and others grow
-            _skip("lacking", row["uid"], error)
+            _skip("lacking", row.uid, error)
     return found
 
 
-def _lack(row: Mapping[str, Any], planned_s: int) -> Lack:
-    until = row["until"]
+def _lack(row: LackingRow, planned_s: int) -> Lack:
+    until = row.until
     return Lack(
-        row["uid"],
-        row["lacking"],
-        read_stored(row["request"]),
-        tuple(row["nodes"]),
-        row["starts_at"] + planned_s + (row["grace_s"] or 0) if until is None else until,
-        tuple(row["refused"]),
-        tuple(row["kinds"]),
-        row["queue"],
-        row["user_name"],
-        row["cpu_m"],
-        row["is_sweep"],
-        row["priority"],
-        row["jobid"],
-        row["duration_s"] or planned_s,
-        is_more_than_preferred(row["ignored"] or ()),
-        has_limit=row["is_limited"],
-        place=row["place"],
+        row.uid,
+        row.lacking,
+        read_stored(row.request),
+        tuple(row.nodes),
+        row.starts_at + planned_s + (row.grace_s or 0) if until is None else until,
+        tuple(row.refused),
+        tuple(row.kinds),
+        row.queue,
+        row.user_name,
+        row.cpu_m,
+        row.is_sweep,
+        row.priority,
+        row.jobid,
+        row.duration_s or planned_s,
+        is_more_than_preferred(row.ignored or ()),
+        has_limit=row.is_limited,
+        place=row.place,
     )
 
 
 REUSE_S = 120.0
 """A row of a returned slot may be used again after this time: fair share has counted it by then."""
-
-# A sweep returns a slot with each pod that ends. Its rows are used again, so that their number
-# depends on how many pods run at once, and not on how many there are. ``past_s`` keeps the time.
-_GIVE_MORE = """
-WITH given AS (
-    SELECT r.*, a.id, row_number() OVER (PARTITION BY a.id, r.node, r.r ORDER BY r.n) AS place
-    FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, n int, node text, r jsonb, kind text, is_sweep bool, others text[])
-    JOIN allocations a ON a.uid = r.uid AND a.is_live
-), old AS (
-    SELECT s.allocation_id, s.number, s.node, s.resources, row_number() OVER (
-               PARTITION BY s.allocation_id, s.node, s.resources ORDER BY s.number) AS place
-    FROM allocation_slots s
-    WHERE s.allocation_id IN (SELECT g.id FROM given g WHERE g.is_sweep)
-      AND s.state = 'returned' AND s.refused_at IS NULL
-      AND s.returned_at < now() - make_interval(secs => CAST(:reuse_s AS float8))
-), again AS (
-    UPDATE allocation_slots s SET
-        state = 'free', completion_index = NULL, returned_at = NULL, given_at = now(),
-        others = g.others,
-        past_s = s.past_s + extract(epoch FROM s.returned_at - s.given_at)
-    FROM given g JOIN old o ON o.allocation_id = g.id AND o.node = g.node
-                           AND o.resources = g.r AND o.place = g.place
-    WHERE s.allocation_id = o.allocation_id AND s.number = o.number AND g.is_sweep
-    RETURNING g.id, g.n
-)
-INSERT INTO allocation_slots (allocation_id, number, node, resources, kind, others)
-SELECT g.id, g.n + 1 + coalesce((SELECT max(number) FROM allocation_slots o
-                                 WHERE o.allocation_id = g.id), -1), g.node, g.r, g.kind, g.others
-FROM given g LEFT JOIN again ON again.id = g.id AND again.n = g.n WHERE again.id IS NULL
-"""
-
-_PUT_END_OFF = """
-UPDATE allocations a SET until = extract(epoch FROM now())::bigint + f.duration_s + f.grace_s
-FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
-  AND a.uid = ANY(CAST(:uids AS text[]))
-"""
 
 
 async def store_growth(tx: Transaction, given: Given, choices: Choices | None = None) -> None:
@@ -526,9 +455,7 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     """
     if given.barred:
         await tx.execute(
-            "UPDATE fluxjobs f SET reason = r.reason"
-            " FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)"
-            " WHERE f.uid = r.uid AND f.lacking > 0 AND f.reason <> r.reason",
+            Q.explain_lack,
             uids=list(given.barred),
             reasons=[f"{SOME_WAIT}: {why}" for why in given.barred.values()],
         )
@@ -547,14 +474,11 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     ]
     if not slots:
         return
-    await tx.execute(_GIVE_MORE, rows=orjson.dumps(slots).decode(), reuse_s=REUSE_S)
+    await tx.execute(Q.give_more, rows=orjson.dumps(slots).decode(), reuse_s=REUSE_S)
     sweeps = sorted({lack.uid for lack, _ in given.slots if lack.is_sweep and lack.duration_s})
     if sweeps:
-        await tx.execute(_PUT_END_OFF, uids=sweeps)
-    await tx.execute(
-        Q.show_resized,
-        uids=[lack.uid for lack, _ in given.slots],
-    )
+        await tx.execute(Q.put_end_off, uids=sweeps)
+    await tx.execute(Q.show_resized, uids=[lack.uid for lack, _ in given.slots])
 
 
 async def store_decisions(
@@ -631,48 +555,36 @@ async def _store_allocations(
         }
         for uid, placement in stored.items()
     ]
-    ids = await tx.fetch_dicts(
-        """
-        INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
-        SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
-        FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, starts_at bigint, until bigint, is_exclusive bool, held text[])
-        RETURNING id, uid
-        """,
+    ids = await tx.fetch(
+        Q.add_allocations,
+        columns,
         term=term,
         rows=orjson.dumps(allocations).decode(),
     )
     slots = [
         {
-            "a": row["id"],
+            "a": allocation_id,
             "n": number,
             "node": slot.node,
             "r": dict(slot.resources),
             "kind": slot.kind,
-            "others": _others(choices, row["uid"], number),
+            "others": _others(choices, uid, number),
         }
-        for row in ids
-        for number, slot in enumerate(stored[row["uid"]].slots)
+        for allocation_id, uid in ids
+        for number, slot in enumerate(stored[uid].slots)
     ]
-    await tx.execute(
-        """
-        INSERT INTO allocation_slots (allocation_id, number, node, resources, kind, others)
-        SELECT a, n, node, r, kind, others FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-            a bigint, n int, node text, r jsonb, kind text, others text[])
-        """,
-        rows=orjson.dumps(slots).decode(),
-    )
+    await tx.execute(Q.add_slots, rows=orjson.dumps(slots).decode())
 
 
 async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
     """Replace the reservations of the cycle before."""
     # FluxJobs that fell out of the cycle's view, behind many of a higher priority, lose their
     # reservations too. They are found by the reservations, which are few, not among all that wait.
-    former = {row["uid"] for row in await tx.fetch_dicts("SELECT uid FROM reservations")}
+    former = set(await tx.fetch(Q.reserved_uids, str))
     former -= {job.uid for job, _ in (*decisions.reserved, *decisions.waiting)}
     reason = "waits behind the FluxJobs that are looked at first"
     await apply_move(tx, OUT_OF_SIGHT, [Moved(uid, reason) for uid in former])
-    await tx.execute("DELETE FROM reservations")
+    await tx.execute(Q.delete_reservations)
     await _replace_expected(tx, decisions)
     plan = [
         {
@@ -684,33 +596,19 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
         for job, placement in decisions.reserved
     ]
     if plan:
-        await tx.execute(
-            """
-            INSERT INTO reservations (uid, starts_at, until, nodes)
-            SELECT r.uid, r.starts_at, r.until, r.nodes
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, starts_at bigint, until bigint, nodes jsonb)
-            JOIN fluxjobs f ON f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-            """,
-            rows=orjson.dumps(plan).decode(),
-        )
+        await tx.execute(Q.add_reservations, rows=orjson.dumps(plan).decode())
 
 
 async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
     """Replace the latest starts that were kept without a promise."""
-    await tx.execute("DELETE FROM expected_starts")
+    await tx.execute(Q.delete_expected_starts)
     rows = [
         {"uid": job.uid, "latest_start": one.starts_at, "nodes": list(one.nodes)}
         for job, one in decisions.unpromised
         if not one.is_firm
     ]
     if rows:
-        await tx.execute(
-            "INSERT INTO expected_starts (uid, latest_start, nodes)"
-            " SELECT uid, latest_start, nodes FROM jsonb_to_recordset(CAST(:rows AS jsonb))"
-            " AS r (uid text, latest_start bigint, nodes jsonb) JOIN fluxjobs f USING (uid)",
-            rows=orjson.dumps(rows).decode(),
-        )
+        await tx.execute(Q.add_expected_starts, rows=orjson.dumps(rows).decode())
 
 
 async def _tell_waiting(
@@ -749,21 +647,6 @@ async def _tell_waiting(
         ]
     ]
     if rows:
-        await tx.execute(
-            """
-            UPDATE fluxjobs f SET state = r.state, reason = r.reason, wait_reason = r.wait_reason,
-                                  position = r.position,
-                                  expected_start = to_timestamp(r.starts_at)
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, starts_at bigint, state text, reason text, wait_reason text, position int)
-            WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-              AND (f.state, f.reason, f.wait_reason, f.position, f.expected_start)
-                  IS DISTINCT FROM (
-                  r.state, r.reason, r.wait_reason, r.position, to_timestamp(r.starts_at))
-            """,
-            rows=orjson.dumps(sorted(rows, key=_by_uid)).decode(),
-        )
-
-
-def _by_uid(row: Mapping[str, Any]) -> str:
-    return str(row["uid"])
+        # In the order of the UIDs, as everywhere.
+        rows.sort(key=lambda row: str(row["uid"]))
+        await tx.execute(Q.explain_waits, rows=orjson.dumps(rows).decode())

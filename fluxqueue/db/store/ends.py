@@ -7,11 +7,13 @@ worker with the matcher's role calls ``end_overruns``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.fluxjob.holders import OVERRAN
 from fluxqueue.fluxjob.limit import (
@@ -33,25 +35,6 @@ END_MOVED = "EndMoved"
 
 OVERRUN = "Overrun"
 """The event of a job that holds its nodes past its limit and grace."""
-
-# The pods of a sweep have ends of their own, which count from the time of their slots.
-_FOLLOW = """
-WITH old AS (
-    SELECT a.id, a.until AS before, CASE
-        WHEN r.is_sweep THEN extract(epoch FROM now())::bigint + r.held_s
-        WHEN r.ends_at > a.starts_at + r.held_s + CAST(:slack_s AS int) THEN r.ends_at
-        ELSE a.starts_at + r.held_s END AS until
-    FROM allocations a JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, held_s bigint, ends_at bigint, is_sweep bool) USING (uid)
-    WHERE a.is_live
-), told AS (
-    INSERT INTO graph_changes (kind, key)
-    SELECT 'allocation', id::text FROM old WHERE until IS DISTINCT FROM before
-)
-UPDATE allocations a SET until = old.until FROM old
-WHERE a.id = old.id AND old.until IS DISTINCT FROM old.before
-RETURNING a.uid, old.before, a.until
-"""
 
 
 def next_limit(one: WorkloadSeen, old: Mapping[str, Any]) -> Limit:
@@ -84,21 +67,23 @@ async def follow_ends(
     if not moved:
         return
     rows = [
-        {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "is_sweep": one.is_sweep}
+        {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "has_own_ends": one.is_sweep}
         for uid, (one, limit) in moved.items()
     ]
-    changed = await tx.fetch_dicts(_FOLLOW, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S)
+    changed = await tx.fetch(
+        Q.follow_ends, columns, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S
+    )
     notices = []
-    for row in changed:
-        was, now = _stored(stored[row["uid"]]), moved[row["uid"]][1]
-        is_later = row["until"] is None or (row["before"] or 0) < row["until"]
+    for uid, former, until in changed:
+        was, now = _stored(stored[uid]), moved[uid][1]
+        is_later = until is None or (former or 0) < until
         notices.append(
             Notice(
-                row["uid"],
+                uid,
                 END_MOVED,
-                _describe(was, now, row["until"]),
-                f"{END_MOVED}/{row['until']}",
-                is_warning=is_later and row["before"] is not None,
+                _describe(was, now, until),
+                f"{END_MOVED}/{until}",
+                is_warning=is_later and former is not None,
             )
         )
     await leave_notices(tx, notices)
@@ -131,39 +116,30 @@ def _describe(was: Limit, now: Limit, until: int | None) -> str:
     return f"its pods end at another time than limit and grace say: {end}"
 
 
-# A damaged spec must not fail the statement.
-QUEUE_MOST_S = """
-CASE WHEN jsonb_typeof(q.spec #> '{limits,perJob,durationSeconds}') = 'number'
-     THEN (q.spec #>> '{limits,perJob,durationSeconds}')::numeric::bigint END
-"""
-
-# Until when its queue accepted a job: its limit, at most that of the queue, and its grace. A sweep
-# has none, because its pods have ends of their own.
-GRANTED_UNTIL = f"""
-CASE WHEN NOT f.is_sweep THEN a.starts_at + least(f.duration_s, {QUEUE_MOST_S}) + f.grace_s END
-"""
-
-_OVERRUNS = f"""
-SELECT f.uid, f.jobid, f.queue, f.duration_s, f.grace_s, f.is_suspendable, f.made_by, a.starts_at,
-       f.is_deleting OR f.result IS NOT NULL OR f.vacate_by IS NOT NULL AS is_ending,
-       EXISTS (SELECT FROM history h WHERE h.uid = f.uid AND h.event = '{OVERRUN}'
-               AND h.at >= f.allocated_at) AS is_told
-FROM allocations a JOIN fluxjobs f USING (uid) LEFT JOIN fluxqueues q ON q.name = f.queue
-WHERE a.is_live AND {GRANTED_UNTIL} < :now
-ORDER BY f.uid FOR UPDATE OF f
-"""  # noqa: S608 constants
-
 _ACTIONS = {
-    OverrunAction.REQUEUE: "UPDATE fluxjobs SET vacate_by = :by, reason = :reason,"
-    " release_at = now(), reconcile_at = now() WHERE uid = :uid",
-    OverrunAction.CANCEL: "UPDATE fluxjobs SET cancel_by = :by, is_deleting = true,"
-    " reason = :reason, release_at = now() WHERE uid = :uid",
+    OverrunAction.REQUEUE: Q.requeue_fluxjob,
+    OverrunAction.CANCEL: Q.cancel_fluxjob,
 }
 _WORDS = {
     OverrunAction.REPORT: "reservations behind it move",
     OverrunAction.REQUEUE: "it goes back to the queue as its pods end",
     OverrunAction.CANCEL: "it is deleted",
 }
+
+
+class OverrunRow(NamedTuple):
+    """A job that holds its nodes past its limit. ``is_told``: its users know of this run."""
+
+    uid: str
+    jobid: int
+    queue: str
+    duration_s: int
+    grace_s: int
+    is_suspendable: bool
+    made_by: str | None
+    starts_at: int
+    is_ending: bool
+    is_told: bool
 
 
 async def end_overruns(tx: Transaction, rules: Mapping[str, QueueRules], now: int) -> int:
@@ -176,10 +152,10 @@ async def end_overruns(tx: Transaction, rules: Mapping[str, QueueRules], now: in
     now : epoch seconds.
     """
     notices = []
-    for row in await tx.fetch_dicts(_OVERRUNS, now=now):
-        queue = rules.get(row["queue"])
+    for row in await tx.fetch(Q.overruns, OverrunRow, now=now, overrun=OVERRUN):
+        queue = rules.get(row.queue)
         most_s = None if queue is None else queue.per_job.duration_s
-        ends_at = granted_end(Limit(row["duration_s"], row["grace_s"]), row["starts_at"], most_s)
+        ends_at = granted_end(Limit(row.duration_s, row.grace_s), row.starts_at, most_s)
         action = (
             None
             if ends_at is None
@@ -187,20 +163,18 @@ async def end_overruns(tx: Transaction, rules: Mapping[str, QueueRules], now: in
                 OverrunRules() if queue is None else queue.overrun,
                 ends_at,
                 now,
-                can_requeue=row["is_suspendable"],
-                can_cancel=row["made_by"] is None,
+                can_requeue=row.is_suspendable,
+                can_cancel=row.made_by is None,
             )
         )
-        is_over = action is OverrunAction.REPORT or row["is_ending"]
-        if action is None or ends_at is None or (is_over and row["is_told"]):
+        is_over = action is OverrunAction.REPORT or row.is_ending
+        if action is None or ends_at is None or (is_over and row.is_told):
             continue
         limit = f"limit and grace ended {to_rfc3339(ends_at)}"
         reason = f"runs past its limit: its {limit}; {_WORDS[action]}"
         if not is_over:
-            by = (
-                OVERRAN if action is OverrunAction.REQUEUE else f"queue {row['queue']}: its {limit}"
-            )
-            await tx.execute(_ACTIONS[action], uid=row["uid"], by=by, reason=reason)
-        notices.append(Notice(row["uid"], OVERRUN, reason, f"{OVERRUN}/{ends_at}", is_warning=True))
+            by = OVERRAN if action is OverrunAction.REQUEUE else f"queue {row.queue}: its {limit}"
+            await tx.execute(_ACTIONS[action], uid=row.uid, by=by, reason=reason)
+        notices.append(Notice(row.uid, OVERRUN, reason, f"{OVERRUN}/{ends_at}", is_warning=True))
     await leave_notices(tx, notices)
     return len(notices)

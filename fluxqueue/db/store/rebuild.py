@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import save_workloads, tell_matcher
-from fluxqueue.db.tables import LIVING
 from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,
@@ -74,7 +75,7 @@ class _Case:
 
     found: Found
     target: FluxJobState
-    row: Mapping[str, Any] | None
+    has_row: bool
     slots: list[AdoptedSlot] = field(default_factory=list)
 
     @property
@@ -118,21 +119,21 @@ async def take_over(
 @asynccontextmanager
 async def _marked(tx: Transaction) -> AsyncIterator[None]:
     """Mark the session: rows are set to their states, and history says that they were rebuilt."""
-    await tx.execute("SELECT set_config('fluxqueue.rebuilding', 'on', true)")
+    await tx.execute(Q.begin_rebuilding)
     yield
-    await tx.execute("SELECT set_config('fluxqueue.rebuilding', '', true)")
+    await tx.execute(Q.end_rebuilding)
 
 
 async def _take_over(
     tx: Transaction, found: Sequence[Found], held: Mapping[NodeResource, int]
 ) -> TakenOver:
     await _forget_ended(tx, [one for one in found if one.is_stranded])
-    rows = await _locked_rows(tx, [one.seen.uid for one in found])
-    jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in rows])
+    states = await _locked_states(tx, [one.seen.uid for one in found])
+    jobids = await _free_jobids(tx, [one for one in found if one.seen.uid not in states])
     cases = [
-        _case(one, rows.get(one.seen.uid))
+        _case(one, has_row=one.seen.uid in states)
         for one in found
-        if one.seen.uid not in rows or rows[one.seen.uid]["state"] not in FINAL
+        if states.get(one.seen.uid) not in FINAL
     ]
     # Pods that a group no longer has are not missing: the group would gather for them, though it
     # runs or has ended.
@@ -142,7 +143,7 @@ async def _take_over(
             replace(one.seen, missing=0) if one.seen.uid in begun else one.seen for one in chunk
         ]
         await save_workloads(tx, seen, jobids=jobids)
-    await _retire_allocations(tx, [case.uid for case in cases if case.row is not None])
+    await _retire_allocations(tx, [case.uid for case in cases if case.has_row])
     await _adopt(tx, [case for case in cases if case.runs], held)
     await _remember(tx, [case for case in cases if case.has_run])
     await _set_states(tx, cases)
@@ -150,8 +151,8 @@ async def _take_over(
     await _note_missing(tx, [case for case in cases if case.uid in begun])
     await _ask(tx, cases)
     return TakenOver(
-        created=len(found) - len(rows),
-        corrected=sum(case.row is not None for case in cases),
+        created=len(found) - len(states),
+        corrected=sum(case.has_row for case in cases),
         adopted=sum(case.runs for case in cases),
     )
 
@@ -165,20 +166,9 @@ async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
     uids = [one.seen.uid for one in stranded]
     if not uids:
         return
-    # Locks are taken in the order of the UIDs, as everywhere.
-    gone = await tx.fetch_dicts(
-        "DELETE FROM fluxjobs WHERE uid IN (SELECT uid FROM fluxjobs"  # noqa: S608 constants
-        f" WHERE uid = ANY(CAST(:uids AS text[])) AND NOT {LIVING} AND cancel_by IS NULL"
-        " ORDER BY uid FOR UPDATE) RETURNING uid, jobid, state, version",
-        uids=uids,
-    )
-    await tx.execute(
-        "INSERT INTO history (uid, jobid, actor, event, detail)"
-        " SELECT r.uid, r.jobid, coalesce(nullif(current_setting('fluxqueue.actor', true), ''),"
-        " session_user), 'QueuedAnew', jsonb_build_object('from', r.state)"
-        " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, jobid bigint, state text)",
-        rows=_json([{name: row[name] for name in ("uid", "jobid", "state")} for row in gone]),
-    )
+    gone = await tx.fetch(Q.forget_ended, columns, uids=uids)
+    rows = [{"uid": uid, "jobid": jobid, "state": state} for uid, jobid, state in gone]
+    await tx.execute(Q.note_queued_anew, rows=_json(rows))
 
 
 async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: int) -> None:
@@ -193,40 +183,8 @@ async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: in
     """
     if highest_jobid:
         await _reserve_jobids(tx, highest_jobid)
-    rows = await _locked_rows(tx, outdated)
-    await _retire_allocations(tx, [uid for uid, row in rows.items() if row["state"] not in FINAL])
-
-
-_PUT_BACK = """
-WITH last AS (
-    SELECT DISTINCT ON (f.uid) f.uid, a.id, a.ended_at,
-           EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid AND p.slot_kind <> '')
-               AS has_kinds
-    FROM fluxjobs f JOIN allocations a USING (uid)
-    WHERE f.uid = ANY(CAST(:uids AS text[])) AND f.state IN ('Allocated', 'Running')
-      AND NOT EXISTS (SELECT FROM allocations b WHERE b.uid = f.uid AND b.is_live)
-    ORDER BY f.uid, a.id DESC
-), places AS (
-    SELECT *, row_number() OVER (
-               PARTITION BY id, node, kind ORDER BY completion_index, number) AS n
-    FROM (SELECT l.uid, l.id, s.number, s.node, s.completion_index,
-                 CASE WHEN l.has_kinds THEN s.kind ELSE '' END AS kind
-          FROM last l JOIN allocation_slots s
-            ON s.allocation_id = l.id AND s.returned_at = l.ended_at) taken
-), holders AS (
-    SELECT p.workload_uid AS uid, p.uid AS pod, p.node, p.slot_kind AS kind,
-           row_number() OVER (PARTITION BY p.workload_uid, p.node, p.slot_kind
-                              ORDER BY p.completion_index, p.name) AS n
-    FROM pods p JOIN last l ON l.uid = p.workload_uid
-    WHERE p.node IS NOT NULL AND NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed')
-), held AS (
-    UPDATE allocation_slots s SET state = 'held', pod_uid = h.pod, returned_at = NULL
-    FROM places JOIN holders h USING (uid, node, kind, n)
-    WHERE s.allocation_id = places.id AND s.number = places.number
-)
-UPDATE allocations a SET is_live = true, ended_at = NULL FROM last WHERE a.id = last.id
-RETURNING a.id
-"""
+    states = await _locked_states(tx, outdated)
+    await _retire_allocations(tx, [uid for uid, state in states.items() if state not in FINAL])
 
 
 async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
@@ -235,9 +193,9 @@ async def put_back(tx: Transaction, uids: Sequence[str]) -> None:
     The pods, as last seen, run on, so their resources must not be given to another workload. Slots
     that no pod held may have been given away since. What is lacking is matched anew.
     """
-    await _locked_rows(tx, uids)
-    rows = await tx.fetch_dicts(_PUT_BACK, uids=list(uids))
-    await tell_matcher(tx, "allocation", [str(row["id"]) for row in rows])
+    await _locked_states(tx, uids)
+    live = await tx.fetch(Q.put_back_allocations, str, uids=list(uids))
+    await tell_matcher(tx, "allocation", live)
 
 
 async def note_preemptions(tx: Transaction) -> None:
@@ -246,24 +204,15 @@ async def note_preemptions(tx: Transaction) -> None:
     Records of the victims contain this, and the next cycle finds anew which preemptor needs what
     they give back. Without this the cycle would preempt further FluxJobs.
     """
-    await tx.execute(
-        "INSERT INTO preemptions (victim, allocation_id, preemptor, jobid, vacate_at, is_told,"
-        " is_vacated)"
-        " SELECT v.uid, a.id, h.uid, h.jobid, extract(epoch FROM now())::bigint, true, true"
-        " FROM fluxjobs v JOIN allocations a ON a.uid = v.uid AND a.is_live"
-        " JOIN fluxjobs h ON v.vacate_by = :for_job || h.jobid"
-        " WHERE v.vacate_by IS NOT NULL AND v.state IN ('Allocated', 'Running')"
-        " AND h.state IN ('Pending', 'Reserved') ON CONFLICT (victim) DO NOTHING",
-        for_job=FOR_JOB,
-    )
+    await tx.execute(Q.rebuild_preemptions, for_job=FOR_JOB)
 
 
 async def analyze(tx: Transaction) -> None:
     """Have the planner analyze tables that were just filled."""
-    await tx.execute("ANALYZE fluxjobs, pods, allocations, allocation_slots, nodes")
+    await tx.execute(Q.analyze_filled)
 
 
-def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
+def _case(found: Found, *, has_row: bool) -> _Case:
     seen, record = found.seen, found.record
     said = record.state if record is not None else None
     held_by = record.held_by if said is S.HELD and record is not None else None
@@ -277,7 +226,7 @@ def _case(found: Found, row: Mapping[str, Any] | None) -> _Case:
         pods=found.pods,
         record=record,
     )
-    return _Case(found, target, row)
+    return _Case(found, target, has_row)
 
 
 def _is_suspended_by_author(found: Found) -> bool:
@@ -291,13 +240,8 @@ def _is_suspended_by_author(found: Found) -> bool:
     return is_held and found.seen.is_suspended and found.seen.held_by is None
 
 
-async def _locked_rows(tx: Transaction, uids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    rows = await tx.fetch_dicts(
-        "SELECT uid, state FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))"
-        " ORDER BY uid FOR UPDATE",
-        uids=list(uids),
-    )
-    return {row["uid"]: row for row in rows}
+async def _locked_states(tx: Transaction, uids: Sequence[str]) -> dict[str, str]:
+    return dict(await tx.fetch(Q.lock_states, columns, uids=list(uids)))
 
 
 async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int]:
@@ -311,39 +255,21 @@ async def _free_jobids(tx: Transaction, found: Sequence[Found]) -> dict[str, int
             claimed.setdefault(one.record.jobid, one.seen.uid)
     if not claimed:
         return {}
-    taken = await tx.fetch_dicts(
-        "SELECT jobid FROM fluxjobs WHERE jobid = ANY(CAST(:jobids AS bigint[]))",
-        jobids=list(claimed),
-    )
-    for row in taken:
-        del claimed[row["jobid"]]
+    for jobid in await tx.fetch(Q.jobids_taken, int, jobids=list(claimed)):
+        del claimed[jobid]
     await _reserve_jobids(tx, max(claimed, default=1))
     return {uid: jobid for jobid, uid in claimed.items()}
 
 
 async def _reserve_jobids(tx: Transaction, highest: int) -> None:
     """Have new numbers begin after ``highest`` and after all existing ones."""
-    await tx.execute(
-        "SELECT setval(seq.name, greatest(CAST(:highest AS bigint),"
-        " (SELECT coalesce(max(greatest(jobid, place)), 1) FROM fluxjobs), nextval(seq.name) - 1))"
-        " FROM (SELECT CAST(pg_get_serial_sequence('fluxjobs', 'jobid') AS regclass) AS name) seq",
-        highest=highest,
-    )
+    await tx.execute(Q.reserve_jobids, highest=highest)
 
 
 async def _retire_allocations(tx: Transaction, uids: Sequence[str]) -> None:
     """End the allocations of older rows: the cluster shows what is true now."""
-    rows = await tx.fetch_dicts(
-        "UPDATE allocations SET is_live = false, ended_at = now()"
-        " WHERE is_live AND uid = ANY(CAST(:uids AS text[])) RETURNING id",
-        uids=list(uids),
-    )
-    ids = [row["id"] for row in rows]
-    await tx.execute(
-        "UPDATE allocation_slots SET state = 'returned', pod_uid = NULL, returned_at = now()"
-        " WHERE allocation_id = ANY(CAST(:ids AS bigint[])) AND state <> 'returned'",
-        ids=ids,
-    )
+    ids = await tx.fetch(Q.retire_allocations, int, uids=list(uids))
+    await tx.execute(Q.retire_slots, ids=ids)
     await tell_matcher(tx, "allocation", [str(one) for one in ids])
 
 
@@ -381,32 +307,15 @@ async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
 
     A pod holds only one slot, so another row that claims the same pod is wrong.
     """
-    await tx.execute(
-        "UPDATE allocation_slots SET state = 'free', pod_uid = NULL"
-        " WHERE pod_uid = ANY(CAST(:pods AS text[]))",
-        pods=list(pods),
-    )
+    await tx.execute(Q.free_slots_of_pods, pods=list(pods))
 
 
 async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for chunk in _chunks(cases):
-        rows = await tx.fetch_dicts(
-            """
-            INSERT INTO allocations
-                (uid, term, starts_at, until, is_exclusive, held, is_live, ended_at)
-            SELECT r.uid, coalesce((SELECT term FROM leadership WHERE role = 'matcher'), 0),
-                   coalesce(r.starts_at, extract(epoch FROM now())::bigint), r.until,
-                   r.is_exclusive, r.held, r.is_live,
-                   CASE WHEN NOT r.is_live THEN coalesce(to_timestamp(r.ended_at), now()) END
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                uid text, starts_at bigint, until bigint, is_exclusive bool, held text[],
-                is_live bool, ended_at bigint)
-            RETURNING id, uid
-            """,
-            rows=_json([_terms(case) for case in chunk]),
-        )
-        ids |= {row["uid"]: row["id"] for row in rows}
+        rows = _json([_terms(case) for case in chunk])
+        made = await tx.fetch(Q.rebuild_allocations, columns, rows=rows)
+        ids |= {uid: allocation for allocation, uid in made}
     return ids
 
 
@@ -427,16 +336,7 @@ def _terms(case: _Case) -> dict[str, Any]:
 async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, str]]) -> None:
     for chunk in _chunks(slots):
         await tx.execute(
-            """
-            INSERT INTO allocation_slots
-                (allocation_id, number, node, resources, state, pod_uid, given_at, returned_at,
-                 completion_index, kind)
-            SELECT a.id, s.n, s.node, s.r, s.state, s.pod, to_timestamp(a.starts_at),
-                   CASE WHEN s.state = 'returned' THEN coalesce(a.ended_at, now()) END, s.i, s.kind
-            FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS s (
-                a bigint, n int, node text, r jsonb, state text, pod text, i int, kind text)
-            JOIN allocations a ON a.id = s.a
-            """,
+            Q.rebuild_slots,
             rows=_json(
                 [
                     {
@@ -456,11 +356,8 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
 
 
 async def _free_amounts(tx: Transaction, nodes: Iterable[str]) -> dict[NodeResource, int]:
-    rows = await tx.fetch_dicts(
-        "SELECT node, resource, free FROM node_usage WHERE node = ANY(CAST(:nodes AS text[]))",
-        nodes=sorted(nodes),
-    )
-    return {(row["node"], row["resource"]): int(row["free"]) for row in rows}
+    rows = await tx.fetch(Q.free_amounts, columns, nodes=sorted(nodes))
+    return {(node, resource): int(free) for node, resource, free in rows}
 
 
 async def _store_rest(
@@ -469,7 +366,7 @@ async def _store_rest(
     is_whole = not any(slot.pod_uid for slot in case.slots)
     kept = keep(case.slots, wanted=case.found.seen.wanted, is_whole=is_whole, free=free)
     if is_whole and not kept:
-        await tx.execute("DELETE FROM allocations WHERE id = :id", id=allocation)
+        await tx.execute(Q.delete_allocation, id=allocation)
         case.target, case.slots = S.PENDING, []
         return
     await _store_slots(
@@ -484,64 +381,14 @@ async def _store_rest(
 
 # --- states ---------------------------------------------------------------------------------------
 
-_SET = """
-UPDATE fluxjobs f SET
-    state = r.state, expected_start = NULL, is_examined = false, lacking = 0,
-    reason = CASE WHEN r.state IN ('Pending', 'Held') AND f.state = r.state THEN f.reason
-                  ELSE '' END,
-    held_by = CASE WHEN r.state = 'Held' AND r.held_by IS NOT NULL THEN r.held_by
-                   WHEN f.held_by = 'author' THEN f.held_by END,
-    allocated_at = CASE WHEN r.has_slots THEN coalesce(to_timestamp(r.allocated_at), now()) END,
-    started_at = CASE WHEN r.state IN ('Pending', 'Held', 'Allocated') THEN f.started_at
-                      ELSE coalesce(to_timestamp(r.started_at), f.started_at,
-                                    CASE WHEN r.state = 'Running' THEN now() END) END,
-    ended_at = CASE WHEN r.is_final THEN coalesce(to_timestamp(r.ended_at), now()) END,
-    submitted_at = least(f.submitted_at, coalesce(to_timestamp(r.submitted_at), f.submitted_at))
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, state text, is_final bool, has_slots bool, held_by text, allocated_at bigint,
-    started_at bigint, ended_at bigint, submitted_at bigint)
-WHERE f.uid = r.uid
-"""
-
-
-_SAID = """
-UPDATE fluxjobs f SET
-    flux_uid = coalesce(r.flux_uid, f.flux_uid),
-    place = coalesce(r.place, f.place),
-    set_priority = coalesce(r.set_priority, f.set_priority),
-    set_queue = coalesce(r.set_queue, f.set_queue),
-    queue = coalesce(r.set_queue, f.queue),
-    accepted_by = coalesce(r.accepted_by, f.accepted_by),
-    vacate_by = coalesce(r.vacate_by, f.vacate_by),
-    cancel_by = coalesce(r.cancel_by, f.cancel_by),
-    is_deleting = f.is_deleting OR r.cancel_by IS NOT NULL,
-    reason = coalesce(r.reason, f.reason),
-    author_hold = coalesce(f.author_hold, r.author_hold),
-    released_generation = coalesce(f.released_generation, r.released_generation),
-    steered = coalesce(f.steered, jsonb_build_object('requeue', r.requeue))
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, flux_uid text, place bigint, set_priority int, set_queue text, author_hold text,
-    released_generation bigint,
-    accepted_by text, requeue text, vacate_by text, cancel_by text, reason text)
-WHERE f.uid = r.uid
-"""
-
-# A separate statement: the guard counts on from the version before wherever something that is shown
-# changes.
-_VERSION = """
-UPDATE fluxjobs f SET version = greatest(f.version, r.version + 1)
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, version bigint)
-WHERE f.uid = r.uid
-"""
-
 
 async def _set_states(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Set each row to its state at once. The session is marked, so no guard asks for the way."""
     for chunk in _chunks(cases):
-        await tx.execute(_SET, rows=_json([_times(case) for case in chunk]))
+        await tx.execute(Q.rebuild_states, rows=_json([_times(case) for case in chunk]))
         said = _json([_said(case) for case in chunk])
-        await tx.execute(_SAID, rows=said)
-        await tx.execute(_VERSION, rows=said)
+        await tx.execute(Q.rebuild_records, rows=said)
+        await tx.execute(Q.rebuild_versions, rows=said)
 
 
 def _times(case: _Case) -> dict[str, Any]:
@@ -617,10 +464,7 @@ async def _tell_once(tx: Transaction, uids: Sequence[str]) -> None:
     The state is published without an Event.
     """
     await tx.execute(
-        "UPDATE fluxjobs f SET told = coalesce(r.word, f.state), told_version = f.version"
-        " FROM fluxjobs one"
-        " LEFT JOIN unnest(CAST(:states AS text[]), CAST(:words AS text[])) AS r (state, word)"
-        " USING (state) WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))",
+        Q.mark_told,
         states=[str(state) for state in REASONS],
         words=list(REASONS.values()),
         uids=list(uids),
@@ -631,9 +475,7 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Write what is missing as it was seen. What has to be placed anew gathers from now on."""
     for chunk in _chunks(cases):
         await tx.execute(
-            "UPDATE fluxjobs f SET missing = r.missing"
-            " FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, missing int)"
-            " WHERE f.uid = r.uid",
+            Q.set_missing,
             rows=_json([{"uid": one.uid, "missing": one.found.seen.missing} for one in chunk]),
         )
 
@@ -641,15 +483,7 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
 async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Request what is pending: unfinished releases, suspensions, a look at what runs or ends."""
     await tx.execute(
-        "UPDATE fluxjobs SET"
-        " release_at = CASE WHEN uid = ANY(CAST(:release AS text[])) THEN now()"
-        # A workload that waits and is not suspended has that effect pending by its own observation.
-        "                   WHEN state IN ('Allocated', 'Running') OR ended_at IS NOT NULL"
-        "                   THEN NULL"
-        "                   ELSE release_at END,"
-        " reconcile_at = CASE WHEN uid = ANY(CAST(:reconcile AS text[])) THEN now()"
-        "                  ELSE reconcile_at END"
-        " WHERE uid = ANY(CAST(:uids AS text[]))",
+        Q.ask_for_effects,
         uids=[case.uid for case in cases],
         release=[
             case.uid

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store.decisions import FOREIGN_OF_ALL, FOREIGN_OF_SOME
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.notices import UNMANAGED_USE
 from fluxqueue.db.store.observations import is_reshaped
 from fluxqueue.db.store.reconciling import Ungate
@@ -77,8 +77,8 @@ async def test_what_unmanaged_pods_use_is_read_once(rows: Rows) -> None:
     await rows.execute("ANALYZE foreign_usage")
     async with rows.database.begin() as tx:
         await tx.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        every = await dicts(tx, f"EXPLAIN {FOREIGN_OF_ALL}")
-        some = await dicts(tx, f"EXPLAIN {FOREIGN_OF_SOME}", names=["n1"])
+        every = await dicts(tx, f"EXPLAIN {Q.foreign_use}")
+        some = await dicts(tx, f"EXPLAIN {Q.foreign_use_of}", names=["n1"])
     plans = ["\n".join(row["QUERY PLAN"] for row in plan) for plan in (every, some)]
     assert "SubPlan" not in plans[0], plans[0]
     assert "Seq Scan on foreign_usage" not in plans[1], plans[1]

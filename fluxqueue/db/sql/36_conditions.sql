@@ -1,5 +1,5 @@
--- Conditions that many statements have. The server puts all but the third in place of their calls, so
--- the partial indexes of fluxjobs serve them.
+-- Conditions and times that many statements have. The server puts the text of most in place of their
+-- calls, so the partial indexes of fluxjobs serve them.
 
 -- Whether a FluxJob has not ended.
 CREATE FUNCTION fluxjob_lives(state text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
@@ -41,4 +41,16 @@ CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb
 LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN NOT job.is_sweep
                 THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
+$$;
+
+-- Whether the priority of a FluxJob counts: those that wait, and running sweeps that still grow.
+CREATE FUNCTION fluxjob_has_turn(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT job.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
+        OR (job.lacking > 0 AND job.is_sweep)
+$$;
+
+-- When a FluxJob shows that it holds other slots. Most end soon after they return one.
+CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT coalesce(job.status_due_at,
+                    fluxjob_status_due_at(now(), CASE WHEN job.is_sweep THEN 5 ELSE 1 END))
 $$;
