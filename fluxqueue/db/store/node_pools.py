@@ -9,7 +9,7 @@ in between loses nothing, because the rows stay.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -17,13 +17,17 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
-from fluxqueue.errors import InvalidInput
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
-from fluxqueue.nodepools.plan.node_orders import OrderedNodes, PoolOrder, StoredPool
+from fluxqueue.nodepools.plan.node_orders import (
+    PoolOrder,
+    StoredPool,
+    UnsettledRequest,
+    former_pools,
+)
 from fluxqueue.nodepools.plan.node_plan import NodePlan
 from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd
-from fluxqueue.nodepools.pool import NodePool, read_node_pool
+from fluxqueue.nodepools.pool import read_node_pool
 
 POOL_CHANGED = "pool"
 """The kind of a change that makes the matcher read the pools again."""
@@ -250,8 +254,8 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
 
 
 _ORDERED = """
-SELECT r.number, r.pool, r.count, r.ended, r.pool_spec,
-       f.namespace || '/' || f.workload_name AS job,
+SELECT r.number, r.pool, r.count, r.ended IS NOT NULL AS is_ended, r.pool_spec,
+       coalesce(f.namespace || '/' || f.workload_name, '') AS job,
        ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
 FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
 WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
@@ -269,78 +273,22 @@ async def read_orders(database: Database) -> list[PoolOrder]:
     """
     async with database.begin() as tx:
         pools, _ = await read_node_pools(tx)
-        rows = await tx.fetch_dicts(_ORDERED)
-        if not pools and not rows:
+        requests = [UnsettledRequest(**row) for row in await tx.fetch_dicts(_ORDERED)]
+        if not pools and not requests:
             return []
-        nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
-        former, lost = _former(rows, {one.pool.name: one.pool for one in pools})
-        retired = {row["number"] for _, some in former for row in some} | lost
+        former, lost = former_pools(requests, {one.pool.name: one.pool for one in pools})
+        retired = {one.number for _, some in former for one in some} | lost
         await _end(tx, sorted(retired), RequestEnd.WITHDRAWN, "its pool or provider was removed")
         await _settle(tx, sorted(lost))
-        current = [row for row in rows if row["number"] not in retired]
-        orders = [_order(one, current, nodes, returning) for one in pools]
-        return orders + [await _former_order(tx, pool, some) for pool, some in former]
-
-
-def _former(
-    rows: Sequence[Mapping[str, Any]], pools: Mapping[str, NodePool]
-) -> tuple[list[tuple[NodePool, list[Mapping[str, Any]]]], set[int]]:
-    """Return the requests that the present providers cannot take back, by their former pools.
-
-    The second value has the numbers of those that nothing can take back: their pool is gone, and
-    this release cannot read how it was.
-    """
-    found: list[tuple[NodePool, list[Mapping[str, Any]]]] = []
-    lost: set[int] = set()
-    for row in rows:
-        present = pools.get(row["pool"])
-        try:
-            pool = read_node_pool(row["pool"], row["pool_spec"])
-        except InvalidInput:
-            if present is None:
-                lost.add(row["number"])
-            continue
-        if present is not None and present.has_provider_of(pool):
-            continue
-        same = (r for p, r in found if p.name == pool.name and p.has_provider_of(pool))
-        own = next(same, None)
-        if own is None:
-            found.append((replace(pool, least=0), [row]))
-        else:
-            own.append(row)
-    return found, lost
-
-
-async def _former_order(
-    tx: Transaction, pool: NodePool, rows: Sequence[Mapping[str, Any]]
-) -> PoolOrder:
-    labels = orjson.dumps(dict(pool.labels)).decode()
-    present = [row["name"] for row in await tx.fetch_dicts(_LABELLED, labels=labels)]
-    return PoolOrder(pool, present=tuple(present), ended=tuple(_ordered(row) for row in rows))
-
-
-def _ordered(row: Mapping[str, Any]) -> OrderedNodes:
-    return OrderedNodes(row["number"], row["count"], tuple(row["arrived"]))
-
-
-def _order(
-    stored: StoredPool,
-    rows: Sequence[Mapping[str, Any]],
-    nodes: Mapping[str, str],
-    returning: Collection[str],
-) -> PoolOrder:
-    name = stored.pool.name
-    own = [row for row in rows if row["pool"] == name]
-    open_ = [row for row in own if row["ended"] is None]
-    return PoolOrder(
-        stored.pool,
-        tuple(_ordered(row) for row in open_),
-        tuple(sorted(node for node, pool in nodes.items() if pool == name)),
-        tuple(sorted(node for node in returning if nodes.get(node) == name)),
-        tuple(_ordered(row) for row in own if row["ended"] is not None),
-        stored,
-        {row["number"]: row["job"] or "" for row in open_},
-    )
+        current = [one for one in requests if one.number not in retired]
+        nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
+        orders = [one.order(current, nodes, returning) for one in pools]
+        for pool, some in former:
+            labels = orjson.dumps(dict(pool.labels)).decode()
+            present = await tx.fetch_dicts(_LABELLED, labels=labels)
+            ended = tuple(one.as_ordered() for one in some)
+            orders.append(PoolOrder(pool, present=tuple(r["name"] for r in present), ended=ended))
+        return orders
 
 
 async def settle(database: Database, numbers: Sequence[int]) -> None:
