@@ -11,11 +11,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
 from fluxqueue.db.database import Database, Transaction
+from fluxqueue.db.queries import Q
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
@@ -33,29 +35,11 @@ POOL_CHANGED = "pool"
 """The kind of a change that makes the matcher read the pools again."""
 
 
-# A pool that was made anew under its name has not failed, and its nodes may be of another kind.
 NODE_POOLS = RuleTable(
     POOL_CHANGED,
-    save="""
-INSERT INTO node_pools AS p (name, uid, generation, spec, fault)
-SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    name text, uid text, generation bigint, spec jsonb, fault text)
-ORDER BY name
-ON CONFLICT (name) DO UPDATE SET
-    uid = excluded.uid, generation = excluded.generation, fault = excluded.fault,
-    spec = coalesce(excluded.spec, CASE WHEN p.uid = excluded.uid THEN p.spec END),
-    failures = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
-        THEN p.failures ELSE 0 END,
-    retry_at = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
-        THEN p.retry_at ELSE 0 END,
-    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
-WHERE (p.uid, p.generation, p.spec, p.fault)
-    IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
-RETURNING name
-""",
-    delete="DELETE FROM node_pools WHERE name = ANY(CAST(:gone AS text[])) RETURNING name",
-    stored="SELECT name, uid, generation, fault FROM node_pools ORDER BY name",
+    save=Q.save_pools,
+    delete=Q.delete_pools,
+    stored=Q.stored_pools,
 )
 """FluxNodePools."""
 
@@ -67,14 +51,30 @@ async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, 
     """Read the pools in force, and why some of them cannot be used here."""
     return await read_in_force(
         tx,
-        "SELECT name, spec, learned, failures, retry_at, failed_because AS why FROM node_pools"
-        " WHERE spec IS NOT NULL ORDER BY name",
-        lambda row: _stored(**row),
+        Q.pools_in_force,
+        _stored,
     )
 
 
-def _stored(name: str, spec: Any, learned: Sequence[Any], **counted: Any) -> StoredPool:
-    return StoredPool(read_node_pool(name, spec), tuple(map(int, learned)), **counted)
+def _stored(name: str, spec: Any, learned: Sequence[Any], *counted: Any) -> StoredPool:
+    return StoredPool(read_node_pool(name, spec), tuple(map(int, learned)), *counted)
+
+
+class RequestRow(NamedTuple):
+    """An open request. ``kept``: the present nodes that its job uses beside them."""
+
+    number: int
+    pool: str
+    uid: str
+    queue: str
+    nodes: int
+    price: Decimal
+    asked_at: int
+    ready_at: int
+    kept: Any
+    refused: str | None
+    is_running: bool
+    arrived: Sequence[str]
 
 
 @dataclass(slots=True)
@@ -91,39 +91,23 @@ class OpenRequests:
     spent: dict[str, Decimal] = field(default_factory=dict)
 
 
-_OPEN = """
-SELECT r.number, r.pool, r.uid, r.queue, r.count, r.price, r.asked_at, r.ready_at, r.kept,
-       r.refused,
-       coalesce(f.state IN ('Allocated', 'Running'), false) AS is_running,
-       ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
-FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
-WHERE r.ended IS NULL ORDER BY r.number
-"""
-
-_SPENT = """
-SELECT r.queue, sum(r.price * r.count) AS price
-FROM node_requests r JOIN fluxjobs f ON f.uid = r.uid
-WHERE r.ended = 'used' AND f.state IN ('Allocated', 'Running') GROUP BY r.queue
-"""
-
-
 async def read_open_requests(tx: Transaction) -> OpenRequests:
     """Read the open requests. One that cannot be read keeps no present nodes for its job."""
     found = OpenRequests()
-    for row in await tx.fetch_dicts(_OPEN):
+    for row in await tx.fetch(Q.open_requests, RequestRow):
         found.requests.append(
             NodeRequest(
-                *(row["number"], row["pool"], row["uid"], row["queue"], row["count"]),
-                *(row["asked_at"], row["ready_at"], tuple(row["arrived"])),
-                kept=_kept(row["kept"]),
-                price=Decimal(row["price"]),
+                *(row.number, row.pool, row.uid, row.queue, row.nodes),
+                *(row.asked_at, row.ready_at, tuple(row.arrived)),
+                kept=_kept(row.kept),
+                price=row.price,
             )
         )
-        if row["is_running"]:
-            found.running.add(row["uid"])
-        if row["refused"] is not None:
-            found.refused[row["number"]] = row["refused"]
-    found.spent = {row["queue"]: Decimal(row["price"]) for row in await tx.fetch_dicts(_SPENT)}
+        if row.is_running:
+            found.running.add(row.uid)
+        if row.refused is not None:
+            found.refused[row.number] = row.refused
+    found.spent = dict(await tx.fetch(Q.spent_by_queue, columns))
     return found
 
 
@@ -142,19 +126,18 @@ def _kept(stored: Any) -> tuple[PlacedSlot, ...]:
 
 async def read_pool_nodes(tx: Transaction) -> dict[str, str]:
     """Return the pool of each known node."""
-    return {r["node"]: r["pool"] for r in await tx.fetch_dicts("SELECT node, pool FROM pool_nodes")}
+    return dict(await tx.fetch(Q.pool_nodes, columns))
 
 
 async def read_returning(tx: Transaction) -> set[str]:
     """Return the nodes that their providers are to take back."""
-    sql = "SELECT node FROM pool_nodes WHERE returned_at IS NOT NULL"
-    return {row["node"] for row in await tx.fetch_dicts(sql)}
+    return set(await tx.fetch(Q.returning_nodes, str))
 
 
 async def return_nodes(tx: Transaction, nodes: Collection[str], now: int) -> None:
     """Record that the providers are to take nodes back."""
     await tx.execute(
-        "UPDATE pool_nodes SET returned_at = :now WHERE node = ANY(CAST(:nodes AS text[]))",
+        Q.return_nodes,
         nodes=sorted(nodes),
         now=now,
     )
@@ -165,19 +148,12 @@ async def store_pool_nodes(
 ) -> None:
     """Write the nodes that pools have by now, each with the request that it came for."""
     if gone:
-        await tx.execute(
-            "DELETE FROM pool_nodes WHERE node = ANY(CAST(:gone AS text[]))", gone=sorted(gone)
-        )
+        await tx.execute(Q.delete_pool_nodes, gone=sorted(gone))
     of = {node: number for number, nodes in review.arrived.items() for node in nodes}
     rows = [{"node": n, "pool": p, "request": of.get(n)} for n, p in sorted(new.items())]
     if rows:
         await tx.execute(
-            """
-            INSERT INTO pool_nodes (node, pool, request)
-            SELECT node, pool, request FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-                node text, pool text, request bigint)
-            ON CONFLICT (node) DO UPDATE SET pool = excluded.pool, request = excluded.request
-            """,
+            Q.save_pool_nodes,
             rows=orjson.dumps(rows).decode(),
         )
 
@@ -194,8 +170,7 @@ async def store_review(
             continue
         after = stored.after(review.learned.get(name, ()), review.failures.get(name), now)
         await tx.execute(
-            "UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,"
-            " retry_at = :retry_at, failed_because = :why WHERE name = :name",
+            Q.store_learned_of_pool,
             name=name,
             learned=orjson.dumps(after.learned).decode(),
             failures=after.failures,
@@ -207,8 +182,7 @@ async def store_review(
 async def _end(tx: Transaction, numbers: Sequence[int], end: RequestEnd, reason: str) -> None:
     if numbers:
         await tx.execute(
-            "UPDATE node_requests SET ended = :ended, reason = :reason, ended_at = now()"
-            " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NULL",
+            Q.end_requests,
             numbers=list(numbers),
             ended=str(end),
             reason=reason,
@@ -221,9 +195,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
     await _end(tx, plan.withdrawn, RequestEnd.WITHDRAWN, "no job needs it any more")
     for number, uid in sorted(plan.moved.items()):
         await tx.execute(
-            "UPDATE node_requests SET uid = :uid, kept = '[]',"
-            " queue = coalesce((SELECT queue FROM fluxjobs WHERE uid = :uid), queue)"
-            " WHERE number = :number AND ended IS NULL",
+            Q.move_request,
             number=number,
             uid=uid,
         )
@@ -231,11 +203,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
     for ask in plan.asks:
         kept = [{"node": one.node, "resources": dict(one.resources)} for one in ask.kept]
         (number,) = await tx.fetch(
-            "INSERT INTO node_requests"
-            " (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)"
-            " VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),"
-            " coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))"
-            " RETURNING number",
+            Q.add_request,
             int,
             pool=ask.pool,
             uid=ask.uid,
@@ -253,19 +221,6 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
 # --- for the providers ---------------------------------------------------------------------------
 
 
-_ORDERED = """
-SELECT r.number, r.pool, r.count, r.ended IS NOT NULL AS is_ended, r.pool_spec,
-       coalesce(f.namespace || '/' || f.workload_name, '') AS job,
-       ARRAY(SELECT n.node FROM pool_nodes n WHERE n.request = r.number ORDER BY n.node) AS arrived
-FROM node_requests r LEFT JOIN fluxjobs f ON f.uid = r.uid
-WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
-"""
-
-_LABELLED = """
-SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb) ORDER BY name
-"""
-
-
 async def read_orders(database: Database) -> list[PoolOrder]:
     """Read what the provider of each pool has to bring, and what to take back.
 
@@ -273,7 +228,7 @@ async def read_orders(database: Database) -> list[PoolOrder]:
     """
     async with database.begin() as tx:
         pools, _ = await read_node_pools(tx)
-        requests = [UnsettledRequest(**row) for row in await tx.fetch_dicts(_ORDERED)]
+        requests = await tx.fetch(Q.unsettled_requests, UnsettledRequest)
         if not pools and not requests:
             return []
         former, lost = former_pools(requests, {one.pool.name: one.pool for one in pools})
@@ -285,9 +240,9 @@ async def read_orders(database: Database) -> list[PoolOrder]:
         orders = [one.order(current, nodes, returning) for one in pools]
         for pool, some in former:
             labels = orjson.dumps(dict(pool.labels)).decode()
-            present = await tx.fetch_dicts(_LABELLED, labels=labels)
+            present = await tx.fetch(Q.labelled_nodes, str, labels=labels)
             ended = tuple(one.as_ordered() for one in some)
-            orders.append(PoolOrder(pool, present=tuple(r["name"] for r in present), ended=ended))
+            orders.append(PoolOrder(pool, present=tuple(present), ended=ended))
         return orders
 
 
@@ -301,8 +256,7 @@ async def settle(database: Database, numbers: Sequence[int]) -> None:
 async def _settle(tx: Transaction, numbers: Sequence[int]) -> None:
     if numbers:
         await tx.execute(
-            "UPDATE node_requests SET is_settled = true"
-            " WHERE number = ANY(CAST(:numbers AS bigint[])) AND ended IS NOT NULL",
+            Q.settle_requests,
             numbers=list(numbers),
         )
 
@@ -314,8 +268,7 @@ async def refuse(database: Database, refused: Mapping[int, str]) -> None:
     async with database.begin() as tx:
         for number, why in sorted(refused.items()):
             await tx.execute(
-                "UPDATE node_requests SET refused = :why WHERE number = :number"
-                " AND ended IS NULL AND refused IS NULL",
+                Q.refuse_request,
                 number=number,
                 why=why,
             )
@@ -324,6 +277,4 @@ async def refuse(database: Database, refused: Mapping[int, str]) -> None:
 
 async def read_starting(database: Database) -> set[str]:
     """Return the UIDs of the jobs that have nodes, but no pod of which runs yet."""
-    async with database.begin() as tx:
-        rows = await tx.fetch_dicts("SELECT uid FROM fluxjobs WHERE state = 'Allocated'")
-    return {row["uid"] for row in rows}
+    return set(await database.fetch(Q.starting_jobs, str))

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.faults import as_text
 
-Row = Mapping[str, Any]
 T = TypeVar("T")
 
 
@@ -74,7 +74,7 @@ async def read_stored_rules(tx: Transaction, table: RuleTable) -> list[StoredRul
 
 
 async def read_in_force(
-    tx: Transaction, statement: str, read: Callable[[Row], T]
+    tx: Transaction, query: str, read: Callable[..., T]
 ) -> tuple[list[T], dict[str, str]]:
     """Read the rules in force, and why some objects have none here.
 
@@ -82,12 +82,12 @@ async def read_in_force(
 
     Parameters
     ----------
-    statement : returns rows with a ``name`` and whatever ``read`` needs.
+    query : returns the name of each object, and what else ``read`` takes.
     """
     rules, unreadable = [], {}
-    for row in await tx.fetch_dicts(statement):
+    for name, *more in await tx.fetch(query, columns):
         try:
-            rules.append(read(row))
+            rules.append(read(name, *more))
         except Exception as error:  # noqa: BLE001  one object must not stop the others
-            unreadable[row["name"]] = as_text(error)
+            unreadable[name] = as_text(error)
     return rules, unreadable

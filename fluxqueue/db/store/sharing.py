@@ -30,7 +30,7 @@ POLICIES = RuleTable(
 
 async def read_sharing_rules(tx: Transaction) -> tuple[list[SharingRule], dict[str, str]]:
     """Read the rules in force, and why some policies have none here."""
-    return await read_in_force(tx, Q.sharing_rules, lambda row: read_sharing_rule(**row))
+    return await read_in_force(tx, Q.sharing_rules, read_sharing_rule)
 
 
 async def read_unmanaged_pods(tx: Transaction, nodes: Sequence[str]) -> dict[str, list[ForeignPod]]:
