@@ -48,8 +48,8 @@ REQUEST: dict[str, Json] = {
 }  # fmt: skip
 
 
-def reading_tools(client: AsyncClient) -> list[Tool]:
-    """Return the tools that change nothing."""
+def _readings(client: AsyncClient) -> dict[str, Callable[[Json], Awaitable[Json]]]:
+    """Return what the tools that change nothing do, by their names."""
 
     async def jobs(asked: Json) -> Json:
         kept = {key: asked[key] for key in ("state", "queue", "user", "all_namespaces")
@@ -89,21 +89,31 @@ def reading_tools(client: AsyncClient) -> list[Tool]:
                 last.append(f"{index}{line.text[:LINE_LENGTH_MAX]}")
         return {"lines": list(last)}
 
+    return {
+        "list_jobs": jobs, "show_job": show, "explain_job": explain, "check_submission": check,
+        "read_logs": logs, "job_history": history, "usage": usage, "list_queues": queues,
+        "list_nodes": nodes,
+    }  # fmt: skip
+
+
+def reading_tools(client: AsyncClient) -> list[Tool]:
+    """Return the tools that change nothing."""
+    do = _readings(client)
     text, flag = {"type": "string"}, {"type": "boolean"}
     return [
         Tool("list_jobs", "List jobs: the running ones, then the waiting ones in their order, each "
-             "with its state and the reason why it waits.", jobs, {
+             "with its state and the reason why it waits.", do["list_jobs"], {
                  "state": {**text, "description": "states such as pending,held, or live, waiting, "
                            "started, ended, all. Default: live"},
                  "queue": {**text, "description": "only this queue"},
                  "user": {**text, "description": "only jobs of this user"},
                  "all_namespaces": {**flag, "description": "in every namespace"},
                  "limit": LIMIT}),
-        Tool("show_job", "Show one job: state, reason, times, nodes and pods.", show, OF_JOB,
-             ["job"]),
+        Tool("show_job", "Show one job: state, reason, times, nodes and pods.", do["show_job"],
+             OF_JOB, ["job"]),
         Tool("explain_job", "Tell when a job starts, which jobs are in the way, and what would "
              "start it earlier. With further parameters: how it would be with that change.",
-             explain, {
+             do["explain_job"], {
                  **OF_JOB,
                  "size": {"type": "integer", "description": "with this number of pods"},
                  "queue": {**text, "description": "in this queue"},
@@ -112,22 +122,23 @@ def reading_tools(client: AsyncClient) -> list[Tool]:
                  "time": {"type": "string", "description": "with this time limit: 90s, 2h30m"},
              }, ["job"]),
         Tool("check_submission", "Tell whether a new job would be accepted, and when and where it "
-             "would start. Nothing is created.", check, REQUEST),
-        Tool("read_logs", "Read the last lines that the pods of a job have written.", logs, {
+             "would start. Nothing is created.", do["check_submission"], REQUEST),
+        Tool("read_logs", "Read the last lines that the pods of a job have written.",
+             do["read_logs"], {
             **OF_JOB, "lines": {"type": "integer", "description": f"at most {LINES_MAX}"},
         }, ["job"]),
         Tool("job_history", "Tell what happened to a job and which user or part did it, also after "
-             "its end.", history, OF_JOB, ["job"]),
+             "its end.", do["job_history"], OF_JOB, ["job"]),
         Tool("usage", "Sum the usage of ended jobs: runs, core-hours, GPU-hours, mean wait.",
-             usage, {
+             do["usage"], {
                  "by": {**text, "description": "user, queue, namespace, result, day, month, "
                         "separated by commas"},
                  "since": {**text, "description": "7d, 2030-01-31"},
                  "all_namespaces": {**flag, "description": "in every namespace"}}),
         Tool("list_queues", "List the queues with their policy and the numbers of their jobs.",
-             queues, {}),
+             do["list_queues"], {}),
         Tool("list_nodes", "List the nodes: state, place, and the use of each resource. cpu is in "
-             "millicores, memory in bytes.", nodes, {"limit": LIMIT}),
+             "millicores, memory in bytes.", do["list_nodes"], {"limit": LIMIT}),
     ]  # fmt: skip
 
 
