@@ -430,28 +430,17 @@ fluxqueues = Table(
     CheckConstraint("queue_depth > 0", name="queue_depth"),
 )
 
-sharing_policies = Table(
-    "sharing_policies",
+rules = Table(
+    "rules",
     metadata,
+    Column("kind", Text, primary_key=True),
     Column("name", Text, primary_key=True),
     Column("uid", Text, nullable=False),
     Column("generation", BigInteger, nullable=False, server_default="0"),
     Column("spec", JSONB),
     Column("fault", Text),
-)
-
-node_pools = Table(
-    "node_pools",
-    metadata,
-    Column("name", Text, primary_key=True),
-    Column("uid", Text, nullable=False),
-    Column("generation", BigInteger, nullable=False, server_default="0"),
-    Column("spec", JSONB),
-    Column("fault", Text),
-    Column("failures", Integer, nullable=False, server_default="0"),
-    Column("retry_at", BigInteger, nullable=False, server_default="0"),
-    Column("failed_because", Text, nullable=False, server_default=""),
-    Column("learned", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    Column("record", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    CheckConstraint("kind IN ('sharing', 'pool')", name="kind"),
 )
 
 node_requests = Table(

@@ -13,8 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from fluxqueue.db.store.node_pools import NODE_POOLS, read_orders, refuse, settle
-from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
+from fluxqueue.db.store.node_pools import read_orders, refuse, settle
+from fluxqueue.db.store.rule_rows import RuleRowKind, StoredRule, read_stored_rules
 from fluxqueue.errors import (
     ApiError,
     ApiUnavailable,
@@ -133,7 +133,7 @@ class NodePoolKeeper:
 
     async def _show_all(self, orders: Sequence[PoolOrder]) -> None:
         async with self._context.database.begin() as tx:
-            pools = await read_stored_rules(tx, NODE_POOLS)
+            pools = await read_stored_rules(tx, RuleRowKind.POOL)
         names = {one.name for one in pools}
         self._statuses.forget_others(names, {one.uid for one in pools})
         self._quiet &= names

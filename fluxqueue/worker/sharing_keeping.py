@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from fluxqueue.db.store.rule_rows import StoredRule, read_stored_rules
-from fluxqueue.db.store.sharing import POLICIES, read_names
+from fluxqueue.db.store.rule_rows import RuleRowKind, StoredRule, read_stored_rules
+from fluxqueue.db.store.sharing import read_names
 from fluxqueue.errors import (
     ApiError,
     Conflict,
@@ -70,7 +70,7 @@ class SharingKeeper:
     async def turn(self) -> int:
         """Write the status of policies that have changed. Return the number of writes."""
         async with self._context.database.begin() as tx:
-            policies = await read_stored_rules(tx, POLICIES)
+            policies = await read_stored_rules(tx, RuleRowKind.SHARING)
         self._statuses.forget_others({p.name for p in policies}, {p.uid for p in policies})
         found = await self._matcher.sharing_figures()
         if found is None:

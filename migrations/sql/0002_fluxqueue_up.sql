@@ -315,26 +315,16 @@ CREATE TABLE fluxqueues (
     CONSTRAINT ck_fluxqueues_queue_depth CHECK (queue_depth > 0)
 );
 
-CREATE TABLE sharing_policies (
+CREATE TABLE rules (
+    kind TEXT NOT NULL,
     name TEXT NOT NULL,
     uid TEXT NOT NULL,
     generation BIGINT DEFAULT '0' NOT NULL,
     spec JSONB,
     fault TEXT,
-    CONSTRAINT pk_sharing_policies PRIMARY KEY (name)
-);
-
-CREATE TABLE node_pools (
-    name TEXT NOT NULL,
-    uid TEXT NOT NULL,
-    generation BIGINT DEFAULT '0' NOT NULL,
-    spec JSONB,
-    fault TEXT,
-    failures INTEGER DEFAULT '0' NOT NULL,
-    retry_at BIGINT DEFAULT '0' NOT NULL,
-    failed_because TEXT DEFAULT '' NOT NULL,
-    learned JSONB DEFAULT '[]'::jsonb NOT NULL,
-    CONSTRAINT pk_node_pools PRIMARY KEY (name)
+    record JSONB DEFAULT '{}'::jsonb NOT NULL,
+    CONSTRAINT pk_rules PRIMARY KEY (kind, name),
+    CONSTRAINT ck_rules_kind CHECK (kind IN ('sharing', 'pool'))
 );
 
 CREATE TABLE node_requests (
@@ -743,26 +733,16 @@ COMMENT ON COLUMN fluxqueues.newcomer_points IS
     'fair share of users without a row; 0: fair share is off';
 COMMENT ON COLUMN fluxqueues.fault IS 'why the last spec seen is not the one in force';
 
-COMMENT ON TABLE sharing_policies IS
-    'One row per ResourceSharingPolicy: the part of nodes that jobs may use';
-COMMENT ON COLUMN sharing_policies.name IS 'name of the ResourceSharingPolicy';
-COMMENT ON COLUMN sharing_policies.uid IS 'UID of the ResourceSharingPolicy object';
-COMMENT ON COLUMN sharing_policies.generation IS
-    'generation of the spec that is in force, or was refused';
-COMMENT ON COLUMN sharing_policies.spec IS 'the spec in force; null: there was no valid one yet';
-COMMENT ON COLUMN sharing_policies.fault IS 'why the last spec seen is not the one in force';
-
-COMMENT ON TABLE node_pools IS 'One row per FluxNodePool: the nodes that may be requested';
-COMMENT ON COLUMN node_pools.name IS 'name of the FluxNodePool';
-COMMENT ON COLUMN node_pools.uid IS 'UID of the FluxNodePool object';
-COMMENT ON COLUMN node_pools.generation IS
-    'generation of the spec that is in force, or was refused';
-COMMENT ON COLUMN node_pools.spec IS 'the spec in force; null: there was no valid one yet';
-COMMENT ON COLUMN node_pools.fault IS 'why the last spec seen is not the one in force';
-COMMENT ON COLUMN node_pools.failures IS 'failures in a row';
-COMMENT ON COLUMN node_pools.retry_at IS 'earliest time of the next request (epoch seconds)';
-COMMENT ON COLUMN node_pools.failed_because IS 'reason of the last failure';
-COMMENT ON COLUMN node_pools.learned IS 'seconds until its last nodes were ready, the newest last';
+COMMENT ON TABLE rules IS
+    'One row per ResourceSharingPolicy and FluxNodePool: what administrators want of nodes';
+COMMENT ON COLUMN rules.kind IS 'sharing: a ResourceSharingPolicy, pool: a FluxNodePool';
+COMMENT ON COLUMN rules.name IS 'name of the object';
+COMMENT ON COLUMN rules.uid IS 'UID of the object';
+COMMENT ON COLUMN rules.generation IS 'generation of the spec that is in force, or was refused';
+COMMENT ON COLUMN rules.spec IS 'the spec in force; null: there was no valid one yet';
+COMMENT ON COLUMN rules.fault IS 'why the last spec seen is not the one in force';
+COMMENT ON COLUMN rules.record IS
+    'of a pool: learned (seconds until its last nodes were ready, the newest last), failures in a row, retry_at (earliest next request, epoch seconds), why (the last failure)';
 
 COMMENT ON TABLE node_requests IS 'Requests for new nodes, each for one job, and how each ended';
 COMMENT ON COLUMN node_requests.number IS 'in the order of the requests';

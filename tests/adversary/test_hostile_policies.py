@@ -75,7 +75,7 @@ async def hostile_policies(world: World) -> AsyncIterator[None]:
     """Removes them all afterwards, and waits until no row is left of them."""
     yield
     names = {policy["metadata"]["name"] for policy in _policies()}
-    await remove_all(world, SHARING_POLICIES, names, "sharing_policies")
+    await remove_all(world, SHARING_POLICIES, names, "rules")
 
 
 @pytest.mark.long("many cases at once, for seconds of processor time")
@@ -109,7 +109,7 @@ async def test_work_goes_on_beside_hostile_policies(
     assert not logs.tracebacks(), logs.tracebacks()[:3000]
 
     async def all_say_why() -> bool:
-        rows = await world.rows("SELECT name FROM sharing_policies WHERE fault LIKE 'spec%'")
+        rows = await world.rows("SELECT name FROM rules WHERE fault LIKE 'spec%'")
         return {row["name"] for row in rows} >= set(made)
 
     await eventually(all_say_why, "each is set aside with its reason")

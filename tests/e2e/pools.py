@@ -201,7 +201,7 @@ class Pools:
         async def are_gone() -> bool:
             names = "ANY(CAST(:names AS text[]))"
             sql = (
-                f"SELECT name FROM node_pools WHERE name = {names}"
+                f"SELECT name FROM rules WHERE name = {names}"
                 f" UNION ALL SELECT pool FROM node_requests WHERE NOT is_settled AND pool = {names}"
                 f" UNION ALL SELECT node FROM pool_nodes WHERE pool = {names}"
             )

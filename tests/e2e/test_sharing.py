@@ -69,7 +69,7 @@ class Policies:
                 continue
 
         async def are_gone() -> bool:
-            sql = "SELECT name FROM sharing_policies WHERE name = ANY(CAST(:names AS text[]))"
+            sql = "SELECT name FROM rules WHERE name = ANY(CAST(:names AS text[]))"
             return not await self.space.world.rows(sql, names=self.made)
 
         await eventually(are_gone, "no policy is left")

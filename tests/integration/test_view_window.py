@@ -10,8 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.node_pools import NODE_POOLS
-from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
+from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.view.openapi import document
 from fluxqueue.view.same_site import ACTING, SAFE
 from fluxqueue.view.sessions import COOKIE
@@ -73,7 +72,7 @@ async def test_the_map_has_nodes_under_way(view: Viewing, database_url: str) -> 
         Database(settings_for(database_url), role="test") as database,
         database.begin() as tx,
     ):
-        await save_rules(tx, NODE_POOLS, [RuleSeen("gpu", "u", 1, spec)], ())
+        await save_rules(tx, RuleRowKind.POOL, [RuleSeen("gpu", "u", 1, spec)], ())
         for number, (count, ended) in enumerate(((3, None), (2, "withdrawn"))):
             await tx.execute(
                 "INSERT INTO node_requests (pool, uid, queue, count, asked_at, ready_at, ended)"

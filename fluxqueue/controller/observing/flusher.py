@@ -246,7 +246,7 @@ class Flusher:
             if any(queues):
                 await save_queues(tx, *queues)
             for watch, changed in rules:
-                await save_rules(tx, watch.kind.table, *changed)
+                await save_rules(tx, watch.kind.rows, *changed)
             if seen or gone:
                 is_awaited = await save_workloads(tx, seen, gone, before=self._written)
                 self._pace.is_awaited = is_awaited
@@ -292,7 +292,7 @@ class Flusher:
         async with self.lock:
             seen, gone = watch.see(names)
             async with self._term.begin_write() as tx:
-                await save_rules(tx, watch.kind.table, seen, gone)
+                await save_rules(tx, watch.kind.rows, seen, gone)
         self._note_rules(watch.kind.dirty, seen, gone)
 
     async def write_queues(self, names: Iterable[str]) -> None:

@@ -177,7 +177,7 @@ class ResyncSchedule:
         async with self._term.begin_write() as tx:
             known, names = await read_known(tx), await queue_names(tx)
             rules = [
-                (one, await read_stored_rules(tx, one.kind.table)) for one in self._watches.rules
+                (one, await read_stored_rules(tx, one.kind.rows)) for one in self._watches.rules
             ]
         self._foreign.know(known.foreign)
         await self._flusher.write_queues({*names, *self._watches.queues.names()})

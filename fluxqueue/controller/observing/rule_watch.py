@@ -16,10 +16,8 @@ import orjson
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import DirtyKind
 from fluxqueue.controller.observing.quarantine import said
-from fluxqueue.db.store.node_pools import NODE_POOLS
 from fluxqueue.db.store.queues import QueueSeen
-from fluxqueue.db.store.rule_rows import RuleSeen, RuleTable
-from fluxqueue.db.store.sharing import POLICIES
+from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen
 from fluxqueue.errors import InvalidInput
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.events import Involved, build_event, tell_event
@@ -139,11 +137,11 @@ class RuleSpecKind(SpecKind):
     """A kind of objects that ``db.store.rule_rows`` writes.
 
     ``dirty``: the kind of their keys for the flusher. Its value is their kind in quarantine.
-    ``table``: the table of their rows. ``read`` checks a spec. It receives the name and the spec.
+    ``rows``: the kind of their rows. ``read`` checks a spec. It receives the name and the spec.
     """
 
     dirty: DirtyKind
-    table: RuleTable
+    rows: RuleRowKind
     read: Callable[[str, Object], object]
 
 
@@ -153,7 +151,7 @@ SHARING = RuleSpecKind(
     field="policy",
     reason="InvalidSharingPolicy",
     dirty=DirtyKind.SHARING,
-    table=POLICIES,
+    rows=RuleRowKind.SHARING,
     read=read_sharing_rule,
 )
 POOLS = RuleSpecKind(
@@ -162,7 +160,7 @@ POOLS = RuleSpecKind(
     field="pool",
     reason="InvalidNodePool",
     dirty=DirtyKind.NODE_POOL,
-    table=NODE_POOLS,
+    rows=RuleRowKind.POOL,
     read=read_node_pool,
 )
 RULE_KINDS = (SHARING, POOLS)

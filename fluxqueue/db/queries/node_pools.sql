@@ -26,40 +26,6 @@ WHERE r.ended IS NULL OR NOT r.is_settled ORDER BY r.number
 -- The nodes with some labels.
 SELECT name FROM nodes WHERE fact -> 'labels' @> CAST(:labels AS jsonb) ORDER BY name
 
--- name: save_pools
--- Writes pools, and returns the names of those that changed. A pool that cannot be used keeps the
--- spec that it has. One that was made anew under its name has not failed, and its nodes may be of
--- another kind.
-INSERT INTO node_pools AS p (name, uid, generation, spec, fault)
-SELECT name, uid, generation, CASE WHEN fault IS NULL THEN spec END, fault
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    name text, uid text, generation bigint, spec jsonb, fault text)
-ORDER BY name
-ON CONFLICT (name) DO UPDATE SET
-    uid = excluded.uid, generation = excluded.generation, fault = excluded.fault,
-    spec = coalesce(excluded.spec, CASE WHEN p.uid = excluded.uid THEN p.spec END),
-    failures = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
-        THEN p.failures ELSE 0 END,
-    retry_at = CASE WHEN (p.uid, p.generation) = (excluded.uid, excluded.generation)
-        THEN p.retry_at ELSE 0 END,
-    learned = CASE WHEN p.uid = excluded.uid THEN p.learned ELSE '[]' END
-WHERE (p.uid, p.generation, p.spec, p.fault)
-    IS DISTINCT FROM (excluded.uid, excluded.generation, excluded.spec, excluded.fault)
-RETURNING name
-
--- name: delete_pools
--- Deletes pools, and returns the names of those that had a row.
-DELETE FROM node_pools WHERE name = ANY(CAST(:gone AS text[])) RETURNING name
-
--- name: stored_pools
--- All pools, for their status.
-SELECT name, uid, generation, fault FROM node_pools ORDER BY name
-
--- name: pools_in_force
--- The specs in force, and what is known of the pools.
-SELECT name, spec, learned, failures, retry_at, failed_because AS why FROM node_pools
-WHERE spec IS NOT NULL ORDER BY name
-
 -- name: pool_nodes
 -- The pool of each known node.
 SELECT node, pool FROM pool_nodes
@@ -83,12 +49,6 @@ SELECT node, pool, request FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     node text, pool text, request bigint)
 ON CONFLICT (node) DO UPDATE SET pool = excluded.pool, request = excluded.request
 
--- name: store_learned_of_pool
--- Writes what was learned of a pool, and when it may be asked again.
-UPDATE node_pools SET learned = CAST(:learned AS jsonb), failures = :failures,
-    retry_at = :retry_at, failed_because = :why
-WHERE name = :name
-
 -- name: end_requests
 -- Ends requests that are open.
 UPDATE node_requests SET ended = :ended, reason = :reason, ended_at = now()
@@ -104,7 +64,7 @@ WHERE number = :number AND ended IS NULL
 -- Adds a request, and returns its number.
 INSERT INTO node_requests (pool, uid, queue, count, price, asked_at, ready_at, kept, pool_spec)
 VALUES (:pool, :uid, :queue, :count, :price, :now, :ready_at, CAST(:kept AS jsonb),
-    coalesce((SELECT spec FROM node_pools WHERE name = :pool), '{}'))
+    coalesce((SELECT spec FROM rules WHERE kind = 'pool' AND name = :pool), '{}'))
 RETURNING number
 
 -- name: settle_requests

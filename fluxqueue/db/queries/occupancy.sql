@@ -46,7 +46,7 @@ ORDER BY p.id
 -- Nodes that were asked for and have yet to come, the earliest first.
 SELECT r.pool || '/asked-' || r.number || '-' || i AS name, r.pool, p.spec,
        to_timestamp(r.asked_at) AS asked_at, to_timestamp(r.ready_at) AS expected_at
-FROM node_requests r JOIN node_pools p ON p.name = r.pool,
+FROM node_requests r JOIN rules p ON p.kind = 'pool' AND p.name = r.pool,
      generate_series(1, r.count - (SELECT count(*) FROM pool_nodes n
                                    WHERE n.request = r.number)) AS i
 WHERE r.ended IS NULL AND p.spec IS NOT NULL ORDER BY r.ready_at, r.number, i LIMIT :limit

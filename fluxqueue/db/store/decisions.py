@@ -18,8 +18,8 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
 from fluxqueue.db.store.moves import Moved, apply_move
-from fluxqueue.db.store.node_pools import POOL_CHANGED
-from fluxqueue.db.store.sharing import CHANGED, read_sharing_rules, read_unmanaged_pods
+from fluxqueue.db.store.rule_rows import RuleRowKind
+from fluxqueue.db.store.sharing import read_sharing_rules, read_unmanaged_pods
 from fluxqueue.fluxjob.exclusive_use import is_exclusive
 from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
@@ -177,7 +177,7 @@ async def take_changes(
     late. Each change stands for a whole present state, so applying it twice is harmless.
     """
     changes: Changes = await tx.fetch(Q.take_changes, columns)
-    have_rules_changed = bool(_keys(changes, CHANGED))
+    have_rules_changed = bool(_keys(changes, RuleRowKind.SHARING))
     due = [] if sharing is None else sharing.take_due(now)
     changed = _keys(changes, "node", "foreign") | set(due)
     if sharing is not None and have_rules_changed:
@@ -217,7 +217,7 @@ async def take_changes(
     have_nodes_changed = have_rules_changed or bool(due) or is_cluster_changed
     have_nodes_changed |= bool(_keys(changes, "node"))
     # A pool may bring what no present node has.
-    have_pools_changed = bool(_keys(changes, POOL_CHANGED))
+    have_pools_changed = bool(_keys(changes, RuleRowKind.POOL))
     return NodeChanges(
         have_nodes_changed or have_pools_changed,
         _queues_in(changes),

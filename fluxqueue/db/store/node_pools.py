@@ -18,7 +18,7 @@ import orjson
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
+from fluxqueue.db.store.rule_rows import RuleRowKind, read_in_force, record
 from fluxqueue.graph.ledger.placement import PlacedSlot
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 from fluxqueue.nodepools.plan.node_orders import (
@@ -31,33 +31,22 @@ from fluxqueue.nodepools.plan.node_plan import NodePlan
 from fluxqueue.nodepools.plan.node_requests import NodeReview, RequestEnd
 from fluxqueue.nodepools.pool import read_node_pool
 
-POOL_CHANGED = "pool"
-"""The kind of a change that makes the matcher read the pools again."""
-
-
-NODE_POOLS = RuleTable(
-    POOL_CHANGED,
-    save=Q.save_pools,
-    delete=Q.delete_pools,
-    stored=Q.stored_pools,
-)
-"""FluxNodePools."""
-
-
 # --- for a cycle ---------------------------------------------------------------------------------
 
 
 async def read_node_pools(tx: Transaction) -> tuple[list[StoredPool], dict[str, str]]:
     """Read the pools in force, and why some of them cannot be used here."""
-    return await read_in_force(
-        tx,
-        Q.pools_in_force,
-        _stored,
+    return await read_in_force(tx, RuleRowKind.POOL, _stored)
+
+
+def _stored(name: str, spec: Any, found: Mapping[str, Any]) -> StoredPool:
+    return StoredPool(
+        read_node_pool(name, spec),
+        tuple(map(int, found.get("learned", ()))),
+        int(found.get("failures", 0)),
+        int(found.get("retry_at", 0)),
+        str(found.get("why", "")),
     )
-
-
-def _stored(name: str, spec: Any, learned: Sequence[Any], *counted: Any) -> StoredPool:
-    return StoredPool(read_node_pool(name, spec), tuple(map(int, learned)), *counted)
 
 
 class RequestRow(NamedTuple):
@@ -169,14 +158,8 @@ async def store_review(
         if stored is None:
             continue
         after = stored.after(review.learned.get(name, ()), review.failures.get(name), now)
-        await tx.execute(
-            Q.store_learned_of_pool,
-            name=name,
-            learned=orjson.dumps(after.learned).decode(),
-            failures=after.failures,
-            retry_at=after.retry_at,
-            why=after.why,
-        )
+        counted = {"failures": after.failures, "retry_at": after.retry_at, "why": after.why}
+        await record(tx, RuleRowKind.POOL, name, {"learned": after.learned, **counted})
 
 
 async def _end(tx: Transaction, numbers: Sequence[int], end: RequestEnd, reason: str) -> None:

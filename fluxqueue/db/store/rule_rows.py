@@ -1,18 +1,20 @@
 """Rows of cluster-scoped objects with rules of administrators: sharing policies and node pools.
 
-``db.store.sharing`` and ``db.store.node_pools`` have the statements of their tables. The controller
-writes rows from what it sees, and the worker reads them for the status of each object.
+The controller writes them from what it sees. A cycle reads the rules in force, and the worker reads
+all of them for the status of each object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import orjson
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
 from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.faults import as_text
@@ -44,50 +46,46 @@ class StoredRule:
     fault: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTable:
-    """The statements for one table.
+class RuleRowKind(StrEnum):
+    """A kind of such objects: their rows, and the changes of them that the matcher reads."""
 
-    ``save`` takes ``rows``, a JSON list of ``RuleSeen``, and returns the names of those that
-    changed. ``delete`` takes the names ``gone``, and returns those that had a row. ``stored``
-    returns the columns of ``StoredRule``. ``change`` is the kind of the change for the matcher.
-    """
-
-    change: str
-    save: str
-    delete: str
-    stored: str
+    SHARING = "sharing"
+    POOL = "pool"
 
 
 async def save_rules(
-    tx: Transaction, table: RuleTable, seen: Sequence[RuleSeen], gone: Iterable[str]
+    tx: Transaction, kind: RuleRowKind, seen: Sequence[RuleSeen], gone: Iterable[str]
 ) -> None:
     """Write objects as they are, delete those that are gone, and notify the matcher of changes."""
-    changed = await tx.fetch(table.save, str, rows=orjson.dumps(seen).decode())
-    removed = await tx.fetch(table.delete, str, gone=list(gone))
-    await tell_matcher(tx, table.change, [*changed, *removed])
+    rows = orjson.dumps(seen).decode()
+    changed = await tx.fetch(Q.save_rules, str, kind=kind.value, rows=rows)
+    removed = await tx.fetch(Q.delete_rules, str, kind=kind.value, gone=list(gone))
+    await tell_matcher(tx, kind.value, [*changed, *removed])
 
 
-async def read_stored_rules(tx: Transaction, table: RuleTable) -> list[StoredRule]:
-    """Read all objects of one table, in the order of their names."""
-    return await tx.fetch(table.stored, StoredRule)
+async def read_stored_rules(tx: Transaction, kind: RuleRowKind) -> list[StoredRule]:
+    """Read all objects of a kind, in the order of their names."""
+    return await tx.fetch(Q.stored_rules, StoredRule, kind=kind.value)
 
 
 async def read_in_force(
-    tx: Transaction, query: str, read: Callable[..., T]
+    tx: Transaction, kind: RuleRowKind, read: Callable[[str, Any, Mapping[str, Any]], T]
 ) -> tuple[list[T], dict[str, str]]:
-    """Read the rules in force, and why some objects have none here.
+    """Read the rules in force by name, and why some objects have none here.
 
-    A spec may be of another release, or name what this process has not installed.
-
-    Parameters
-    ----------
-    query : returns the name of each object, and what else ``read`` takes.
+    A spec may be of another release, or name what this process has not installed. ``read`` receives
+    the name, the spec, and what was recorded of the object.
     """
     rules, unreadable = [], {}
-    for name, *more in await tx.fetch(query, columns):
+    for name, spec, recorded in await tx.fetch(Q.rules_in_force, columns, kind=kind.value):
         try:
-            rules.append(read(name, *more))
+            rules.append(read(name, spec, recorded))
         except Exception as error:  # noqa: BLE001  one object must not stop the others
             unreadable[name] = as_text(error)
     return rules, unreadable
+
+
+async def record(tx: Transaction, kind: RuleRowKind, name: str, found: Mapping[str, Any]) -> None:
+    """Write what is recorded of an object besides its spec."""
+    text = orjson.dumps(found).decode()
+    await tx.execute(Q.record_rule, kind=kind.value, name=name, record=text)

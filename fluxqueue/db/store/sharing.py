@@ -11,26 +11,16 @@ from collections.abc import Collection, Sequence
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.rule_rows import RuleTable, read_in_force
+from fluxqueue.db.store.rule_rows import RuleRowKind, read_in_force
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.policy.sharing.rules import SharingRule, read_sharing_rule
-
-CHANGED = "sharing"
-"""The kind of a change that makes the matcher ask the policies of all nodes again."""
-
-
-POLICIES = RuleTable(
-    CHANGED,
-    save=Q.save_policies,
-    delete=Q.delete_policies,
-    stored=Q.stored_policies,
-)
-"""ResourceSharingPolicies."""
 
 
 async def read_sharing_rules(tx: Transaction) -> tuple[list[SharingRule], dict[str, str]]:
     """Read the rules in force, and why some policies have none here."""
-    return await read_in_force(tx, Q.sharing_rules, read_sharing_rule)
+    return await read_in_force(
+        tx, RuleRowKind.SHARING, lambda name, spec, _: read_sharing_rule(name, spec)
+    )
 
 
 async def read_unmanaged_pods(tx: Transaction, nodes: Sequence[str]) -> dict[str, list[ForeignPod]]:

@@ -15,8 +15,7 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.rule_watch import SHARING, RuleWatch
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
-from fluxqueue.db.store.rule_rows import save_rules
-from fluxqueue.db.store.sharing import POLICIES
+from fluxqueue.db.store.rule_rows import RuleRowKind, save_rules
 from fluxqueue.errors import ApiError, Invalid, NotFound
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
@@ -206,7 +205,7 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
             await save_workloads(tx, [workload("a", request(cpu=16000))])
         await rows.match()
         async with database.begin() as tx:
-            await save_rules(tx, POLICIES, *watch.see(["half"]))
+            await save_rules(tx, RuleRowKind.SHARING, *watch.see(["half"]))
             theirs = ForeignPod("u", "theirs", "web", "n1", {CPU: 2000})
             await save_foreign(tx, [theirs], ())
         await rows.match()
@@ -236,7 +235,7 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
         changed = await admin.patch(SHARING_POLICIES, None, "half", dedicated, kind=PatchKind.MERGE)
         watch.objects.observe(changed)
         async with database.begin() as tx:
-            await save_rules(tx, POLICIES, *watch.see(["half"]))
+            await save_rules(tx, RuleRowKind.SHARING, *watch.see(["half"]))
         await rows.match()
         assert await keeper.turn() == 1
         status = (await admin.get(SHARING_POLICIES, None, "half"))["status"]
@@ -247,7 +246,7 @@ async def test_the_status_says_what_is_given_and_who_exceeds_it(
         with pytest.raises(ApiError):
             await admin.get(SHARING_POLICIES, None, "half")
         async with database.begin() as tx:
-            await save_rules(tx, POLICIES, [], ["half"])
+            await save_rules(tx, RuleRowKind.SHARING, [], ["half"])
         assert await keeper.turn() == 0
 
 
@@ -278,7 +277,7 @@ async def test_dedicated_nodes_are_tainted_as_long_as_the_policy_wants_it(
         async def observe() -> dict[str, set[str]]:
             nodes = [node_fact(one) for one in (await admin.list(NODES)).items]
             async with database.begin() as tx:
-                await save_rules(tx, POLICIES, *watch.see(["ours"]))
+                await save_rules(tx, RuleRowKind.SHARING, *watch.see(["ours"]))
                 await save_nodes(tx, nodes, ())
             await rows.match()
             await keeper.turn()

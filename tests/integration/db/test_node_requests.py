@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from fluxqueue.db.store.node_pools import NODE_POOLS, read_orders, settle
-from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
+from fluxqueue.db.store.node_pools import read_orders, settle
+from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.nodepools.plan.node_orders import PoolOrder
 from tests.integration.db.test_queues import queue, see_queues
@@ -23,7 +23,7 @@ async def see_pool(rows: Rows, name: str, generation: int = 1, **more: Any) -> N
     base = {"node": node, "max": 4, "provisioningTime": "5m", "provider": PLACEHOLDER}
     seen = RuleSeen(name, f"uid-{name}", generation, {**base, **more})
     async with rows.database.begin() as tx:
-        await save_rules(tx, NODE_POOLS, [seen], ())
+        await save_rules(tx, RuleRowKind.POOL, [seen], ())
 
 
 def large_node(name: str) -> NodeFact:
@@ -34,7 +34,7 @@ def large_node(name: str) -> NodeFact:
 async def remove_pool(rows: Rows, name: str) -> None:
     """Delete a pool."""
     async with rows.database.begin() as tx:
-        await save_rules(tx, NODE_POOLS, [], [name])
+        await save_rules(tx, RuleRowKind.POOL, [], [name])
 
 
 async def requests(rows: Rows) -> list[Row]:

@@ -10,8 +10,7 @@ import pytest
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.store.observations import save_foreign
-from fluxqueue.db.store.rule_rows import RuleSeen, read_stored_rules, save_rules
-from fluxqueue.db.store.sharing import POLICIES
+from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, read_stored_rules, save_rules
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.policy.sharing import Grant
@@ -41,12 +40,12 @@ class Sharing:
         self.generation += 1
         seen = RuleSeen(name, f"uid-{name}", self.generation, spec, fault)
         async with self.rows.database.begin() as tx:
-            await save_rules(tx, POLICIES, [seen], ())
+            await save_rules(tx, RuleRowKind.SHARING, [seen], ())
 
     async def drop(self, name: str) -> None:
         """Delete a policy."""
         async with self.rows.database.begin() as tx:
-            await save_rules(tx, POLICIES, [], [name])
+            await save_rules(tx, RuleRowKind.SHARING, [], [name])
 
     async def pods(self, *present: ForeignPod, gone: tuple[str, ...] = ()) -> None:
         """Write unmanaged pods."""
@@ -246,7 +245,8 @@ async def test_a_bad_policy_stops_no_cycle(
 async def test_a_damaged_row_stops_no_cycle(sharing: Sharing, spec: str) -> None:
     rows = sharing.rows
     await rows.execute(
-        "INSERT INTO sharing_policies (name, uid, spec) VALUES ('bad', 'u', CAST(:spec AS jsonb))",
+        "INSERT INTO rules (kind, name, uid, spec)"
+        " VALUES ('sharing', 'bad', 'u', CAST(:spec AS jsonb))",
         spec=spec,
     )
     await rows.add_nodes(cpu_node("n0", cpu=16))
@@ -283,10 +283,12 @@ async def test_the_former_spec_stays_in_force(sharing: Sharing) -> None:
     await rows.match()
     assert await rows.states() == {"a": "Unsatisfiable"}
     async with rows.database.begin() as tx:
-        (stored,) = await read_stored_rules(tx, POLICIES)
+        (stored,) = await read_stored_rules(tx, RuleRowKind.SHARING)
     assert (stored.generation, stored.fault) == (2, "no such policy")
     async with rows.database.begin() as tx:
-        await save_rules(tx, POLICIES, [RuleSeen("p", "other", 1, {}, "no such policy")], ())
+        await save_rules(
+            tx, RuleRowKind.SHARING, [RuleSeen("p", "other", 1, {}, "no such policy")], ()
+        )
     await rows.match()
     assert await rows.states() == {"a": "Allocated"}
 

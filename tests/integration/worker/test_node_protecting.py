@@ -12,9 +12,8 @@ import pytest_asyncio
 from fluxqueue.clock import ManualClock
 from fluxqueue.db import cluster_identity
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.node_pools import NODE_POOLS
 from fluxqueue.db.store.observations import save_autoscaler, save_nodes
-from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
+from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import NODES
@@ -95,7 +94,7 @@ async def test_nodes_are_annotated_while_they_are_needed(admin: KubeClient, rows
     assert await first.turn() == 0, "there is neither a pool nor an autoscaler"
     assert await notes_of(admin) == BEFORE
     async with rows.database.begin() as tx:
-        await save_rules(tx, NODE_POOLS, [RuleSeen("p", "u", 1, POOL)], ())
+        await save_rules(tx, RuleRowKind.POOL, [RuleSeen("p", "u", 1, POOL)], ())
     await rows.match()
     assert await first.turn() == 3
     assert await notes_of(admin) == {"n0": OURS, "n1": BESIDE, "n2": OURS}
@@ -116,7 +115,7 @@ async def test_nodes_are_annotated_while_they_are_needed(admin: KubeClient, rows
     assert {name for name, one in (await notes_of(admin)).items() if PROTECTED not in one} == {free}
 
     async with rows.database.begin() as tx:
-        await save_rules(tx, NODE_POOLS, [], ["p"])
+        await save_rules(tx, RuleRowKind.POOL, [], ["p"])
     await rows.match()
     last = protector(rows, admin)
     assert await last.turn() == 0
