@@ -15,7 +15,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import ANNOTATIONS, LABELS
+from fluxqueue.workload.annotations import KEYS
 from fluxqueue.workload.json_patch import Patch, at, put
 from fluxqueue.workload.object_paths import Path
 
@@ -171,7 +171,7 @@ def parse_aliases(keys: str, queues: str, where: str = "FLUXQUEUE_ALIASES") -> A
 def _pair(entry: str, where: str) -> tuple[str, str]:
     alias, separator, name = entry.partition("=")
     ours = f"{labels.PREFIX}{name.removeprefix(labels.PREFIX)}"
-    known = sorted((ANNOTATIONS | LABELS) - {labels.MANAGED})
+    known = sorted(KEYS.keys() - {labels.MANAGED})
     is_alias = _KEY.fullmatch(alias) and not alias.startswith(labels.PREFIX)
     if separator and ours in known and is_alias:
         return alias, ours

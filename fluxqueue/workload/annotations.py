@@ -1,14 +1,14 @@
 """The ``fluxqueue/...`` labels and annotations that an author may set, read and checked.
 
-Called by the webhook (which refuses what is wrong) and by ``workload.shape`` (which uses it). All
-errors name the field, the value and what is allowed.
+Called by the webhook (which refuses what is wrong) and by ``workload.shape`` (which uses it). Each
+key is a row of ``KEYS``. All errors name the field, the value and what is allowed.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -28,38 +28,6 @@ from fluxqueue.workload.starting import (
 
 MAX_INT32 = 2**31 - 1
 
-ANNOTATIONS = frozenset(
-    {
-        labels.DURATION,
-        labels.PRIORITY,
-        labels.PRIORITY_CLASS,
-        labels.EXCLUSIVE,
-        labels.SPREAD,
-        labels.WITHIN,
-        labels.PREFER_WITHIN,
-        labels.CORES,
-        labels.MATCH_POLICY,
-        labels.JOBSPEC,
-        labels.DEPENDS_ON,
-        labels.BEGIN_TIME,
-        labels.HOLD,
-        labels.ON_NODE_LOSS,
-        labels.GANG,
-        labels.WAIT,
-        labels.START_TIMEOUT,
-        labels.PROVISION,
-        labels.GROUP_USERS,
-        labels.FOLLOWERS,
-        labels.JOB_NAME,
-        labels.ACCOUNT,
-        labels.COMMENT,
-    }
-)
-"""Keys that an author may set as an annotation. Those in ``_BOTH`` count in either place."""
-
-LABELS = frozenset({labels.QUEUE, labels.MANAGED, labels.POD_GROUP, labels.GROUP_SIZE})
-"""Keys that an author may set as a label."""
-
 _OURS = frozenset(
     {
         *(labels.AUTHOR_SUSPENDED, labels.SUSPENDED, labels.USER, labels.GROUP),
@@ -67,7 +35,6 @@ _OURS = frozenset(
         *(labels.PLACEMENT, labels.PLACED),
     }
 )
-_BOTH = frozenset({labels.QUEUE, labels.POD_GROUP, labels.GROUP_SIZE})
 
 HINTS_MAX = 5
 """Maximum number of unknown keys with a search for the nearest known key.
@@ -118,6 +85,10 @@ class Wishes:
         return self.is_spread or self.within is not None or self.jobspec is not None
 
 
+Places = Iterable[tuple[str, Mapping[str, Any]]]
+"""Metadata with their paths. The later one wins."""
+
+
 def read_wishes(workload: Mapping[str, Any]) -> Wishes:
     """Read the wishes on a BatchJob or a Pod. A BatchJob's own win over its template's.
 
@@ -127,93 +98,91 @@ def read_wishes(workload: Mapping[str, Any]) -> Wishes:
         A key under ``fluxqueue/`` is unknown or in the wrong place, or a value is not allowed.
         ``where`` is the field's path.
     """
-    found: dict[str, tuple[str, str]] = {}
     template = (workload.get("spec") or {}).get("template") or {}
-    for path, meta in (
-        ("spec.template.metadata", template.get("metadata") or {}),
-        ("metadata", workload.get("metadata") or {}),
-    ):
-        _collect(found, meta.get("labels") or {}, f"{path}.labels", LABELS, "annotation")
-        _collect(found, meta.get("annotations") or {}, f"{path}.annotations", ANNOTATIONS, "label")
-    said = {key: _read(found, key, parse) for key, parse in _PARSERS.items()}
-    jobspec: OwnJobspec | None = said[labels.JOBSPEC]
-    wishes = Wishes(
-        duration_s=said[labels.DURATION],
-        priority=said[labels.PRIORITY],
-        priority_class=said[labels.PRIORITY_CLASS],
-        is_exclusive=bool(said[labels.EXCLUSIVE]),
-        is_spread=bool(said[labels.SPREAD]),
-        within=said[labels.WITHIN],
-        prefer_within=said[labels.PREFER_WITHIN],
-        has_whole_cores=bool(said[labels.CORES]),
-        match_policy=said[labels.MATCH_POLICY],
-        queue=said[labels.QUEUE],
-        jobspec=jobspec,
-        depends_on=said[labels.DEPENDS_ON] or (),
-        begin=said[labels.BEGIN_TIME],
-        is_held=bool(said[labels.HOLD]),
-        restarts_on_loss=bool(said[labels.ON_NODE_LOSS]),
-        start_timeout_s=said[labels.START_TIMEOUT],
-        is_sweep=said[labels.GANG] is False,
-        waits_gated=said[labels.WAIT],
-        provision=said[labels.PROVISION],
-        paths={key: where for key, (where, _) in found.items()},
-    )
+    inner, own = template.get("metadata") or {}, workload.get("metadata") or {}
+    found: dict[str, tuple[str, str]] = {}
+    for said in _said((("spec.template.metadata", inner), ("metadata", own))):
+        if not said.is_known:
+            raise said.error()
+        found[said.key] = (said.where, said.value)
+    values = {
+        one.field: one.read(found[key][1], found[key][0])
+        for key, one in KEYS.items()
+        if one.field and key in found
+    }
+    wishes = Wishes(**values, paths={key: where for key, (where, _) in found.items()})
     _refuse_itself(wishes, workload, found)
-    return wishes if jobspec is None else _fill_from(wishes, jobspec)
+    return wishes if wishes.jobspec is None else _fill_from(wishes, wishes.jobspec)
 
 
-def values_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
-    """Return the raw values that an author set, by key. The later of ``places`` wins.
-
-    ``places`` are metadata with their paths. A value of another type counts as its text.
-    """
-    found: dict[str, str] = {}
-    for _, meta in places:
-        for name, known in (("labels", LABELS), ("annotations", ANNOTATIONS)):
-            for key, value in (meta.get(name) or {}).items():
-                if key in known or key in _BOTH:
-                    found[key] = str(value)
-    return found
+def values_of(places: Places) -> dict[str, str]:
+    """Return the raw values that an author set, by key. A value of another type is its text."""
+    return {one.key: str(one.value) for one in _said(places) if one.is_known}
 
 
-def faults_of(places: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, InvalidInput]:
+def faults_of(places: Places) -> dict[str, InvalidInput]:
     """Return each key under ``fluxqueue/`` that is invalid by itself, and why.
 
     Each key is read once, independent of the others, so the cost grows with the number of keys.
-    ``places`` are as of ``values_of``.
     """
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, _Said] = {}
     errors: dict[str, InvalidInput] = {}
-    for path, meta in places:
-        for name, known, other in (
-            ("labels", LABELS, "annotation"),
-            ("annotations", ANNOTATIONS, "label"),
-        ):
-            for key, value in (meta.get(name) or {}).items():
-                if not key.startswith(labels.PREFIX):
-                    continue
-                where = f"{path}.{name}[{key}]"
-                if key in known or key in _BOTH:
-                    found[key] = (where, value)
-                    continue
-                error = _misplaced(key, where, value, other, has_hint=len(errors) < HINTS_MAX)
-                if error is not None:
-                    errors[key] = error
-    for key, (where, value) in found.items():
+    for said in _said(places):
+        if said.is_known:
+            found[said.key] = said
+        else:
+            errors[said.key] = said.error(has_hint=len(errors) < HINTS_MAX)
+    for key, said in found.items():
         try:
-            _read(found, key, _PARSERS.get(key, _as_it_is))
+            KEYS[key].read(said.value, said.where)
         except InvalidInput as error:
             errors[key] = error
         except Exception as error:  # noqa: BLE001  a defect of one parser is of one value
-            errors[key] = InvalidInput(f"cannot be read ({error})", where=where, value=value)
+            errors[key] = InvalidInput(
+                f"cannot be read ({error})", where=said.where, value=said.value
+            )
     return errors
 
 
-def _as_it_is(text: str, where: str) -> str:
-    if not isinstance(text, str):
-        raise InvalidInput("is no text", where=where, value=text, hint="write it in quotes")
-    return text
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A key under ``fluxqueue/`` as an author wrote it. ``is_known``: it may stand there."""
+
+    key: str
+    where: str
+    value: str
+    is_known: bool
+
+    def error(self, *, has_hint: bool = True) -> InvalidInput:
+        """Return why it must not stand there."""
+        known = KEYS.get(self.key)
+        if known is not None:
+            message = "stands in the wrong place"
+            hint = f"{self.key} is read as {'a label' if known.is_label else 'an annotation'}"
+        else:
+            message, hint = "is not known", _nearest(self.key) if has_hint else ""
+        return InvalidInput(message, where=self.where, value=self.value, hint=hint)
+
+
+def _said(places: Places) -> Iterator[_Said]:
+    """Yield the keys under ``fluxqueue/`` that fluxqueue itself does not write."""
+    for path, meta in places:
+        for name in ("labels", "annotations"):
+            for key, value in (meta.get(name) or {}).items():
+                if not key.startswith(labels.PREFIX) or key in _OURS:
+                    continue
+                known = KEYS.get(key)
+                is_known = known is not None and (
+                    known.is_label if name == "labels" else known.is_annotation
+                )
+                yield _Said(key, f"{path}.{name}[{key}]", value, is_known)
+
+
+def _nearest(key: str) -> str:
+    known = sorted(name.removeprefix(labels.PREFIX) for name in KEYS)
+    close = difflib.get_close_matches(key.removeprefix(labels.PREFIX), known, n=1)
+    question = f"did you mean {labels.PREFIX}{close[0]}? " if close else ""
+    return f"{question}known are {', '.join(labels.PREFIX + name for name in known)}"
 
 
 def said_on(job: Mapping[str, Any], key: str) -> str | None:
@@ -317,50 +286,6 @@ def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
     return replace(wishes, duration_s=duration_s, queue=queue)
 
 
-def _collect(
-    found: dict[str, tuple[str, str]],
-    pairs: Mapping[str, str],
-    path: str,
-    known: frozenset[str],
-    other_place: str,
-) -> None:
-    for key, value in pairs.items():
-        if not key.startswith(labels.PREFIX):
-            continue
-        where = f"{path}[{key}]"
-        if key in known or key in _BOTH:
-            found[key] = (where, value)
-        elif (error := _misplaced(key, where, value, other_place)) is not None:
-            raise error
-
-
-def _misplaced(
-    key: str, where: str, value: str, other_place: str, *, has_hint: bool = True
-) -> InvalidInput | None:
-    """Return why a key is wrong here, or None if fluxqueue itself writes it."""
-    if key in ANNOTATIONS | LABELS:
-        hint = f"{key} is read as {'an' if other_place == 'annotation' else 'a'} {other_place}"
-        return InvalidInput("stands in the wrong place", where=where, value=value, hint=hint)
-    if key in _OURS:
-        return None
-    hint = _nearest(key) if has_hint else ""
-    return InvalidInput("is not known", where=where, value=value, hint=hint)
-
-
-def _nearest(key: str) -> str:
-    known = sorted(name.removeprefix(labels.PREFIX) for name in ANNOTATIONS | LABELS)
-    close = difflib.get_close_matches(key.removeprefix(labels.PREFIX), known, n=1)
-    question = f"did you mean {labels.PREFIX}{close[0]}? " if close else ""
-    return f"{question}known are {', '.join(labels.PREFIX + name for name in known)}"
-
-
-def _read(found: Mapping[str, tuple[str, str]], key: str, parse: Any) -> Any:
-    if key not in found:
-        return None
-    where, value = found[key]
-    return parse(value, where)
-
-
 def parse_duration(text: str, where: str) -> int:
     """Read a run time in seconds: ``90``, ``90s``, ``15m``, ``2h30m``, ``1d``.
 
@@ -395,139 +320,112 @@ def _parse_priority(text: str, where: str) -> int:
     )
 
 
-def _parse_class(text: str, where: str) -> str:
-    if _OBJECT_NAME.fullmatch(text):
-        return text
-    raise InvalidInput(
-        f"{text!r} is no name of a class",
-        where=where,
-        value=text,
-        hint="name a WorkloadPriorityClass or a PriorityClass",
-    )
+def _as_it_is(text: str, where: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidInput("is no text", where=where, value=text, hint="write it in quotes")
+    return text
 
 
-def _parse_bool(text: str, where: str) -> bool:
-    if text in {"true", "false"}:
-        return text == "true"
-    raise InvalidInput(
-        f"{text!r} is not allowed", where=where, value=text, hint='allowed are "true" and "false"'
-    )
+Read = Callable[[str, str], Any]
+"""Makes a value from its text and the path of its field. Raises ``InvalidInput``."""
 
 
-def _parse_provision(text: str, where: str) -> Provision:
-    if text in set(Provision):
-        return Provision(text)
-    raise InvalidInput(
-        f"{text!r} does not say when nodes are asked for",
-        where=where,
-        value=text,
-        hint=f"allowed are {', '.join(Provision)}",
-    )
+def _one_of(values: Mapping[str, Any], hint: str = "", problem: str = "is not allowed") -> Read:
+    """Return a reader of one of some words."""
+    allowed = hint or f"allowed are {', '.join(values)}"
+
+    def read(text: str, where: str) -> Any:
+        if text in values:
+            return values[text]
+        raise InvalidInput(f"{text!r} {problem}", where=where, value=text, hint=allowed)
+
+    return read
 
 
-def _parse_match_policy(text: str, where: str) -> MatchPolicy:
-    if text in set(MatchPolicy):
-        return MatchPolicy(text)
-    raise InvalidInput(
-        f"{text!r} is no match policy",
-        where=where,
-        value=text,
-        hint=f"allowed are {', '.join(MatchPolicy)}",
-    )
+def _matching(form: re.Pattern[str], problem: str, hint: str) -> Callable[[str, str], str]:
+    """Return a reader of a text of one form."""
+
+    def read(text: str, where: str) -> str:
+        if form.fullmatch(text):
+            return text
+        raise InvalidInput(f"{text!r} {problem}", where=where, value=text, hint=hint)
+
+    return read
 
 
-def _parse_spread(text: str, where: str) -> bool:
-    if text == "node":
-        return True
-    raise InvalidInput(
-        f"{text!r} is not allowed",
-        where=where,
-        value=text,
-        hint='allowed is "node": at most one pod on each node',
-    )
+parse_queue = _matching(
+    _QUEUE_NAME, "is no queue name", "lower-case letters, digits and '-', at most 63 characters"
+)
+"""Read a name that a FluxQueue can have. Raises ``InvalidInput``."""
+
+_CLASS = _matching(
+    _OBJECT_NAME, "is no name of a class", "name a WorkloadPriorityClass or a PriorityClass"
+)
+_LEVEL = _matching(
+    _LABEL_KEY,
+    "is no level",
+    "the name of a level, such as zone or rack, its node label, or node",
+)
+_YES_OR_NO = 'allowed are "true" and "false"'
+_BOOL = _one_of({"true": True, "false": False}, _YES_OR_NO)
+_SPREAD = _one_of({"node": True}, 'allowed is "node": at most one pod on each node')
+_CORES = _one_of(
+    {"whole": True}, 'allowed is "whole": each pod\'s cpu is rounded up to whole cores'
+)
+_ON_LOSS = _one_of(
+    {labels.REQUEUE: True, "replace": False},
+    '"requeue": all of its pods start anew; "replace": the one that is lost does',
+)
+_WAIT = _one_of(
+    {labels.GATED: True, "suspended": False},
+    '"gated": its pods exist while it waits; "suspended": they do not, the default',
+)
+_PROVISION = _one_of(
+    {str(one): one for one in Provision}, problem="does not say when nodes are asked for"
+)
+_MATCH_POLICY = _one_of({str(one): one for one in MatchPolicy}, problem="is no match policy")
 
 
-def _parse_on_loss(text: str, where: str) -> bool:
-    if text in {labels.REQUEUE, "replace"}:
-        return text == labels.REQUEUE
-    raise InvalidInput(
-        f"{text!r} is not allowed",
-        where=where,
-        value=text,
-        hint='"requeue": all of its pods start anew; "replace": the one that is lost does',
-    )
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key that an author may set.
 
-
-def _parse_wait(text: str, where: str) -> bool:
-    if text in {labels.GATED, "suspended"}:
-        return text == labels.GATED
-    raise InvalidInput(
-        f"{text!r} is not allowed",
-        where=where,
-        value=text,
-        hint='"gated": its pods exist while it waits; "suspended": they do not, the default',
-    )
-
-
-def _parse_cores(text: str, where: str) -> bool:
-    if text == "whole":
-        return True
-    raise InvalidInput(
-        f"{text!r} is not allowed",
-        where=where,
-        value=text,
-        hint='allowed is "whole": each pod\'s cpu is rounded up to whole cores',
-    )
-
-
-def _parse_level(text: str, where: str) -> str:
-    if _LABEL_KEY.fullmatch(text):
-        return text
-    raise InvalidInput(
-        f"{text!r} is no level",
-        where=where,
-        value=text,
-        hint="the name of a level, such as zone or rack, its node label, or node",
-    )
-
-
-def parse_queue(text: str, where: str) -> str:
-    """Read a name that a FluxQueue can have.
-
-    Raises
-    ------
-    InvalidInput
-        No FluxQueue can have it.
+    ``field``: of ``Wishes``. Empty if another module reads it (``groups``, ``followers``).
     """
-    if _QUEUE_NAME.fullmatch(text):
-        return text
-    raise InvalidInput(
-        f"{text!r} is no queue name",
-        where=where,
-        value=text,
-        hint="lower-case letters, digits and '-', at most 63 characters",
-    )
+
+    field: str = ""
+    read: Read = _as_it_is
+    is_label: bool = False
+    is_annotation: bool = True
 
 
-_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
-    labels.JOBSPEC: read_jobspec,
-    labels.DURATION: parse_duration,
-    labels.PRIORITY: _parse_priority,
-    labels.PRIORITY_CLASS: _parse_class,
-    labels.EXCLUSIVE: _parse_bool,
-    labels.SPREAD: _parse_spread,
-    labels.WITHIN: _parse_level,
-    labels.PREFER_WITHIN: _parse_level,
-    labels.CORES: _parse_cores,
-    labels.MATCH_POLICY: _parse_match_policy,
-    labels.QUEUE: parse_queue,
-    labels.DEPENDS_ON: parse_depends_on,
-    labels.BEGIN_TIME: parse_begin_time,
-    labels.HOLD: _parse_bool,
-    labels.ON_NODE_LOSS: _parse_on_loss,
-    labels.START_TIMEOUT: parse_duration,
-    labels.GANG: _parse_bool,
-    labels.WAIT: _parse_wait,
-    labels.PROVISION: _parse_provision,
+KEYS: Mapping[str, Key] = {
+    labels.JOBSPEC: Key("jobspec", read_jobspec),
+    labels.DURATION: Key("duration_s", parse_duration),
+    labels.PRIORITY: Key("priority", _parse_priority),
+    labels.PRIORITY_CLASS: Key("priority_class", _CLASS),
+    labels.EXCLUSIVE: Key("is_exclusive", _BOOL),
+    labels.SPREAD: Key("is_spread", _SPREAD),
+    labels.WITHIN: Key("within", _LEVEL),
+    labels.PREFER_WITHIN: Key("prefer_within", _LEVEL),
+    labels.CORES: Key("has_whole_cores", _CORES),
+    labels.MATCH_POLICY: Key("match_policy", _MATCH_POLICY),
+    labels.QUEUE: Key("queue", parse_queue, is_label=True),
+    labels.DEPENDS_ON: Key("depends_on", parse_depends_on),
+    labels.BEGIN_TIME: Key("begin", parse_begin_time),
+    labels.HOLD: Key("is_held", _BOOL),
+    labels.ON_NODE_LOSS: Key("restarts_on_loss", _ON_LOSS),
+    labels.START_TIMEOUT: Key("start_timeout_s", parse_duration),
+    labels.GANG: Key("is_sweep", _one_of({"true": False, "false": True}, _YES_OR_NO)),
+    labels.WAIT: Key("waits_gated", _WAIT),
+    labels.PROVISION: Key("provision", _PROVISION),
+    labels.MANAGED: Key(is_label=True, is_annotation=False),
+    labels.POD_GROUP: Key(is_label=True),
+    labels.GROUP_SIZE: Key(is_label=True),
+    labels.GROUP_USERS: Key(),
+    labels.FOLLOWERS: Key(),
+    labels.JOB_NAME: Key(),
+    labels.ACCOUNT: Key(),
+    labels.COMMENT: Key(),
 }
 """How each key is read. The order is that of the errors."""
