@@ -1,8 +1,9 @@
 """Write the pages of docs/reference from the code: ``python docs/reference_pages.py``.
 
 Definitions from ``chart/crds``, commands from the command line's own tree, labels and annotations
-from ``workload.labels``, values from the chart's schema. The table of metrics has a program of its
-own (``metrics_table.py``) within a page that is written by hand. A test compares.
+from ``workload.labels``, values from the chart's schema, the rules of admission from the webhook.
+The table of metrics has a program of its own (``metrics_table.py``) within a page that is written
+by hand. A test compares.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import yaml
 from fluxqueue.cli.main import app
 from fluxqueue.client.batch.directives import DIALECTS, Directive, Fate
 from fluxqueue.workload import labels
+from fluxqueue_webhook.admit import REVIEWS
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "reference"
@@ -32,6 +34,7 @@ Schema = Mapping[str, Any]
 def pages() -> dict[Path, str]:
     """Every page by its path."""
     found = {FOLDER / f"{name}.md": _definition(name) for name in _DEFINITIONS}
+    found[FOLDER / "admission.md"] = _admission()
     found[FOLDER / "commands.md"] = _commands()
     found[FOLDER / "directives.md"] = _directives()
     found[FOLDER / "labels.md"] = _labels()
@@ -157,6 +160,31 @@ def _default(option: Any) -> str:
         return "–"
     # A path of this machine says nothing to others.
     return "–" if str(Path.home()) in str(value) or str(ROOT) in str(value) else f"`{value}`"
+
+
+# --- admission ---------------------------------------------------------------------------------
+
+
+_ADMISSION = """\
+# Rules of admission
+
+The webhook asks these rules in their order. A rule that applies ends the review, or changes the
+object for the rules after it. A value that is not valid refuses the object, with the field, the
+value and the way out. Which requests the webhook sees is in [security](../admin/security.md), what
+waiting means for each kind in [starts](../developer/starting-a-workload.md).
+"""
+
+
+def _admission() -> str:
+    """Return the name of each rule and the first line of its docstring, by kind of review."""
+    parts = [_ADMISSION]
+    for review, rules in REVIEWS.items():
+        parts += [f"## Review of {review}\n", "| Rule | |", "|---|---|"]
+        words = [_cell((rule.__doc__ or "").partition("\n")[0]) for rule in rules]
+        names = [rule.__name__.replace("_", " ") for rule in rules]
+        parts += [f"| {name} | {text} |" for name, text in zip(names, words, strict=True)]
+        parts.append("")
+    return "\n".join(parts)
 
 
 # --- labels and annotations ----------------------------------------------------------------------

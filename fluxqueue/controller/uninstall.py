@@ -41,13 +41,13 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.nodepools.plan.node_protection import releasing_notes
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import leave_job_patch, leave_pod_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import gate_index, template_spec
+from fluxqueue.workload.release_patches import leave_job_patch, leave_pod_patch
 from fluxqueue.workload.suspension import leave_owner_patch
 
 logger = logging.getLogger(__name__)

@@ -36,19 +36,19 @@ from fluxqueue.process.pacing import RUSH
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
-from fluxqueue.workload.fluxjob_object import FIELD_MANAGER
-from fluxqueue.workload.gates import (
+from fluxqueue.workload.index_placement import seal
+from fluxqueue.workload.kinds import kind_in_row, kind_of
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.labels import FIELD_MANAGER
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pods import controller_owner
+from fluxqueue.workload.release_patches import (
     displace_patch,
     pin_patch,
     place_patch,
     suspend_patch,
     unpin_patch,
 )
-from fluxqueue.workload.index_placement import seal
-from fluxqueue.workload.kinds import kind_in_row, kind_of
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.managed import is_managed
-from fluxqueue.workload.pods import controller_owner
 
 
 async def release_workloads(context: WorkerContext, uids: Sequence[str]) -> None:

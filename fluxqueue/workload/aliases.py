@@ -7,7 +7,6 @@ FluxQueue the name of a LocalQueue means.
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import Any
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import KEYS
-from fluxqueue.workload.json_patch import Patch, at, put
+from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.object_paths import Path
 
 KUEUE = {
@@ -54,12 +53,10 @@ _IN_LABELS = frozenset({labels.QUEUE, labels.POD_GROUP})
 class Translated:
     """An object with fluxqueue's keys beside its aliases.
 
-    ``patch`` makes ``obj`` from the original. ``names`` maps fluxqueue's keys to the aliases.
-    ``left_out`` are aliases without a meaning here.
+    ``names`` maps fluxqueue's keys to the aliases. ``left_out`` are aliases without a meaning here.
     """
 
     obj: Mapping[str, Any]
-    patch: Patch = field(default_factory=list)
     names: Mapping[str, str] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()
 
@@ -93,8 +90,7 @@ class Aliases:
 
         An object with the alias of a queue asks to be queued, unless it says otherwise.
         """
-        changed: dict[str, Any] | None = None
-        patch: Patch = []
+        changed = obj
         names: dict[str, str] = {}
         left_out: set[str] = set()
         for path in _metadata_of(obj):
@@ -105,15 +101,13 @@ class Aliases:
                 ours = self.keys[alias]
                 if ours in said:
                     continue
-                changed = copy.deepcopy(dict(obj)) if changed is None else changed
                 value = self._queue(said[alias], namespace) if ours == labels.QUEUE else said[alias]
                 place = "labels" if ours in _IN_LABELS else "annotations"
-                patch += put(changed, (*path, place, ours), value)
+                changed = edited(changed, {(*path, place, ours): value})
                 names[ours] = alias
                 if ours == labels.QUEUE and path == ("metadata",) and labels.MANAGED not in said:
-                    patch += put(changed, (*path, "labels", labels.MANAGED), "true")
-        found = obj if changed is None else changed
-        return Translated(found, patch, names, tuple(sorted(left_out)))
+                    changed = edited(changed, {(*path, "labels", labels.MANAGED): "true"})
+        return Translated(changed, names, tuple(sorted(left_out)))
 
     def _queue(self, name: str, namespace: str) -> str:
         for one in (f"{namespace}/{name}", name, ANY_QUEUE):

@@ -39,9 +39,6 @@ PLURAL = "fluxjobs"
 
 DEFAULT_QUEUE = "default"
 
-FIELD_MANAGER = "fluxqueue"
-"""Field manager name under which the controller changes the spec of a FluxJob."""
-
 _MAX_REASON = 1024
 
 LAST_GOOD_MAX = 16_384

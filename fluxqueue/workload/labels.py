@@ -215,6 +215,9 @@ def group_keys() -> tuple[str, ...]:
 SPARK_ROLE = "spark-role"
 """Label of Spark: ``driver`` or ``executor``. Executors are queued with their driver."""
 
+FIELD_MANAGER = "fluxqueue"
+"""The field manager of what fluxqueue writes for a job. Admission knows it."""
+
 DEFAULT_SCHEDULER = "default-scheduler"
 HOSTNAME = "kubernetes.io/hostname"
 MIRROR = "kubernetes.io/config.mirror"

@@ -13,6 +13,8 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import SHOWN
+from fluxqueue.workload import labels
+from fluxqueue.workload.json_patch import at
 from fluxqueue.workload.object_paths import find, value_at
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
@@ -142,13 +144,14 @@ _REVIEW = {
     },
 }
 _OURS = "jobs.converged-computing.org"
+FLUXJOB, PLACEMENT_REVIEW = (_OURS, "FluxJob"), (_OURS, "PlacementReview")
 SHAPES: Mapping[tuple[str, str], Shape] = {
     ("batch", "Job"): JOB,
     ("", "Pod"): POD,
     ("batch", "CronJob"): METADATA_ONLY,
     ("", "ReplicationController"): METADATA_ONLY,
-    (_OURS, "FluxJob"): _FLUXJOB,
-    (_OURS, "PlacementReview"): _REVIEW,
+    FLUXJOB: _FLUXJOB,
+    PLACEMENT_REVIEW: _REVIEW,
 }
 """API group and kind -> the shape of its objects."""
 
@@ -170,6 +173,34 @@ VALUES_MAX = 100_000
 Admission reads each value a few times, which takes some microseconds in all. The largest realistic
 objects have a tenth of this number.
 """
+
+
+def check_objects(
+    group_kind: tuple[str, str], entry: OwnerKind | None, **objects: Object | None
+) -> None:
+    """Check the types of all fields that admission reads of a request's ``object``, ``oldObject``.
+
+    ``entry``: the kind that makes pods, if it is one.
+
+    Raises
+    ------
+    InvalidInput
+        A field has a value of another type. The error names the field, the value and what it must
+        be.
+    """
+    shape = SHAPES.get(group_kind) or (METADATA_ONLY if entry is not None else None)
+    for name, obj in objects.items():
+        if shape is None or obj is None:
+            continue
+        where = "" if name == "object" else name
+        # The size comes first: it bounds the cost of the checks after it.
+        check_size(obj, where)
+        check_shape(obj, shape, where)
+        if obj.get("metadata") is None:
+            place = f"{where}.metadata".strip(".")
+            raise InvalidInput("must be an object", where=place, hint="name the object there")
+        if entry is not None and at(obj, ("metadata", "labels", labels.MANAGED)) == "true":
+            _check_owner(entry, obj, where)
 
 
 def check_size(obj: Any, where: str) -> None:
@@ -232,12 +263,12 @@ def check_shape(value: Any, shape: Shape, where: str) -> None:
         members: Any = value
         pairs = members.items() if isinstance(value, dict) else enumerate(members)
         for key, member in pairs:
-            at = f"{where}[{key}]"
+            place = f"{where}[{key}]"
             if member is None:
-                raise _wrong(member, "no null", at)
+                raise _wrong(member, "no null", place)
             if isinstance(key, str) and "\0" in key:
                 raise _wrong(key, "a name without NUL", where)
-            check_shape(member, shape.each, at)
+            check_shape(member, shape.each, place)
     elif not isinstance(value, dict):
         raise _wrong(value, "an object", where)
     else:
@@ -260,7 +291,7 @@ def _wrong(value: Any, must_be: str, where: str) -> InvalidInput:
     return InvalidInput(f"must be {must_be}", where=where, value=shown, hint="correct its value")
 
 
-def check_owner(entry: OwnerKind, owner: Object, where: str) -> None:
+def _check_owner(entry: OwnerKind, owner: Object, where: str) -> None:
     """Check the fields that are read of an owner that asks to be queued: its templates.
 
     Raises
@@ -270,8 +301,8 @@ def check_owner(entry: OwnerKind, owner: Object, where: str) -> None:
     """
     check_shape(owner.get("spec"), MAP, f"{where}.spec" if where else "spec")
     for part in entry.pods:
-        for at, one in find(owner, part.each):
-            path = ".".join(map(str, at))
+        for place, one in find(owner, part.each):
+            path = ".".join(map(str, place))
             check_shape(one, MAP, path)
             if part.template is None:
                 continue

@@ -1,6 +1,7 @@
 """Pod templates that name a node: which may, which do, and what they were before. Pure.
 
-If all slots of a BatchJob are on one node, the release is in its template (``gates.pin_patch``).
+If all slots of a BatchJob are on one node, the release is in its template
+(``release_patches.pin_patch``).
 The controller uses this to see what the author asked for, and not what fluxqueue wrote there.
 """
 
@@ -9,13 +10,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.fluxjob.node import NAME_KEY
+from fluxqueue.fluxjob.node import NAME_KEY, Destination
 from fluxqueue.fluxjob.request import Operator
 from fluxqueue.workload import labels
 from fluxqueue.workload.pods import gate_index, template_spec
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _DIGITS_MAX = 15
+
+
+def pinned_to(to: Destination, *, has_affinity: bool = False) -> dict[str, Any]:
+    """Return the part of a pod's spec that names its node.
+
+    It uses the label, and also the name if the label is not enough. With the name kube-scheduler
+    checks one node instead of all. The terms of a required affinity are one value, so a pod with
+    its own affinity keeps its terms.
+    """
+    fields: dict[str, Any] = {}
+    if to.hostname is not None:
+        fields["nodeSelector"] = {labels.HOSTNAME: to.hostname}
+    if not (has_affinity or to.is_labelled_index):
+        term = {"matchFields": [{"key": NAME_KEY, "operator": "In", "values": [to.name]}]}
+        fields["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}
+    return fields
+
+
+def is_by_name_alone(pod_spec: Mapping[str, Any]) -> bool:
+    """Tell whether the required affinity of a pod is the one that ``pinned_to`` writes."""
+    terms = _terms(pod_spec)
+    fields = (terms[0].get("matchFields") or []) if len(terms) == 1 else []
+    is_name = len(fields) == 1 and fields[0].get("key") == NAME_KEY
+    return is_name and not terms[0].get("matchExpressions")
 
 
 def has_required_affinity(pod_spec: Mapping[str, Any]) -> bool:
@@ -51,7 +76,7 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
 def pinned_node(job: Mapping[str, Any]) -> str | None:
     """Return the node that the template of a managed ``job`` names instead of the gate, or None.
 
-    If the template names it by its label alone, the label's value is returned (``gates``).
+    If the template names it by its label alone, the label's value is returned (``pinned_to``).
     """
     pod_spec = template_spec(job["spec"])
     if gate_index(pod_spec) is not None:
@@ -88,7 +113,7 @@ def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     selector.pop(labels.HOSTNAME, None)
     affinity = dict(pod_spec.get("affinity") or {})
     node_affinity = dict(affinity.get("nodeAffinity") or {})
-    node_affinity.pop(_REQUIRED, None)
+    node_affinity.pop(REQUIRED, None)
     pod_spec |= {"nodeSelector": selector, "affinity": affinity | {"nodeAffinity": node_affinity}}
     template = {**spec["template"], "spec": pod_spec}
     return {**job, "spec": {**spec, "template": template}}
@@ -105,7 +130,7 @@ def _name_in(term: Mapping[str, Any]) -> str | None:
 
 def _terms(pod_spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     node_affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
-    found: list[Mapping[str, Any]] = (node_affinity.get(_REQUIRED) or {}).get(
+    found: list[Mapping[str, Any]] = (node_affinity.get(REQUIRED) or {}).get(
         "nodeSelectorTerms"
     ) or []
     return found

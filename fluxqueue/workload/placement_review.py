@@ -18,6 +18,7 @@ from fluxqueue.jobspec.change import with_amount, with_duration, with_size, with
 from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
 from fluxqueue.jobspec.shape import slot_kinds, within
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
+from fluxqueue.workload.json_patch import edited
 from fluxqueue.workload.kinds import find_kind
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
@@ -64,6 +65,20 @@ def read_asker(found: Mapping[str, Any]) -> Asker:
         tuple(map(str, found.get("groups") or ())),
         {str(k): tuple(map(str, v)) for k, v in (found.get("extra") or {}).items()},
     )
+
+
+def with_asker(review: Object, user_info: Mapping[str, Any], levels: Levels) -> Object:
+    """Return a new PlacementReview with the user that asks, whatever it says itself.
+
+    The answer depends on what this user may read.
+
+    Raises
+    ------
+    InvalidInput
+        As ``read_review``.
+    """
+    read_review(review.get("spec") or {}, Site(levels=levels))
+    return edited(review, {("spec", ASKER): read_asker(user_info).to_json()})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,9 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState, read_state
 from fluxqueue.workload.annotations import parse_queue
+from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.objects import Object
 
 HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
 CANCEL = "cancel"
@@ -47,6 +49,20 @@ def read_steered(fluxjob: Mapping[str, Any]) -> Steered | None:
         return None
     values = {name: spec[name] for name in STEERABLE if name in by and spec.get(name) is not None}
     return Steered(values, dict(by))
+
+
+def with_steerer(old: Object, new: Object, user: str) -> Object:
+    """Return a changed FluxJob with the user beside each field that the user changes.
+
+    Raises
+    ------
+    InvalidInput
+        As ``changes_by_hand``.
+    """
+    place = ("spec", STEERED_BY)
+    # From the old object: otherwise a user could write a false name for an earlier change.
+    by = {**(at(old, place) or {}), **dict.fromkeys(changes_by_hand(old, new), user)}
+    return edited(new, {place: by or None})
 
 
 def changes_by_hand(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The submitter of a workload, if a controller or a GitOps tool creates it for a user.
 
 Called by the webhook. ``Submitters.submitter`` names the user that a new workload counts for.
-``stamp_templates`` writes that user into the templates from which the cluster's controllers make
+``with_submitter`` writes that user into the templates from which the cluster's controllers make
 pods and Jobs. So each pod carries the user without a look-up. A policy of the API server guards
 these templates (chart/files/policies.yaml). Without the policy no template is trusted:
 ``Submitters.controllers`` is empty then. Pure.
@@ -9,16 +9,14 @@ these templates (chart/files/policies.yaml). Without the policy no template is t
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from fluxqueue.process.settings import CLUSTER_CONTROLLERS, Settings
 from fluxqueue.workload import labels
-from fluxqueue.workload.json_patch import Patch, at, put, take
+from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.object_paths import Path
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner
@@ -169,10 +167,10 @@ def _accounts(text: str) -> frozenset[str]:
     return frozenset(one for part in text.split(",") if (one := part.strip()))
 
 
-def stamp_templates(
+def with_submitter(
     obj: Object, old: Object | None, kind: StampedKind, requester: str, submitters: Submitters
-) -> tuple[Object, Patch]:
-    """Write the submitter into the templates of ``obj``. Return the result and the patch.
+) -> Object:
+    """Return ``obj`` with the submitter in its templates.
 
     The first user stays: an update by another user keeps what is stored. A GitOps account changes
     it by a new value of its annotation. An update never begins a rollout for the stamp alone, so
@@ -188,17 +186,11 @@ def stamp_templates(
         As ``Submitters.submitter``, or a template is not an object.
     """
     if not _is_stamped(obj, kind, requester, submitters):
-        return obj, []
+        return obj
     user = _user_for(obj, old, kind, requester, submitters)
-    changed: dict[str, Any] = copy.deepcopy(dict(obj))
-    patch: Patch = []
-    for path in kind.templates:
-        if isinstance(at(changed, path), Mapping):
-            where = (*path, *_STAMP)
-            patch += put(changed, where, user) if user else take(changed, where)
-    for path in kind.unused:
-        patch += take(changed, (*path, *_STAMP))
-    return changed, patch
+    there = (path for path in kind.templates if isinstance(at(obj, path), Mapping))
+    changes = dict.fromkeys(((*path, *_STAMP) for path in there), user or None)
+    return edited(obj, changes | dict.fromkeys((*path, *_STAMP) for path in kind.unused))
 
 
 def _is_stamped(obj: Object, kind: StampedKind, requester: str, submitters: Submitters) -> bool:

@@ -39,7 +39,7 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import pin_patch, resume_patch, ungate_patch
+from fluxqueue.workload.release_patches import pin_patch, resume_patch, ungate_patch
 from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
 from tests.support.embedded_plane import Plane

@@ -42,8 +42,11 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.process.certs import ensure
 from fluxqueue.workload import labels
-from fluxqueue.workload.fluxjob_object import FIELD_MANAGER, build
-from fluxqueue.workload.gates import (
+from fluxqueue.workload.fluxjob_object import build
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.managed import is_managed
+from fluxqueue.workload.pinning import has_required_affinity, pinned_node
+from fluxqueue.workload.release_patches import (
     pin_patch,
     resume_patch,
     suspend_again_patch,
@@ -52,9 +55,6 @@ from fluxqueue.workload.gates import (
     ungate_patch,
     unpin_patch,
 )
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.managed import is_managed
-from fluxqueue.workload.pinning import has_required_affinity, pinned_node
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.policies import build_released_pods_policy
@@ -137,7 +137,7 @@ async def _resume(client: KubeClient, namespace: str, name: str, uid: str) -> No
     """As the worker does. The webhook knows its parts by the field manager here."""
     kind = PatchKind.STRATEGIC
     await client.patch(
-        JOBS, namespace, name, resume_patch(uid), kind=kind, field_manager=FIELD_MANAGER
+        JOBS, namespace, name, resume_patch(uid), kind=kind, field_manager=labels.FIELD_MANAGER
     )
 
 

@@ -29,9 +29,10 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.process import certs
 from fluxqueue.process.whole_file import write_whole
 from fluxqueue.workload import labels
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.index_placement import IndexPlacement, seal
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.admit import AdmissionAnswer, AdmitSettings
+from fluxqueue_webhook.admit import AdmissionAnswer
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.workloads import admission_review, bare_pod, batch_job, owner
 

@@ -5,7 +5,11 @@ Called by unit and integration tests; each call gives a fresh object.
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import Any
+
+import jsonpatch
 
 Obj = dict[str, Any]
 
@@ -55,6 +59,13 @@ def owner(kind: str, name: str = "owner") -> Obj:
         "uid": f"uid-{name}",
         "controller": True,
     }
+
+
+def patched(obj: Obj, response: Obj) -> Obj:
+    """``obj`` with the patch of an AdmissionReview's response."""
+    patch = base64.b64decode(response.get("patch", base64.b64encode(b"[]")))
+    found: Obj = jsonpatch.apply_patch(obj, json.loads(patch))
+    return found
 
 
 def admission_review(obj: Obj, *, operation: str = "CREATE", namespace: str = "default") -> Obj:

@@ -19,9 +19,9 @@ from fluxqueue.process import logs
 from fluxqueue.process.shared_key import read_key
 from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import parse_aliases
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.owner_kinds import parse_owner_kinds
 from fluxqueue.workload.submitter import parse_submitters
-from fluxqueue_webhook.admit import AdmitSettings
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 
 SWITCH_S = 0.001

@@ -21,9 +21,9 @@ from aiohttp import web
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.process.certs.serving import Listener, ServingCertificate
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue_webhook.admit import (
     AdmissionAnswer,
-    AdmitSettings,
     admit,
     leave_gated,
     place,

@@ -36,7 +36,6 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.process import metrics
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import (
-    FIELD_MANAGER,
     build,
     fluxjob_name,
     is_fluxjob_of,
@@ -166,7 +165,7 @@ class FluxJobCreator:
                     seen.name,
                     body,
                     kind=PatchKind.MERGE,
-                    field_manager=FIELD_MANAGER,
+                    field_manager=labels.FIELD_MANAGER,
                     metadata_only=True,
                 )
             except (NotFound, Conflict, Invalid):

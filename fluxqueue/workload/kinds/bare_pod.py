@@ -19,9 +19,8 @@ from fluxqueue.workload.annotations import (
     refuse_wait,
 )
 from fluxqueue.workload.followers import learn_followers, read_followers
-from fluxqueue.workload.gates import gate_pod
+from fluxqueue.workload.gates import gated_pod
 from fluxqueue.workload.groups import read_mark, read_membership
-from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import pod_fact
@@ -71,7 +70,7 @@ class BarePodKind(WorkloadKind):
             return f"it is bound to {spec['nodeName']}"
         return None
 
-    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
         refuse_restart(wishes)
         refuse_sweep(wishes)
         refuse_wait(wishes, labels.GATED)
@@ -85,7 +84,7 @@ class BarePodKind(WorkloadKind):
         told = ""
         if read_followers(workload) is None and group is not None:
             told = learn_followers(workload)
-        return gate_pod(workload, wishes, user, group, followers=told)
+        return gated_pod(workload, wishes, user, group, followers=told)
 
     def is_held(self, workload: Object) -> bool:
         is_owned = (workload.get("metadata") or {}).get("ownerReferences")

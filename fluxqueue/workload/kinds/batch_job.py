@@ -17,9 +17,8 @@ from fluxqueue.fluxjob.times import epoch_s
 from fluxqueue.workload import index_placement, labels, pinning
 from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
 from fluxqueue.workload.deletion import as_of_deletion
-from fluxqueue.workload.gates import gate_members, suspend_job
+from fluxqueue.workload.gates import gated_members, suspended_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
-from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, template_spec
@@ -98,16 +97,16 @@ class BatchJobKind(WorkloadKind):
             return "the pod template names its node"
         return None
 
-    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
         group = _wider_group(workload)
         if wishes.is_sweep and read_membership(workload) is None:
             check_sweep(workload, wishes)
-            return suspend_job(workload, wishes, user)
+            return suspended_job(workload, wishes, user)
         refuse_sweep(wishes)
         if group is None:
-            return suspend_job(workload, wishes, user)
+            return suspended_job(workload, wishes, user)
         refuse_restart(wishes)
-        return gate_members(workload, wishes, user, group)
+        return gated_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
         """Tell whether it waits for fluxqueue. False if its pods are held for a group."""

@@ -16,11 +16,11 @@ from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import Wishes, read_wishes
-from fluxqueue.workload.gates import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
+from fluxqueue.workload.release_patches import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -237,10 +237,10 @@ class WorkloadKind(ABC):
         """Return why it is not managed although no general rule excludes it, or None."""
 
     @abstractmethod
-    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
-        """Return the admission patch that holds it and writes its label, deadline and submitter.
+    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
+        """Return it as it waits for fluxqueue, with its label, deadline and submitter.
 
-        Idempotent: the result of the patch gets an empty patch.
+        Idempotent: a workload that waits already is returned as it is.
         """
 
     def is_held(self, workload: Object) -> bool:
@@ -298,7 +298,7 @@ class WorkloadKind(ABC):
     def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
         """Return the patch that releases the suspended object of this UID.
 
-        See ``gates.resume_patch``.
+        See ``release_patches.resume_patch``.
         """
         return resume_patch(uid, is_pinned=is_pinned)
 

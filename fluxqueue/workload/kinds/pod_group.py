@@ -22,7 +22,6 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes, first_said, read_wishes
 from fluxqueue.workload.followers import Followers, stored_followers
 from fluxqueue.workload.groups import POD
-from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.objects import Object
@@ -195,7 +194,7 @@ class PodGroupKind(WorkloadKind):
     def why_not(self, workload: Object) -> str | None:
         return "a group has no object of its own"
 
-    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
         raise InvalidInput("a group has no object of its own", where="kind", value=self.name)
 
     def is_held(self, workload: Object) -> bool:

@@ -47,10 +47,10 @@ from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import ShapePart, build_parts
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 from fluxqueue.workload.suspension import (
-    mark_templates,
+    marked_templates,
     resume_owner_patch,
-    suspend_owner,
     suspend_owner_patch,
+    suspended_owner,
 )
 
 
@@ -214,10 +214,10 @@ class SuspendedOwnerKind(WorkloadKind):
         is_known = entry.templates_in is None or workload["made"] is not None
         return "the queue takes none of its pods" if is_known and not self.size(workload) else None
 
-    def hold_patch(self, workload: Object, wishes: Wishes, user: str) -> Patch:
+    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
         refuse_sweep(wishes)
         refuse_wait(wishes, "suspended")
-        return suspend_owner(
+        return suspended_owner(
             workload,
             suspend=workload["entry"].suspend,
             templates=[(part.at, slot_kind(part.template)) for _, part in _parts(workload)],
@@ -228,10 +228,10 @@ class SuspendedOwnerKind(WorkloadKind):
             is_for_queue=wishes.is_suspended_for_queue,
         )
 
-    def mark_patch(self, workload: Object) -> Patch:
-        """Return the admission patch for an object that defines the request of another object.
+    def marked(self, workload: Object) -> Object:
+        """Return an object that defines the request of another object, and is released with it.
 
-        It is released together with that other object.
+        Its pods opt in, and name the kind of slots that they need.
 
         Raises
         ------
@@ -239,7 +239,7 @@ class SuspendedOwnerKind(WorkloadKind):
             As ``wishes`` and ``to_request``.
         """
         templates = [(part.at, slot_kind(part.template)) for _, part in _parts(workload)]
-        return mark_templates(workload, templates, self.wishes(workload).duration_s)
+        return marked_templates(workload, templates, self.wishes(workload).duration_s)
 
     def is_held(self, workload: Object) -> bool:
         """Tell whether it was marked at admission and is stored with the field that suspends it.

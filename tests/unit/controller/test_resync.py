@@ -19,8 +19,8 @@ from fluxqueue.controller.observing.resync_diff import (
 from fluxqueue.db.store.resync_rows import Present, RowSeen
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.observation import WorkloadGone
-from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.labels import GATE
+from fluxqueue.workload.release_patches import pin_patch
 from fluxqueue.workload.site import Site
 from tests.support.workloads import bare_pod, batch_job, owner
 

@@ -6,7 +6,6 @@ answered too, where ``../shared/realapi`` is at hand.
 
 from __future__ import annotations
 
-import base64
 import copy
 import json
 import os
@@ -14,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import orjson
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue_webhook.admit import AdmitSettings, admit
-from tests.support.workloads import admission_review, bare_pod, batch_job, container, owner
+from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue_webhook.admit import admit
+from tests.support.workloads import admission_review, bare_pod, batch_job, container, owner, patched
 
 SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[4] / "shared"))
 
@@ -48,9 +47,7 @@ def _mutated(obj: dict[str, Any]) -> dict[str, Any]:
     response = _answer(admission_review(obj))
     assert response["allowed"] is True
     assert response["patchType"] == "JSONPatch"
-    patch = json.loads(base64.b64decode(response["patch"]))
-    result: dict[str, Any] = jsonpatch.apply_patch(obj, patch)
-    return result
+    return patched(obj, response)
 
 
 def _taken_job(job: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -118,8 +115,7 @@ def test_who_submits_is_what_the_api_server_says(kind: str) -> None:
     assert (annotations["fluxqueue/user"], annotations["a"]) == ("someone", "b")
     review = admission_review(made)
     del review["request"]["userInfo"]
-    patch = json.loads(base64.b64decode(_answer(review)["patch"]))
-    assert "fluxqueue/user" not in jsonpatch.apply_patch(made, patch)["metadata"]["annotations"]
+    assert "fluxqueue/user" not in patched(made, _answer(review))["metadata"]["annotations"]
 
 
 def test_a_second_user_who_applies_the_same_patch_is_stamped() -> None:
@@ -128,8 +124,7 @@ def test_a_second_user_who_applies_the_same_patch_is_stamped() -> None:
     assert "patch" not in _answer(admission_review(taken))
     review = admission_review(taken)
     review["request"]["userInfo"]["username"] = "bob"
-    patch = json.loads(base64.b64decode(_answer(review)["patch"]))
-    again = jsonpatch.apply_patch(taken, patch)
+    again = patched(taken, _answer(review))
     assert again["metadata"]["annotations"]["fluxqueue/user"] == "bob"
 
 
@@ -307,7 +302,7 @@ def test_reviews_of_a_real_api_server_are_answered(review: dict[str, Any]) -> No
     assert response["allowed"] is True
     assert ("patch" in response) is is_ours
     if is_ours:
-        result = jsonpatch.apply_patch(obj, json.loads(base64.b64decode(response["patch"])))
+        result = patched(obj, response)
         pod_spec = (
             result["spec"]["template"]["spec"] if "template" in result["spec"] else result["spec"]
         )

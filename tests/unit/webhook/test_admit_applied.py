@@ -9,8 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from fluxqueue_webhook.admit import AdmitSettings, admit
-from tests.support.workloads import admission_review, batch_job, owner
+from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue_webhook.admit import admit
+from tests.support.workloads import admission_review, batch_job, owner, patched
 
 GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
 WAITS = {"fluxqueue/author-suspended": "false"}
@@ -89,5 +90,5 @@ def test_a_released_job_keeps_its_node(applied: dict[str, str], is_kept: bool) -
     response = admit(review).review["response"]
     assert ("patch" in response) is is_kept
     if is_kept:
-        (change,) = orjson.loads(base64.b64decode(response["patch"]))
-        assert change["value"] == selector
+        stored = patched(review["request"]["object"], response)
+        assert stored["spec"]["template"]["spec"]["nodeSelector"] == selector

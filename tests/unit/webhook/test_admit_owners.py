@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from fluxqueue_webhook.admit import admit
-from tests.support.workloads import admission_review, bare_pod, batch_job, owner
+from tests.support.workloads import admission_review, bare_pod, batch_job, owner, patched
 
 Obj = dict[str, Any]
 
@@ -26,8 +24,7 @@ def answered(
     answer = admit(review, all_ask=all_ask)
     response = answer.review["response"]
     assert response["allowed"], response
-    patch = json.loads(base64.b64decode(response.get("patch", base64.b64encode(b"[]"))))
-    return answer.verdict, jsonpatch.apply_patch(obj, patch)
+    return answer.verdict, patched(obj, response)
 
 
 def deployment(**labels: str) -> Obj:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from fluxqueue.process.settings import CLUSTER_CONTROLLERS
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.__main__ import _parse
-from fluxqueue_webhook.admit import AdmitSettings, admit
+from fluxqueue_webhook.admit import admit
 from tests.support.owners import job_set_spec
-from tests.support.workloads import admission_review, bare_pod, batch_job, owner
+from tests.support.workloads import admission_review, bare_pod, batch_job, owner, patched
 
 Obj = dict[str, Any]
 
@@ -31,8 +30,7 @@ def answered(obj: Obj, user: str, *, old: Obj | None = None, **more: Any) -> tup
     review = admission_review(obj, operation="CREATE" if old is None else "UPDATE")
     review["request"] |= {"userInfo": {"username": user}, "oldObject": old, **more}
     response = admit(review, SETTINGS).review["response"]
-    patch = json.loads(base64.b64decode(response.get("patch", base64.b64encode(b"[]"))))
-    return response, jsonpatch.apply_patch(obj, patch)
+    return response, patched(obj, response)
 
 
 def user_of(obj: Obj) -> str | None:
@@ -161,8 +159,7 @@ def test_a_leader_worker_set_keeps_its_submitter_and_nothing_else_is_changed_lat
         review = admission_review(obj, operation="CREATE" if old is None else "UPDATE")
         review["request"] |= {"userInfo": {"username": user}, "oldObject": old}
         answer = admit(review, settings).review["response"]
-        patch = json.loads(base64.b64decode(answer.get("patch", base64.b64encode(b"[]"))))
-        found: Obj = jsonpatch.apply_patch(obj, patch)
+        found = patched(obj, answer)
         return found["spec"]["leaderWorkerTemplate"]["workerTemplate"]["metadata"]  # type: ignore[no-any-return]
 
     made = after(obj, "alice")

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
-import jsonpatch
 import pytest
 
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.owner_kinds import OwnerKinds
-from fluxqueue_webhook.admit import AdmitSettings, admit
-from tests.support.workloads import admission_review, bare_pod, batch_job
+from fluxqueue_webhook.admit import admit
+from tests.support.workloads import admission_review, bare_pod, batch_job, patched
 
 Obj = dict[str, Any]
 KUEUE = {"kueue.x-k8s.io/queue-name": "team"}
@@ -23,18 +21,10 @@ def answer(obj: Obj, **settings: Any) -> tuple[Obj, list[str]]:
     made = AdmitSettings(**settings)
     response = admit(admission_review(obj), made).review["response"]
     assert response["allowed"], response
-    changed = _patched(obj, response)
+    changed = patched(obj, response)
     again = admit(admission_review(changed), made).review["response"]
     assert "patch" not in again, "admission may be asked twice"
     return changed, response.get("warnings", [])
-
-
-def _patched(obj: Obj, response: Obj) -> Obj:
-    if "patch" not in response:
-        return obj
-    patch = json.loads(base64.b64decode(response["patch"]))
-    found: Obj = jsonpatch.apply_patch(obj, patch)
-    return found
 
 
 def a_job(notes: Obj | None = None, labels: Obj | None = None, **spec: Any) -> Obj:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
-import orjson
-
-from fluxqueue_webhook.admit import AdmitSettings, admit
+from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue_webhook.admit import admit
+from tests.support.workloads import admission_review, patched
 
 OURS = "system:serviceaccount:queue:controller"
 SPEC = {"workload": {"kind": "Job", "name": "a", "uid": "u"}, "size": 1}
@@ -22,32 +21,28 @@ def ask(
     settings: AdmitSettings | None = None,
 ) -> tuple[bool, Any]:
     """Ask for a change; whether it is allowed, and what it adds or why not."""
-    request = {
-        "uid": "1",
-        "operation": "UPDATE",
-        "kind": {"group": "jobs.converged-computing.org", "kind": "FluxJob"},
-        "userInfo": {"username": user},
-        "options": {"fieldManager": manager},
-        "oldObject": {"metadata": {"name": "a-job"}, "spec": {**SPEC, **old}},
-        "object": {"metadata": {"name": "a-job"}, "spec": {**SPEC, **new}},
-    }
-    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    kind = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxJob"}
+    before, after = (
+        {**kind, "metadata": {"name": "a-job"}, "spec": {**SPEC, **one}} for one in (old, new)
+    )
+    review = admission_review(after, operation="UPDATE")
+    sent = {"userInfo": {"username": user}, "options": {"fieldManager": manager}}
+    review["request"] |= {**sent, "oldObject": before}
     settings = settings or AdmitSettings(own_users=frozenset({OURS} if user != "anyone" else ()))
     response = admit(review, settings).review["response"]
     if not response["allowed"]:
         return False, response["status"]
-    patch = response.get("patch")
-    return True, orjson.loads(base64.b64decode(patch)) if patch else None
+    stored = patched(after, response)
+    return True, stored["spec"].get("steeredBy") if "patch" in response else None
 
 
 def test_who_changes_what_is_written_down() -> None:
     """Beside what others changed before; a name that he writes himself is not taken."""
     by = {"queue": "bob"}
     forged = {"hold": True, "queue": "gold", "steeredBy": {"hold": "eve", "queue": "eve"}}
-    allowed, patch = ask({"queue": "gold", "steeredBy": by}, forged)
+    allowed, said = ask({"queue": "gold", "steeredBy": by}, forged)
     assert allowed
-    said = {"queue": "bob", "hold": "alice"}
-    assert patch == [{"op": "add", "path": "/spec/steeredBy", "value": said}]
+    assert said == {"queue": "bob", "hold": "alice"}
     assert ask({}, {}) == (True, None)
 
 
@@ -63,9 +58,9 @@ def test_what_is_ours_is_refused_as_kubectl_shows_it() -> None:
 
 def test_a_cancellation_names_its_user_and_is_true_or_false() -> None:
     """As every other change. What is no truth value is refused with the field."""
-    allowed, patch = ask({}, {"cancel": True})
+    allowed, said = ask({}, {"cancel": True})
     assert allowed
-    assert patch == [{"op": "add", "path": "/spec/steeredBy", "value": {"cancel": "alice"}}]
+    assert said == {"cancel": "alice"}
     allowed, status = ask({}, {"cancel": "yes"})
     assert not allowed
     assert "spec.cancel" in status["message"]

@@ -149,11 +149,11 @@ def test_who_cannot_be_suspended_cannot_start_anew() -> None:
     assert not read_wishes(batch_job(meta={"annotations": {**said, **_REPLACE}})).restarts_on_loss
     pod = bare_pod(meta={"annotations": said})
     with pytest.raises(InvalidInput, match="only what can be suspended"):
-        kind_of(pod).hold_patch(pod, read_wishes(pod), "")
+        kind_of(pod).held(pod, read_wishes(pod), "")
     group = {"fluxqueue/pod-group": "g", "fluxqueue/group-size": "5"}
     part = batch_job(meta={"annotations": said, "labels": group})
     with pytest.raises(InvalidInput, match="only what can be suspended"):
-        kind_of(part).hold_patch(part, read_wishes(part), "")
+        kind_of(part).held(part, read_wishes(part), "")
     with pytest.raises(InvalidInput, match="'later' is not allowed"):
         read_wishes(batch_job(meta={"annotations": {"fluxqueue/on-node-loss": "later"}}))
 

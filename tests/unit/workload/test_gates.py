@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import gates, labels
+from fluxqueue.workload import release_patches as releases
 from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload.json_patch import diff
 from fluxqueue.workload.kinds import kind_of
 from tests.support.workloads import bare_pod, batch_job
 
@@ -36,8 +38,9 @@ _UNPINNED: dict[str, Any] = {"nodeAffinity": {REQUIRED: None}}
 
 
 def _admit(workload: dict[str, Any]) -> dict[str, Any]:
-    patch = kind_of(workload).hold_patch(workload, read_wishes(workload), "")
-    result: dict[str, Any] = jsonpatch.apply_patch(workload, patch)
+    held = kind_of(workload).held(workload, read_wishes(workload), "")
+    result: dict[str, Any] = jsonpatch.apply_patch(workload, diff(workload, held))
+    assert result == held
     return result
 
 
@@ -99,7 +102,7 @@ def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
     """Reinvocation and exported manifests show us what we once made."""
     once = _admit(batch_job())
     assert "annotations" not in once["metadata"]
-    assert kind_of(once).hold_patch(once, read_wishes(once), "") == []
+    assert kind_of(once).held(once, read_wishes(once), "") is once
 
 
 def test_what_is_taken_in_bears_no_number_of_a_job_yet() -> None:
@@ -146,7 +149,7 @@ def test_an_exported_manifest_runs_on_any_node(
     template = once["spec"]["template"] if is_job else once
     assert {key: template["spec"][key] for key in left} == left
     assert not {"fluxqueue/nodes"} & (template["metadata"].get("annotations") or {}).keys()
-    assert kind_of(once).hold_patch(once, read_wishes(once), "") == []
+    assert kind_of(once).held(once, read_wishes(once), "") is once
 
 
 @pytest.mark.parametrize("make", [batch_job, bare_pod])
@@ -192,19 +195,20 @@ def test_admission_is_idempotent(
     )
     for workload in (job, bare_pod(meta={"labels": top}, schedulingGates=gated)):
         wishes = Wishes(duration_s=wish)
-        once = jsonpatch.apply_patch(workload, kind_of(workload).hold_patch(workload, wishes, ""))
-        assert kind_of(once).hold_patch(once, wishes, "") == []
+        held = kind_of(workload).held(workload, wishes, "")
+        once = jsonpatch.apply_patch(workload, diff(workload, held))
+        assert kind_of(once).held(once, wishes, "") is once
 
 
 def test_release_unsuspends_this_very_batch_job() -> None:
-    patch = gates.resume_patch("u")
+    patch = releases.resume_patch("u")
     assert (patch["metadata"]["uid"], patch["spec"]) == ("u", {"suspend": False})
 
 
 def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
     """Its template named a node: the gate comes back, the node goes."""
-    template = gates.resume_patch("u", is_pinned=True)["spec"]["template"]
-    assert gates.unpin_patch("u")["spec"] == {"suspend": True, "template": template}
+    template = releases.resume_patch("u", is_pinned=True)["spec"]["template"]
+    assert releases.unpin_patch("u")["spec"] == {"suspend": True, "template": template}
     assert template["spec"] == {
         "schedulingGates": [OURS],
         "nodeSelector": {HOSTNAME: None},
@@ -215,7 +219,7 @@ def test_a_release_over_several_nodes_takes_back_the_one_before() -> None:
 
 def test_a_release_to_one_node_is_in_the_template() -> None:
     """No gate, and the node by label and by name: its pods need no patch."""
-    patch = gates.pin_patch("u", to=Destination("n1", "host1"), jobid=7, nodes="n1")
+    patch = releases.pin_patch("u", to=Destination("n1", "host1"), jobid=7, nodes="n1")
     assert patch["metadata"]["uid"] == "u"
     assert patch["spec"]["suspend"] is False
     template = patch["spec"]["template"]
@@ -234,7 +238,7 @@ def test_where_a_label_is_enough_no_affinity_is_written() -> None:
     """And none is left of the release before, which may have named another node."""
     to = Destination("n1", "n1", is_labelled_index=True)
     for is_pinned, left in ((False, {}), (True, {"affinity": _UNPINNED})):
-        patch = gates.pin_patch("u", to=to, jobid=7, nodes="n1", is_pinned=is_pinned)
+        patch = releases.pin_patch("u", to=to, jobid=7, nodes="n1", is_pinned=is_pinned)
         assert patch["spec"]["template"]["spec"] == {
             "schedulingGates": [{"$patch": "delete", **OURS}],
             "nodeSelector": {HOSTNAME: "n1"},
@@ -245,65 +249,64 @@ def test_where_a_label_is_enough_no_affinity_is_written() -> None:
 def test_resuspension_forgets_the_authors() -> None:
     notes = {"fluxqueue/author-suspended": "true", "a": "b"}
     job = batch_job(meta={"annotations": notes}, pod={"schedulingGates": [OURS]})
-    result = jsonpatch.apply_patch(job, gates.suspend_again_patch(job))
+    result = jsonpatch.apply_patch(job, releases.suspend_again_patch(job))
     assert result["spec"]["suspend"] is True
     assert result["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false", "a": "b"}
 
 
-@pytest.mark.parametrize("patch", [gates.suspend_patch("u"), gates.unpin_patch("u")])
+@pytest.mark.parametrize("patch", [releases.suspend_patch("u"), releases.unpin_patch("u")])
 def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
     """And every release takes it back, so that the next one is told from it."""
     assert patch["metadata"]["annotations"] == {"fluxqueue/author-suspended": "false"}
-    pin = gates.pin_patch("u", to=Destination("n1", None), jobid=7, nodes="n1")
-    for release in (gates.resume_patch("u"), gates.resume_patch("u", is_pinned=True), pin):
+    pin = releases.pin_patch("u", to=Destination("n1", None), jobid=7, nodes="n1")
+    for release in (
+        releases.resume_patch("u"),
+        releases.resume_patch("u", is_pinned=True),
+        pin,
+    ):
         assert release["metadata"]["annotations"] == {"fluxqueue/author-suspended": None}
 
 
-def test_what_was_let_go_for_good_is_not_suspended_again() -> None:
+def test_a_patch_fails_on_a_job_that_has_changed_meanwhile() -> None:
+    """What was let go for good is not suspended again, and what was released is not let go."""
     job = _admit(batch_job())
-    patch = gates.suspend_again_patch(job)
-    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=True))
-    with pytest.raises((jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPointerException)):
-        jsonpatch.apply_patch(free, patch)
-
-
-@pytest.mark.parametrize("is_unsuspended", [True, False])
-def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
-    is_unsuspended: bool,
-) -> None:
-    job = _admit(batch_job(pod={"schedulingGates": [{"name": "theirs"}]}))
-    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=is_unsuspended))
-    assert free["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}]
-    assert free["spec"]["suspend"] is not is_unsuspended
-
-
-def test_letting_go_takes_a_second_suspension_of_ours_too() -> None:
-    job = _admit(batch_job())
-    again = {**job, "spec": {**job["spec"], "suspend": False}}
-    again = jsonpatch.apply_patch(again, gates.suspend_again_patch(again))
-    free = jsonpatch.apply_patch(again, gates.leave_job_patch(again, is_unsuspended=True))
-    assert free["spec"]["suspend"] is False
-    assert "fluxqueue/author-suspended" not in free["metadata"]["annotations"]
-
-
-def test_letting_go_leaves_suspended_what_its_author_suspended() -> None:
-    job = _admit(batch_job(suspend=True))
-    free = jsonpatch.apply_patch(job, gates.leave_job_patch(job, is_unsuspended=True))
-    assert free["spec"]["suspend"] is True
-    assert not free["metadata"].get("annotations")
-    assert free["spec"]["template"]["spec"]["schedulingGates"] == []
-
-
-def test_a_job_that_was_released_meanwhile_is_not_let_go() -> None:
-    job = _admit(batch_job())
+    again, leave = (
+        releases.suspend_again_patch(job),
+        releases.leave_job_patch(job, is_unsuspended=True),
+    )
     released = {**job, "spec": {**job["spec"], "suspend": False}}
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        jsonpatch.apply_patch(released, gates.leave_job_patch(job, is_unsuspended=True))
+    for changed, patch in ((jsonpatch.apply_patch(job, leave), again), (released, leave)):
+        with pytest.raises((jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPointerException)):
+            jsonpatch.apply_patch(changed, patch)
+
+
+@pytest.mark.parametrize(
+    ("author", "again", "is_unsuspended", "suspend"),
+    [
+        (False, False, True, False),
+        (False, False, False, True),
+        (False, True, True, False),
+        (True, False, True, True),
+    ],
+)
+def test_letting_go_takes_our_gate_and_our_suspension_and_nothing_else(
+    *, author: bool, again: bool, is_unsuspended: bool, suspend: bool
+) -> None:
+    """A second suspension of ours goes, too. What its author suspended stays suspended."""
+    job = _admit(batch_job(suspend=author, pod={"schedulingGates": [{"name": "theirs"}]}))
+    if again:
+        resumed = {**job, "spec": {**job["spec"], "suspend": False}}
+        job = jsonpatch.apply_patch(resumed, releases.suspend_again_patch(resumed))
+    patch = releases.leave_job_patch(job, is_unsuspended=is_unsuspended)
+    free = jsonpatch.apply_patch(job, patch)
+    assert free["spec"]["template"]["spec"]["schedulingGates"] == [{"name": "theirs"}]
+    assert free["spec"]["suspend"] is suspend
+    assert not free["metadata"].get("annotations")
 
 
 def test_freeing_a_pod_takes_our_gate_alone() -> None:
     pod = bare_pod(schedulingGates=[{"name": "theirs"}, OURS])
-    free = jsonpatch.apply_patch(pod, gates.leave_pod_patch(pod))
+    free = jsonpatch.apply_patch(pod, releases.leave_pod_patch(pod))
     assert free["spec"]["schedulingGates"] == [{"name": "theirs"}]
     assert "nodeSelector" not in free["spec"]
 
@@ -321,7 +324,7 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
     """By label, and by name where that is not enough; terms of its own are one value that a merge
     would replace.
     """
-    patch = gates.ungate_patch("u", to=to, jobid=7, nodes="n[1-2]", has_affinity=has_affinity)
+    patch = releases.ungate_patch("u", to=to, jobid=7, nodes="n[1-2]", has_affinity=has_affinity)
     expected: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", **OURS}]}
     if to.hostname is not None:
         expected["nodeSelector"] = {HOSTNAME: to.hostname}
@@ -340,8 +343,8 @@ def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: boo
 def test_ungating_resets_the_owners_of_fields_if_asked() -> None:
     """An empty list would change nothing: the API server resets them by one empty entry."""
     to = Destination("n1", "host1")
-    plain = gates.ungate_patch("u", to=to, jobid=7, nodes="n1")
-    reset = gates.ungate_patch("u", to=to, jobid=7, nodes="n1", drops_managed_fields=True)
+    plain = releases.ungate_patch("u", to=to, jobid=7, nodes="n1")
+    reset = releases.ungate_patch("u", to=to, jobid=7, nodes="n1", drops_managed_fields=True)
     assert "managedFields" not in plain["metadata"]
     assert reset["metadata"].pop("managedFields") == [{}]
     assert reset == plain
@@ -349,7 +352,7 @@ def test_ungating_resets_the_owners_of_fields_if_asked() -> None:
 
 def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
     pod = bare_pod(schedulingGates=[OTHER, OURS])
-    patch = gates.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n")
+    patch = releases.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n")
     for changed in (
         bare_pod("solo", meta={"uid": "another"}, schedulingGates=[OTHER, OURS]),
         bare_pod(schedulingGates=[OURS, OTHER]),
@@ -360,7 +363,7 @@ def test_narrowing_fails_on_another_pod_and_on_moved_gates() -> None:
 
 def test_an_ungated_pod_needs_no_patch() -> None:
     pod = bare_pod(schedulingGates=[OTHER])
-    assert gates.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n") is None
+    assert releases.ungate_by_name_patch(pod, to=Destination("n", None), jobid=1, nodes="n") is None
 
 
 def test_pinning_by_name_narrows_every_term() -> None:
@@ -370,7 +373,7 @@ def test_pinning_by_name_narrows_every_term() -> None:
     terms = [{"matchExpressions": [expression]}, {"matchFields": [other]}]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     pod = bare_pod(schedulingGates=[OURS], affinity=affinity)
-    patch = gates.ungate_by_name_patch(pod, to=Destination("n1", None), jobid=7, nodes="n1")
+    patch = releases.ungate_by_name_patch(pod, to=Destination("n1", None), jobid=7, nodes="n1")
     result: dict[str, Any] = jsonpatch.apply_patch(pod, patch)
     assert result["spec"]["schedulingGates"] == []
     name = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
@@ -418,8 +421,8 @@ def test_admission_to_a_group_is_idempotent(make: Any, inner: dict[str, Any]) ->
     if "template" in made["spec"]:
         made["spec"]["template"]["metadata"] = inner
     kind, wishes = kind_of(made), read_wishes(made)
-    once = jsonpatch.apply_patch(made, kind.hold_patch(made, wishes, "alice"))
-    assert kind.hold_patch(once, read_wishes(once), "alice") == []
+    once = jsonpatch.apply_patch(made, diff(made, kind.held(made, wishes, "alice")))
+    assert kind.held(once, read_wishes(once), "alice") is once
     if "template" in once["spec"]:
         template = once["spec"]["template"]["metadata"]
         assert inner.get("labels", {}).items() <= template["labels"].items()
@@ -459,14 +462,15 @@ def test_an_apply_keeps_the_node_of_a_released_job_and_our_own_patch_removes_it(
         return {"spec": {"template": template}}
 
     released = job({labels.JOBID: "7"}, {"pool": "a", labels.HOSTNAME: "n1"})
-    (kept,) = gates.repin_patch(released, job({labels.JOBID: "7"}, {"pool": "a"}))
-    assert kept["value"] == {"pool": "a", labels.HOSTNAME: "n1"}
-    assert gates.repin_patch(released, job({}, {"pool": "a"})) == []
-    assert gates.repin_patch(released, released) == []
+    kept = gates.repinned(released, job({labels.JOBID: "7"}, {"pool": "a"}))
+    assert kept == released
+    without_number = job({}, {"pool": "a"})
+    assert gates.repinned(released, without_number) is without_number
+    assert gates.repinned(released, released) is released
 
 
 def test_the_template_of_an_author_is_unpinned_and_stays_suspended_by_that_author() -> None:
     """Otherwise the webhook would undo the resumption by that author, as that of an apply."""
-    patch = gates.unpin_patch("u", is_authors=True)
+    patch = releases.unpin_patch("u", is_authors=True)
     assert patch["metadata"] == {"uid": "u"}
-    assert patch["spec"] == {"template": gates.unpin_patch("u")["spec"]["template"]}
+    assert patch["spec"] == {"template": releases.unpin_patch("u")["spec"]["template"]}

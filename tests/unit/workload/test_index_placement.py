@@ -14,19 +14,20 @@ from hypothesis import strategies as st
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import read_wishes
-from fluxqueue.workload.gates import displace_patch, name_node_patch, place_patch, suspend_job
+from fluxqueue.workload.gates import placed_pod, suspended_job
 from fluxqueue.workload.index_placement import (
     LONGEST,
     OPEN_S,
     IndexPlacement,
     is_placeable,
-    place_pod_patch,
+    placed_by_proof,
     plan_placement,
     read_placement,
     seal,
     sealed_in,
     unseal,
 )
+from fluxqueue.workload.release_patches import displace_patch, place_patch
 from tests.support.workloads import bare_pod, batch_job, container, owner
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -50,18 +51,18 @@ def _pod(index: int = 2, *, sealed: str | None = None, cpu: str = "4", **spec: A
     return bare_pod(meta=meta, containers=[main], schedulingGates=gates, **spec)
 
 
-def _patch(pod: Any, uid: str | None = "uid-gang", **more: Any) -> Any:
+def _placed(pod: Any, uid: str | None = "uid-gang", **more: Any) -> Any:
     given_ = {"requester": JOB_CONTROLLER, "controllers": CONTROLLERS, "key": KEY, "now_s": 999.0}
     before = copy.deepcopy(pod)
-    patch = place_pod_patch(pod, uid, **(given_ | more))
+    placed = placed_by_proof(pod, uid, **(given_ | more))
     assert pod == before
-    return patch
+    return placed
 
 
 def test_a_pod_is_released_to_the_node_of_its_index() -> None:
     """Gates of others stay. The annotation goes, and so does the label by which it is asked for."""
     pod = _pod(nodeSelector={"pool": "main"})
-    made = jsonpatch.apply_patch(pod, _patch(pod))
+    made = _placed(pod)
     assert made["spec"]["schedulingGates"] == [{"name": "example.org/other"}]
     assert made["spec"]["nodeSelector"] == {"pool": "main", labels.HOSTNAME: "a2"}
     assert made["metadata"]["labels"] == {labels.MANAGED: "true", labels.JOBID: "7"}
@@ -79,9 +80,9 @@ def test_a_pod_is_stored_without_the_owners_of_its_fields_if_the_placement_says_
     for text, kept in ((sealed, False), (None, True)):
         pod = _pod(sealed=text)
         pod["metadata"]["managedFields"] = owners
-        made = jsonpatch.apply_patch(pod, _patch(pod))
+        made = _placed(pod)
         assert ("managedFields" in made["metadata"]) is kept
-    assert _patch(_pod(sealed=sealed)), "an API server may send none"
+    assert _placed(_pod(sealed=sealed)), "an API server may send none"
 
 
 def test_a_placement_of_a_former_worker_holds() -> None:
@@ -99,8 +100,8 @@ def test_in_large_clusters_the_node_is_named_beside_the_authors_preferences() ->
         "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred},
     }
     pod = _pod(affinity=affinity)
-    patch = name_node_patch(pod, to=Destination("a2", "a2"), jobid=7, nodes="a2")
-    made = jsonpatch.apply_patch(pod, patch)["spec"]["affinity"]
+    placed = placed_pod(pod, to=Destination("a2", "a2"), jobid=7, nodes="a2")
+    made = copy.deepcopy(placed["spec"]["affinity"])
     required = made["nodeAffinity"].pop("requiredDuringSchedulingIgnoredDuringExecution")
     assert made == affinity
     [term] = required["nodeSelectorTerms"]
@@ -141,16 +142,16 @@ REQUIRED = {
 )
 def test_any_other_pod_comes_gated(pod: Any, more: dict[str, Any]) -> None:
     uid = more.pop("uid", "uid-gang") if "uid" in more else "uid-gang"
-    assert _patch(pod, uid, **more) == []
+    assert _placed(pod, uid, **more) is None
 
 
 def test_a_pod_without_our_gate_or_after_a_failure_is_left_alone() -> None:
     ungated, second = _pod(), _pod()
     ungated["spec"]["schedulingGates"] = []
     second["metadata"]["annotations"][labels.INDEX_FAILURES] = "1"
-    assert _patch(ungated) == _patch(second) == []
+    assert _placed(ungated) is _placed(second) is None
     second["metadata"]["annotations"][labels.INDEX_FAILURES] = "0"
-    assert _patch(second)
+    assert _placed(second)
 
 
 def test_an_empty_key_makes_no_proof_that_holds() -> None:
@@ -249,11 +250,12 @@ def test_the_release_writes_it_and_admission_removes_it_from_a_copy() -> None:
     for kind in ("annotations", "labels"):
         meta[kind] = {"mine": "1", **template["metadata"][kind]}
     assert sealed_in(job) == sealed
-    taken = jsonpatch.apply_patch(job, suspend_job(job, read_wishes(job), "alice"))
+    taken = suspended_job(job, read_wishes(job), "alice")
     assert sealed_in(taken) is None
     left = taken["spec"]["template"]["metadata"]
     assert left["annotations"] == {"mine": "1"}
     assert left["labels"] == {"mine": "1", labels.MANAGED: "true"}
-    assert jsonpatch.apply_patch(
-        {**job, "spec": {**job["spec"], "suspend": True}}, displace_patch(job)
-    )["spec"]["template"]["metadata"] == {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}
+    suspended = {**job, "spec": {**job["spec"], "suspend": True}}
+    assert jsonpatch.apply_patch(suspended, displace_patch(suspended))["spec"]["template"][
+        "metadata"
+    ] == {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}

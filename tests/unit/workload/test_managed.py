@@ -8,9 +8,9 @@ import pytest
 
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import labels, managed
-from fluxqueue.workload.gates import pin_patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.labels import HOSTNAME
+from fluxqueue.workload.release_patches import pin_patch
 from tests.support.workloads import bare_pod, batch_job, owner
 
 GATED = {"schedulingGates": [{"name": "fluxqueue"}]}

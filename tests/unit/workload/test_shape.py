@@ -11,10 +11,11 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, parse_levels
 from fluxqueue.jobspec import Jobspec, parse_document, render
 from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
-from fluxqueue_webhook.admit import AdmitSettings, admit
+from fluxqueue_webhook.admit import admit
 from tests.support.jobspecs import draw
 from tests.support.workloads import admission_review, batch_job, container
 

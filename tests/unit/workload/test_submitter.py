@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +18,7 @@ from fluxqueue.workload.submitter import (
     Submitters,
     parse_submitters,
     read_submitters,
-    stamp_templates,
+    with_submitter,
 )
 
 Obj = dict[str, Any]
@@ -58,10 +57,8 @@ def test_a_workload_counts_for(requester: str, obj: Obj, user: str) -> None:
 
 def test_without_the_policies_no_template_is_believed() -> None:
     assert Submitters().submitter(REPLICASETS, noted(user="alice")) == REPLICASETS
-    assert stamp_templates(deployment(), None, DEPLOYMENT, "alice", Submitters()) == (
-        deployment(),
-        [],
-    )
+    obj = deployment()
+    assert with_submitter(obj, None, DEPLOYMENT, "alice", Submitters()) is obj
 
 
 @pytest.mark.parametrize(
@@ -95,10 +92,9 @@ def user_in(obj: Obj, *path: str) -> str | None:
 
 
 def stamped(obj: Obj, old: Obj | None, who: str, kind: StampedKind = DEPLOYMENT) -> Obj:
-    """What admission makes of an object; the patch does the same, and once is enough."""
-    changed, patch = stamp_templates(obj, old, kind, who, KNOWN)
-    assert jsonpatch.apply_patch(obj, patch) == changed
-    assert stamp_templates(changed, old, kind, who, KNOWN)[1] == [], "reinvocation"
+    """What admission makes of an object; once is enough."""
+    changed = with_submitter(obj, old, kind, who, KNOWN)
+    assert with_submitter(changed, old, kind, who, KNOWN) is changed, "reinvocation"
     result: Obj = dict(changed)
     return result
 
@@ -167,9 +163,9 @@ def leader_worker_set(*, has_leader: bool) -> Obj:
 @pytest.mark.parametrize("has_leader", [False, True])
 def test_a_leader_worker_set_is_stamped_where_its_controller_is_named(*, has_leader: bool) -> None:
     obj = leader_worker_set(has_leader=has_leader)
-    assert stamp_templates(obj, None, LEADER_WORKER_SET, "alice", KNOWN) == (obj, [])
+    assert with_submitter(obj, None, LEADER_WORKER_SET, "alice", KNOWN) is obj
     named = Submitters(KNOWN.controllers | {OPERATOR})
-    changed, _ = stamp_templates(obj, None, LEADER_WORKER_SET, "alice", named)
+    changed = with_submitter(obj, None, LEADER_WORKER_SET, "alice", named)
     templates = changed["spec"]["leaderWorkerTemplate"]
     assert ("leaderTemplate" in templates) is has_leader
     for name in {"leaderTemplate", "workerTemplate"} & templates.keys():
@@ -190,7 +186,7 @@ def test_a_gitops_account_moves_an_object_by_a_new_annotation() -> None:
     assert user_in(stamped(deployment(), deployment("carol"), FLUX)) == "carol"
     assert user_in(stamped(annotated(deployment(), "eve"), moved, "mallory")) == "bob"
     with pytest.raises(InvalidInput):
-        stamp_templates(annotated(deployment(), "a b"), None, DEPLOYMENT, FLUX, KNOWN)
+        with_submitter(annotated(deployment(), "a b"), None, DEPLOYMENT, FLUX, KNOWN)
 
 
 def test_settings() -> None:
@@ -225,8 +221,7 @@ def test_a_person_is_never_believed_on_creation(
             here = here.setdefault(name, {})
         here["metadata"] = copy.deepcopy(inner)  # as read from JSON: nothing is shared
     known = Submitters(KNOWN.controllers | {OPERATOR}, KNOWN.accounts)
-    changed, patch = stamp_templates(obj, None, entry, person, known)
-    assert jsonpatch.apply_patch(obj, patch) == changed
+    changed = with_submitter(obj, None, entry, person, known)
     for path in entry.templates:
         assert user_in(dict(changed), *path) == person
     for path in entry.unused:

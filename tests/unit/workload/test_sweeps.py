@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.json_patch import diff
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.sweeps import SWEEP_PODS_MAX, is_sweep
 from tests.support.workloads import batch_job
@@ -27,7 +28,7 @@ def a_job(parallelism: int = 8, *, gang: str = "false", **notes: str) -> Obj:
 
 def patch_of(job: Obj) -> list[dict[str, Any]]:
     """Return what admission answers."""
-    return BATCH_JOB.hold_patch(job, read_wishes(job), "alice")
+    return diff(job, BATCH_JOB.held(job, read_wishes(job), "alice"))
 
 
 @pytest.mark.parametrize(("gang", "size"), [("false", 1), ("true", 8)])

@@ -1,0 +1,70 @@
+"""Reviews of a new Job or Pod: it waits in the queue, or is left as it is.
+
+``admit`` asks these rules.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fluxqueue.workload.gates import without_legacy_scheduler
+from fluxqueue.workload.holding import asking_if_made, hold, with_wait
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.managed import why_untouched
+from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
+
+
+def _untouched(request: Request, why: str) -> Verdict:
+    """Leave the object as it came.
+
+    A pod that names a predecessor's scheduler would never be placed.
+    """
+    if request.kind is not BARE_POD or request.obj is None:
+        return Verdict("untouched", why=why)
+    return Verdict("untouched", without_legacy_scheduler(request.obj), why)
+
+
+def only_creation(_: Facts, request: Request) -> Verdict | None:
+    """Later changes are left as they are."""
+    return None if request.is_creation else _untouched(request, "only creation is looked at")
+
+
+def known_kind(facts: Facts, request: Request) -> Facts | Verdict:
+    """Only Jobs, Pods and the kinds that make pods are managed."""
+    if request.kind is None:
+        return _untouched(request, f"a {request.group_kind[1]} is not managed")
+    return replace(facts, workload={**facts.wanted, "kind": request.kind.name})
+
+
+def ask_for_made(facts: Facts, request: Request) -> Facts | None:
+    """Where sets are queued, a pod or Job that a controller made asks to be queued."""
+    # Before the check for reasons: the label that is added here decides there.
+    return replace(facts, workload=asking_if_made(facts.workload)) if request.all_ask else None
+
+
+def excluded(facts: Facts, request: Request) -> Verdict | None:
+    """An object that opts out, is bound, is deleted or belongs to another workload is left."""
+    namespaces = request.settings.never_managed
+    why = why_untouched(facts.workload, namespace=request.namespace, never_managed=namespaces)
+    return None if why is None else _untouched(request, why)
+
+
+def wait_gated(facts: Facts, request: Request) -> Facts:
+    """A Job waits with gated pods if its template, namespace or queue says so."""
+    return replace(facts, workload=with_wait(facts.workload, request.settings, request.namespace))
+
+
+def hold_it(facts: Facts, request: Request) -> Verdict:
+    """The workload is held for the queue, or refused if it could not be stored or decided."""
+    held = hold(facts.workload, facts.said, request.settings, request.user)
+    return Verdict("taken", held.stored_as(facts.wanted), warnings=held.warnings)
+
+
+RULES: tuple[Rule, ...] = (
+    only_creation,
+    known_kind,
+    ask_for_made,
+    excluded,
+    wait_gated,
+    hold_it,
+)
