@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.faults import Fault
-from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.indexes import NO_INDEXES
 
 

@@ -35,10 +35,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from fluxqueue.fluxjob.follow import PodFact
-
-WORDS_MAX = 500
-"""The most characters of a foreign message that are kept."""
+from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact, cut
 
 DELAY_MIN_S, DELAY_MAX_S = 10, 600
 """Pause in seconds before the second try, and the longest pause. Each pause doubles the last."""
@@ -48,9 +45,6 @@ NOT_RUNNING_S = 30.0
 
 NOT_CREATED_S = 120.0
 """Seconds after which a pod is reported that is not created, if its controller does not say why."""
-
-NOT_SEEN = "no scheduler has looked at it: "
-"""What stands before the name of a scheduler in place of words of kube-scheduler."""
 
 NOT_SEEN_S = 10.0
 """Seconds after which a pod is reported that no scheduler has looked at."""
@@ -236,11 +230,6 @@ def retry_delay_s(tries: int) -> int:
     """Return the pause in seconds after ``tries`` tries that have failed."""
     doublings = min(max(0, tries - 1), 16)
     return min(DELAY_MAX_S, DELAY_MIN_S << doublings)
-
-
-def cut(words: str) -> str:
-    """Return a foreign message in a form that rows and statuses can keep."""
-    return " ".join(words.replace("\0", "").split())[:WORDS_MAX]
 
 
 def _sort(facts: StartFacts) -> _PodsFound:

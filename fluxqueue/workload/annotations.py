@@ -36,6 +36,13 @@ _OURS = frozenset(
     }
 )
 
+SWEEP_PODS_MAX = 5_000
+"""The largest parallelism of a sweep. Its pods exist while they wait."""
+SWEEP_PODS_USUAL = 1_000
+"""The parallelism that ``submit --array`` sets if the user sets none."""
+
+_TOGETHER = "is about pods that start together, and the pods of this Job are independent"
+
 HINTS_MAX = 5
 """Maximum number of unknown keys with a search for the nearest known key.
 
@@ -78,6 +85,14 @@ class Wishes:
     is_suspended_for_queue: bool = False
     provision: Provision | None = None
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def is_timed_by_pod(self) -> bool:
+        """Tell whether each pod has the duration. Of a gang all end together.
+
+        The time of a Job counts while its pods are gated.
+        """
+        return self.is_sweep or bool(self.waits_gated)
 
     @property
     def has_shape(self) -> bool:
@@ -261,6 +276,36 @@ def refuse_sweep(wishes: Wishes) -> None:
             where=wishes.paths.get(labels.GANG, labels.GANG),
             value="false",
             hint="leave it out here, or submit the pods as one Job without a group",
+        )
+
+
+def check_sweep(job: Mapping[str, Any], wishes: Wishes) -> None:
+    """Refuse what contradicts independent pods, and more pods than a sweep may have at once.
+
+    ``job`` is a sweep: a BatchJob whose pods start one by one and not as a gang
+    (``scheduler.sweeps``). Its ``parallelism`` says how many of them run at once.
+
+    Raises
+    ------
+    InvalidInput
+        The error names the field.
+    """
+    for key, is_said in (
+        (labels.WITHIN, wishes.within is not None),
+        (labels.PREFER_WITHIN, wishes.prefer_within is not None),
+        (labels.SPREAD, wishes.is_spread),
+        (labels.ON_NODE_LOSS, wishes.restarts_on_loss),
+    ):
+        if is_said:
+            hint = f'remove it, or remove {labels.GANG}: "false"'
+            raise InvalidInput(_TOGETHER, where=wishes.paths.get(key, key), hint=hint)
+    parallelism = int(job["spec"].get("parallelism") or 1)
+    if parallelism > SWEEP_PODS_MAX:
+        raise InvalidInput(
+            f"is more than a Job with independent pods may run at once, {SWEEP_PODS_MAX}",
+            where="spec.parallelism",
+            value=parallelism,
+            hint=f"set it to {SWEEP_PODS_MAX} or less; spec.completions may be larger",
         )
 
 

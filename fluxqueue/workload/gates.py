@@ -80,12 +80,9 @@ def gated_members(job: Object, wishes: Wishes, user: str, group: Membership) -> 
 
 def suspended_job(job: Object, wishes: Wishes, user: str) -> Object:
     """Return a BatchJob as it waits: suspended, pods gated, labelled, with its deadline."""
-    # Of independent pods each has the time. Of a gang all end together. The time of a Job counts
-    # while its pods are gated.
-    is_each = wishes.is_sweep or wishes.waits_gated
     changes: dict[Path, Any] = {
         **_waiting_pods(job, TEMPLATE),
-        **_deadline(job, wishes, TEMPLATE if is_each else ()),
+        **_deadline(job, wishes, TEMPLATE if wishes.is_timed_by_pod else ()),
         **_suspension(job, wishes),
         (*MARKS, labels.MANAGED): "true",
         (*NOTES, labels.USER): user or None,

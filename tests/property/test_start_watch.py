@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact
 from fluxqueue.fluxjob.start_watch import (
-    NOT_SEEN,
     StartFacts,
     StartFault,
     Starting,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.follow import PodFact, Slot, SlotState, WorkloadFact, follow
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.follow import Slot, SlotState, follow
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, PODS
 from fluxqueue.fluxjob.states import FluxJobState

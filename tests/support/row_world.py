@@ -15,7 +15,7 @@ from itertools import repeat
 
 from fluxqueue.db.store.desired_state import DesiredState
 from fluxqueue.db.store.reconciling import Ungate
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen

@@ -18,7 +18,7 @@ from fluxqueue.db.store.observations import save_nodes, save_workloads
 from fluxqueue.db.store.reconciling import Ungate, reconcile
 from fluxqueue.db.store.slot_rows import UNDER_WAY
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU

@@ -227,7 +227,7 @@ WITHIN: dict[str, str] = {
         db/store/queue_snapshot.py:REASON_MAX errors.py:SHOWN_MAX,QUOTED_MAX,MESSAGE_MAX
         explain/status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
-        fluxjob/start_watch.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
+        fluxjob/facts.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
         jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
         process/logs.py:ERROR_MAX nodepools/plan/node_requests.py:REASON_MAX
@@ -255,7 +255,8 @@ WITHIN: dict[str, str] = {
         workload/followers.py:FOLLOWERS_MAX workload/groups.py:SIZE_MAX
         workload/last_good.py:TRIES_MAX,FAULTS_MAX
         workload/object_shape.py:VALUES_MAX workload/resources.py:QUANTITIES_MAX
-        workload/starting.py:DEPENDENCIES_MAX,DEPENDS_ON_MAX workload/sweeps.py:SWEEP_PODS_MAX""",
+        workload/starting.py:DEPENDENCIES_MAX,DEPENDS_ON_MAX
+        workload/annotations.py:SWEEP_PODS_MAX""",
     "a cache, of which the rest is found again": """
         controller/observing/owners.py:KNOWN_MAX
         controller/observing/surroundings_watch.py:QUERIES_MAX,TESTS_MAX

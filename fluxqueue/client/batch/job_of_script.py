@@ -14,8 +14,8 @@ from typing import Any
 from fluxqueue.client.batch.node_choice import ANYWHERE, Alternatives
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.workload import labels
+from fluxqueue.workload.annotations import SWEEP_PODS_USUAL
 from fluxqueue.workload.quantity import parse_quantity
-from fluxqueue.workload.sweeps import SWEEP_PODS_USUAL
 
 _DISRUPTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 _PICK_INDEX = (

@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxqueue.db.store.last_readings import LastRequest, Past
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen

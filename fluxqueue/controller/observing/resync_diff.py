@@ -34,7 +34,7 @@ from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.store.resync_rows import Present, RowSeen, read_present, read_uids
 from fluxqueue.db.store.statuses import rewrite_statuses
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import is_in
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState

@@ -25,8 +25,8 @@ from fluxqueue.db.store.starts import mark_refused
 from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.faults import Fault, described
-from fluxqueue.fluxjob.follow import PodFact
 from fluxqueue.fluxjob.holders import LOST, UNSEEN
 from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact

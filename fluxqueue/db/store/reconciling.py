@@ -30,14 +30,8 @@ from fluxqueue.db.store.slot_rows import (
     read,
 )
 from fluxqueue.db.store.starts import MissingPods
-from fluxqueue.fluxjob.follow import (
-    FollowDecision,
-    PodFact,
-    Slot,
-    WorkloadFact,
-    follow,
-    is_lost_with,
-)
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.follow import FollowDecision, Slot, follow, is_lost_with
 from fluxqueue.fluxjob.holders import (
     LOST,
     LOST_NODE,

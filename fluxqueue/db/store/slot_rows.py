@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluxqueue.db.store.destinations import DESTINATION
-from fluxqueue.fluxjob.follow import PodFact, Slot, SlotState
+from fluxqueue.fluxjob.facts import PodFact
+from fluxqueue.fluxjob.follow import Slot, SlotState
 
 UNDER_WAY = "interval '10 s'"
 """How long a pod that is being released is left to the worker that releases it.

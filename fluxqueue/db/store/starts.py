@@ -15,7 +15,8 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.slot_rows import SlotFields
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.follow import FollowDecision, PodFact
+from fluxqueue.fluxjob.facts import PodFact, cut
+from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.holders import NOT_STARTED
 from fluxqueue.fluxjob.lifecycle import FailedTry
 from fluxqueue.fluxjob.request import describe
@@ -25,7 +26,6 @@ from fluxqueue.fluxjob.start_watch import (
     Starting,
     StartingPod,
     StartRules,
-    cut,
     judge_start,
 )
 from fluxqueue.workload.annotations import parse_duration

@@ -10,19 +10,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import epoch_s
 from fluxqueue.workload import index_placement, labels, pinning
-from fluxqueue.workload.annotations import Wishes, refuse_restart, refuse_sweep, said_on
+from fluxqueue.workload.annotations import (
+    Wishes,
+    check_sweep,
+    refuse_restart,
+    refuse_sweep,
+    said_on,
+)
 from fluxqueue.workload.deletion import as_of_deletion
 from fluxqueue.workload.gates import gated_members, suspended_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, template_spec
-from fluxqueue.workload.sweeps import check_sweep, is_sweep
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
 BACKOFF_LIMIT = 6
@@ -64,10 +69,10 @@ class BatchJobKind(WorkloadKind):
 
     def size(self, workload: Object) -> int:
         """Return how many pods must start together. Of a sweep one must."""
-        return min(1, size(workload)) if is_sweep(workload) else size(workload)
+        return min(1, size(workload)) if self.is_sweep(workload) else size(workload)
 
     def is_sweep(self, workload: Object) -> bool:
-        return is_sweep(workload)
+        return said_on(workload, labels.GANG) == "false"
 
     def waits_gated(self, workload: Object) -> bool:
         return said_on(workload, labels.WAIT) == labels.GATED
@@ -168,7 +173,7 @@ class BatchJobKind(WorkloadKind):
 
     def _comes_gated(self, workload: Object) -> bool:
         """Tell whether each of its pods gets its node by itself."""
-        return is_sweep(workload) or self.waits_gated(workload)
+        return self.is_sweep(workload) or self.waits_gated(workload)
 
     def is_placed(self, workload: Object) -> bool:
         return index_placement.sealed_in(workload) is not None

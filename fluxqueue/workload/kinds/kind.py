@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec

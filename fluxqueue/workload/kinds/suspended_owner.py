@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.follow import PodFact, WorkloadFact
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels

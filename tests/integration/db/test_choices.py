@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.start_watch import StartRules
 from tests.integration.db.test_starts import look, pass_time, unbound

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Count, Jobspec, Resource, render
 from fluxqueue.jobspec.model import RFC14, SLOT

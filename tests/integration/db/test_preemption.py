@@ -15,7 +15,7 @@ from fluxqueue.db.store.decisions import NodeChanges, take_changes
 from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.shares import ShareLedger

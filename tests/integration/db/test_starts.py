@@ -10,7 +10,7 @@ from fluxqueue.db.store.reconciling import Reconciled, reconcile
 from fluxqueue.db.store.starts import keep_words
 from fluxqueue.db.store.steering import release
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.start_watch import StartRules
 from tests.support.pool_model import request

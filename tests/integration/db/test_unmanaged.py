@@ -13,7 +13,7 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.store.notices import UNMANAGED_USE
 from fluxqueue.db.store.observations import is_reshaped
 from fluxqueue.db.store.reconciling import Ungate
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR, CHANGED, CHANGED_REASON
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request

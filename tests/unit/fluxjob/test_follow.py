@@ -7,14 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.follow import (
-    FollowDecision,
-    PodFact,
-    Slot,
-    SlotState,
-    WorkloadFact,
-    follow,
-)
+from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.follow import FollowDecision, Slot, SlotState, follow
 from fluxqueue.fluxjob.states import FluxJobState
 
 ALLOCATED, RUNNING = FluxJobState.ALLOCATED, FluxJobState.RUNNING

@@ -6,19 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import NOT_SEEN, WORDS_MAX, PodFact, cut
 from fluxqueue.fluxjob.start_watch import (
     DELAY_MAX_S,
-    NOT_SEEN,
     NOT_SEEN_S,
-    WORDS_MAX,
     StartDecision,
     StartFacts,
     StartFault,
     Starting,
     StartingPod,
     StartRules,
-    cut,
     judge_start,
     retry_delay_s,
 )

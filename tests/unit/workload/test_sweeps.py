@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.annotations import read_wishes
+from fluxqueue.workload.annotations import SWEEP_PODS_MAX, read_wishes
 from fluxqueue.workload.json_patch import diff
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.sweeps import SWEEP_PODS_MAX, is_sweep
 from tests.support.workloads import batch_job
 
 Obj = dict[str, Any]
@@ -45,9 +44,9 @@ def test_an_annotation_of_the_job_wins_over_the_template() -> None:
     """As for every other wish."""
     job = a_job(gang="true")
     job["spec"]["template"].setdefault("metadata", {})["annotations"] = {"fluxqueue/gang": "false"}
-    assert not is_sweep(job)
+    assert not BATCH_JOB.is_sweep(job)
     del job["metadata"]["annotations"]["fluxqueue/gang"]
-    assert is_sweep(job)
+    assert BATCH_JOB.is_sweep(job)
 
 
 @pytest.mark.parametrize("gang", ["false", "true"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.follow import PodFact
+from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import parse_document, render
