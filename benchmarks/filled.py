@@ -27,7 +27,7 @@ from fluxqueue.kube.resources import NAMESPACES as SPACES
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build, render_status
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.site import Site
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import config_of

@@ -31,7 +31,8 @@ from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.policy.queue_policy import POLICIES

@@ -26,7 +26,7 @@ from benchmarks.processes import memory_mib
 from benchmarks.under_way import under_way
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.process import certs
+from fluxqueue.process.certs.folder import ensure
 from localcluster import LocalCluster
 from tests.support import retained
 from tests.support.postgres import running_server
@@ -105,7 +105,7 @@ def tell(line: Line) -> None:
 
 
 async def _measure(url: str, folder: Path) -> None:
-    files = certs.ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
+    files = ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
     async with LocalCluster(QUIET) as cluster:
         cluster.write_kubeconfig(folder / "kubeconfig")
         environ = {

@@ -25,7 +25,7 @@ from benchmarks.line import Line
 from benchmarks.processes import memory_mib
 from benchmarks.under_way import under_way
 from benchmarks.view import LIVING
-from fluxqueue.process import certs
+from fluxqueue.process.certs.folder import ensure
 from localcluster import LocalCluster
 from tests.support.browser import Page, browsing, missing_browser
 from tests.support.postgres import running_server
@@ -142,7 +142,7 @@ def tell(line: Line) -> None:
 
 
 async def _measure(url: str, folder: Path) -> None:
-    files = certs.ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
+    files = ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
     async with LocalCluster(QUIET) as cluster:
         cluster.write_kubeconfig(folder / "kubeconfig")
         kubeconfig, token = folder / "kubeconfig", cluster.token

@@ -15,7 +15,7 @@ from typing import Any
 from fluxqueue.fluxjob.levels import Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.jobspec import render
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import describe, equal_slots
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import read_rules

@@ -12,8 +12,9 @@ from fluxqueue.fluxjob.facts import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.workload.index_placement import VALID_S
-from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.managed import NEVER_MANAGED, is_managed, is_taken_in
+from fluxqueue.workload.kinds.table import kind_of
+from fluxqueue.workload.labels import NEVER_MANAGED
+from fluxqueue.workload.managed import is_managed, is_taken_in
 from fluxqueue.workload.objects import Object
 
 RELEASE_S = 30

@@ -30,7 +30,7 @@ def certs(
     ] = 365,
 ) -> None:
     """Make the webhook's CA and certificate (ca.crt, tls.crt, tls.key), or keep valid ones."""
-    from fluxqueue.process.certs import service_names
+    from fluxqueue.process.certs.pairs import service_names
 
     names = [*(name or ()), *(service_names(service, namespace) if service else ())]
     typer.echo(run(folder, names or LOOPBACK, days=days))
@@ -49,7 +49,7 @@ def run(folder: Path, names: Sequence[str] = LOOPBACK, *, days: int = 365) -> st
     InvalidInput
         A name is not valid, or the folder cannot be written.
     """
-    from fluxqueue.process.certs import ensure
+    from fluxqueue.process.certs.folder import ensure
 
     now = datetime.now(tz=UTC)
     files = ensure(folder, names, now=now, validity=timedelta(days=days))

@@ -203,7 +203,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
 
 def _make_certificate(folder: Path, names: list[str]) -> None:
     """Renew a certificate with less than a third of its life left. The server reloads it."""
-    from fluxqueue.process.certs import ensure
+    from fluxqueue.process.certs.folder import ensure
 
     if names:
         ensure(folder, names, now=datetime.now(tz=UTC))

@@ -24,7 +24,8 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
-from fluxqueue.jobspec import Jobspec, document, parse_document
+from fluxqueue.jobspec import Jobspec, document
+from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.shape import describe, takes_whole_nodes
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.resource_set import read_resource_set

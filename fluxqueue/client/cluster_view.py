@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config
 from fluxqueue.kube.resources import NODE_TOPOLOGIES, NODES, PODS
-from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.kinds.table import workload_uid
 from fluxqueue.workload.labels import JOBID
 from fluxqueue.workload.node_object import foreign_pod, node_fact
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.kinds import find_kind
+from fluxqueue.workload.kinds.table import find_kind
 
 
 def read_document(text: str, where: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from fluxqueue.client.documents import read_document
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload import labels
-from fluxqueue.workload.kinds import find_kind
+from fluxqueue.workload.kinds.table import find_kind
 from fluxqueue.workload.own_jobspec import read_jobspec
 
 Work: TypeAlias = str | Sequence[str] | Path | Callable[..., Any] | Mapping[str, Any]

@@ -41,11 +41,11 @@ from fluxqueue.kube.lease import LeaseElector
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.nodepools.cluster.pool_following import PoolFollower
 from fluxqueue.process import metrics
-from fluxqueue.process.certs import service_names
+from fluxqueue.process.certs.pairs import service_names
 from fluxqueue.process.certs.rotation import Lives
 from fluxqueue.process.endpoint import Heartbeats
 from fluxqueue.process.settings import Settings
-from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.kinds.table import kind_of_fluxjob
 
 logger = logging.getLogger(__name__)
 

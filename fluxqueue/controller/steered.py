@@ -38,7 +38,7 @@ from fluxqueue.kube.events import Involved, build_event, tell_event
 from fluxqueue.kube.resources import CRDS, FLUXJOBS, ApiResource
 from fluxqueue.kube.workload_resource import resource_of
 from fluxqueue.process import metrics
-from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.kinds.table import kind_of_fluxjob
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.steered import Steered, read_steered
 

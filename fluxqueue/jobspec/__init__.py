@@ -6,21 +6,8 @@ Pure: text in, data out.
 
 from __future__ import annotations
 
-from fluxqueue.jobspec.constraint import Constraint, parse_constraint
+from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import Count, Jobspec, Resource, Task
-from fluxqueue.jobspec.parse import parse_document, parse_jobspec
-from fluxqueue.jobspec.render import render
 
-__all__ = [
-    "Constraint",
-    "Count",
-    "Jobspec",
-    "NodeDemand",
-    "Resource",
-    "Task",
-    "parse_constraint",
-    "parse_document",
-    "parse_jobspec",
-    "render",
-]
+__all__ = ["Constraint", "Count", "Jobspec", "NodeDemand", "Resource", "Task"]

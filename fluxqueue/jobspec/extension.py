@@ -24,8 +24,9 @@ from typing import Any, NoReturn
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.fluxjob.request import MatchPolicy, Toleration
 from fluxqueue.jobspec.bounds import Left
-from fluxqueue.jobspec.constraint import Constraint, all_of, parse_constraint
+from fluxqueue.jobspec.constraint import Constraint, all_of
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
+from fluxqueue.jobspec.written_constraint import parse_constraint
 
 KEY = "fluxqueue"
 _WHERE_KEYS = ("tolerations", "numa")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fluxqueue.fluxjob.request import MatchPolicy
+from fluxqueue.jobspec.bounds import BUILT, Left
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
 
@@ -174,3 +175,32 @@ def _slots(resources: tuple[Resource, ...]) -> int:
         resource.count.minimum * (1 if resource.is_slot else _slots(resource.with_))
         for resource in resources
     )
+
+
+def check_storable(jobspec: Jobspec) -> Jobspec:
+    """Return a request that may be stored, because it is within ``bounds.BUILT``.
+
+    This is called when a request is built, at admission and again by the controller.
+    ``stored.read_stored`` can read back what passes, whatever its size.
+
+    Raises
+    ------
+    InvalidJobspec
+        It has too many kinds of slots, levels or constraints.
+    """
+    left = Left(BUILT)
+    for resource in jobspec.resources:
+        _check(resource, left, 0)
+    for demand in {jobspec.where, *(where for _, where in jobspec.slot_where)}:
+        left.take_parts(len(demand.tolerations) + len(demand.numa), "spec.tolerations")
+        if demand.constraint is not None:
+            left.check_depth(demand.constraint.depth, "constraints")
+            left.take_parts(demand.constraint.parts, "constraints")
+    return jobspec
+
+
+def _check(resource: Resource, left: Left, depth: int) -> None:
+    left.check_depth(depth, "resources")
+    left.take_resource("resources")
+    for below in resource.with_:
+        _check(below, left, depth + 1)

@@ -22,9 +22,9 @@ from typing import Any, NoReturn
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.jobspec import document
 from fluxqueue.jobspec.bounds import STORED, WRITTEN, Left
-from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.extension import KEY, Extension, parse_extension
 from fluxqueue.jobspec.model import AMOUNT_MAX, SLOT, UNLIMITED, Count, Jobspec, Resource, Task
+from fluxqueue.jobspec.written_constraint import parse_constraint
 
 _TOP_KEYS = {"version", "resources", "tasks", "attributes"}
 _RESOURCE_KEYS = {"type", "count", "unit", "exclusive", "with", "label", "id"}

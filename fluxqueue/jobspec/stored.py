@@ -19,7 +19,6 @@ from fluxqueue.fluxjob.request import (
     Toleration,
     unit_of,
 )
-from fluxqueue.jobspec.bounds import BUILT, Left
 from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS, Constraint, all_of
 from fluxqueue.jobspec.demand import NodeDemand
 from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
@@ -42,35 +41,6 @@ def read_stored(data: Mapping[str, Any]) -> Jobspec:
         raise InvalidJobspec(
             f"is neither a jobspec nor the form before: {error!r}", where="jobspec"
         ) from error
-
-
-def check_storable(jobspec: Jobspec) -> Jobspec:
-    """Return a request that may be stored, because it is within ``bounds.BUILT``.
-
-    This is called when a request is built, at admission and again by the controller.
-    ``read_stored`` can read back what passes, whatever its size.
-
-    Raises
-    ------
-    InvalidJobspec
-        It has too many kinds of slots, levels or constraints.
-    """
-    left = Left(BUILT)
-    for resource in jobspec.resources:
-        _check(resource, left, 0)
-    for demand in {jobspec.where, *(where for _, where in jobspec.slot_where)}:
-        left.take_parts(len(demand.tolerations) + len(demand.numa), "spec.tolerations")
-        if demand.constraint is not None:
-            left.check_depth(demand.constraint.depth, "constraints")
-            left.take_parts(demand.constraint.parts, "constraints")
-    return jobspec
-
-
-def _check(resource: Resource, left: Left, depth: int) -> None:
-    left.check_depth(depth, "resources")
-    left.take_resource("resources")
-    for below in resource.with_:
-        _check(below, left, depth + 1)
 
 
 def _read_former(data: Mapping[str, Any]) -> Jobspec:

@@ -16,7 +16,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.holders import ANNOTATION, PAUSED
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
-from fluxqueue.workload.kinds import kind_of_fluxjob
+from fluxqueue.workload.kinds.table import kind_of_fluxjob
 from fluxqueue.workload.labels import HOLD
 
 FIELD_MANAGER = "kubectl-fluxqueue"

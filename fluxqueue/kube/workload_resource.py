@@ -7,7 +7,7 @@ from ``resources``, because users' commands import that without the table of kin
 from __future__ import annotations
 
 from fluxqueue.kube.resources import ApiResource
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds.table import kind_named
 from fluxqueue.workload.references import Reference
 
 

@@ -16,15 +16,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from fluxqueue.errors import InvalidSettings
-
-CLUSTER_CONTROLLERS = (
-    "system:kube-controller-manager",
-    *(
-        f"system:serviceaccount:kube-system:{name}-controller"
-        for name in ("cronjob", "deployment", "job", "replicaset", "replication", "statefulset")
-    ),
-)
-"""Accounts of the cluster's own controllers. They make objects from templates that are guarded."""
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 
 MATCH_POLICY = "pack"
 """The match policy if neither workload nor administrator sets one, also in the simulator."""

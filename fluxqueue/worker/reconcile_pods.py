@@ -21,8 +21,8 @@ from fluxqueue.process import metrics
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.creation_failures import start_rules
 from fluxqueue.worker.effects import Failure, all_at_once, conclude, one_by_one
-from fluxqueue.workload.kinds import find_kind
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.table import find_kind
 from fluxqueue.workload.references import read_reference
 from fluxqueue.workload.release_patches import ungate_by_name_patch, ungate_patch
 

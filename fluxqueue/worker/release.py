@@ -37,8 +37,8 @@ from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.worker.status import tell, write_status
 from fluxqueue.workload.index_placement import seal
-from fluxqueue.workload.kinds import kind_in_row, kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.table import kind_in_row, kind_of
 from fluxqueue.workload.labels import FIELD_MANAGER
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.pods import controller_owner

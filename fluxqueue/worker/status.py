@@ -46,7 +46,7 @@ from fluxqueue.workload.fluxjob_object import (
     status_patch,
     with_status,
 )
-from fluxqueue.workload.kinds import kind_named
+from fluxqueue.workload.kinds.table import kind_named
 from fluxqueue.workload.references import read_reference
 
 S = FluxJobState

@@ -10,14 +10,13 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import at
-from fluxqueue.workload.own_jobspec import OwnJobspec, read_jobspec
 from fluxqueue.workload.spans import read_span
 from fluxqueue.workload.starting import (
     BeginTime,
@@ -25,6 +24,9 @@ from fluxqueue.workload.starting import (
     parse_begin_time,
     parse_depends_on,
 )
+
+if TYPE_CHECKING:
+    from fluxqueue.workload.own_jobspec import OwnJobspec
 
 MAX_INT32 = 2**31 - 1
 
@@ -354,6 +356,13 @@ def parse_duration(text: str, where: str) -> int:
     return total_s
 
 
+def _read_jobspec(text: str, where: str) -> OwnJobspec:
+    # Few workloads have one. Admission loads its reader, with that of YAML, for the first of them.
+    from fluxqueue.workload.own_jobspec import read_jobspec
+
+    return read_jobspec(text, where)
+
+
 def _parse_priority(text: str, where: str) -> int:
     if re.fullmatch(r"[+-]?[0-9]{1,10}", text) and abs(int(text)) <= MAX_INT32:
         return int(text)
@@ -445,7 +454,7 @@ class Key:
 
 
 KEYS: Mapping[str, Key] = {
-    labels.JOBSPEC: Key("jobspec", read_jobspec),
+    labels.JOBSPEC: Key("jobspec", _read_jobspec),
     labels.DURATION: Key("duration_s", parse_duration),
     labels.PRIORITY: Key("priority", _parse_priority),
     labels.PRIORITY_CLASS: Key("priority_class", _CLASS),

@@ -24,12 +24,13 @@ from fluxqueue.fluxjob.holders import (
 )
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import to_rfc3339
-from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.render import render
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.json_patch import Patch, op
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 
 GROUP = "jobs.converged-computing.org"
 VERSION = "v1alpha1"

@@ -18,11 +18,9 @@ from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.gates import MARKS, NOTES, TEMPLATE, asking
 from fluxqueue.workload.groups import is_possible_owner, read_membership
 from fluxqueue.workload.json_patch import at, edited
-from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
-from fluxqueue.workload.managed import NEVER_MANAGED
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
@@ -52,7 +50,7 @@ class AdmitSettings:
     ``placement_key``: shared with the workers (``index_placement``). Empty: no pod is placed here.
     """
 
-    never_managed: Set[str] = NEVER_MANAGED
+    never_managed: Set[str] = labels.NEVER_MANAGED
     levels: Levels = DEFAULT_LEVELS
     own_users: Set[str] = frozenset()
     owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
@@ -79,7 +77,41 @@ class Held:
         return {**obj, **made}
 
 
-def hold(workload: Object, said: Translated, settings: AdmitSettings, requester: str) -> Held:
+def why_untouched(
+    kind: WorkloadKind,
+    workload: Object,
+    *,
+    namespace: str,
+    never_managed: Set[str] = labels.NEVER_MANAGED,
+) -> str | None:
+    """Return why a new object must not be managed, or None if it must.
+
+    The webhook configuration keeps most other objects away before admission is called, but nothing
+    here relies on that. Pods of a BatchJob inherit from their template, so they need no admission
+    of their own.
+
+    Parameters: ``namespace`` is the request's (an object under admission may lack its own).
+    ``never_managed`` are the namespaces of the system and of fluxqueue.
+    """
+    meta = workload.get("metadata") or {}
+    if namespace in never_managed:
+        return f"namespace {namespace} is never managed"
+    if meta.get("deletionTimestamp"):
+        return "it is being deleted"
+    if at(workload, (*MARKS, labels.MANAGED)) == "false":
+        return f'label {labels.MANAGED} is "false"'
+    if not kind.pod_spec(workload):
+        return "it has no pod spec, so the API server will refuse it"
+    return kind.why_not(workload)
+
+
+def hold(
+    kind: WorkloadKind,
+    workload: Object,
+    said: Translated,
+    settings: AdmitSettings,
+    requester: str,
+) -> Held:
     """Hold a workload that its kind does not exclude.
 
     ``said``: its aliases. ``requester``: the account that creates it, as the API server
@@ -90,7 +122,6 @@ def hold(workload: Object, said: Translated, settings: AdmitSettings, requester:
     InvalidInput
         It cannot be read, or could not be stored or decided. The error is in words of its author.
     """
-    kind = kind_of(workload)
     is_suspended = kind.is_suspended(workload)
     is_for_queue = (
         settings.takes_kueue_suspension
@@ -146,7 +177,7 @@ def with_wait(workload: Object, settings: AdmitSettings, namespace: str) -> Obje
     The policies of the API server read it there. A member of a group is left as it is.
     """
     place = (*NOTES, labels.WAIT)
-    if kind_of(workload) is not BATCH_JOB or at(workload, place) or _is_member(workload):
+    if at(workload, place) or _is_member(workload):
         return workload
     said = said_on(workload, labels.WAIT)
     queue = at(workload, (*MARKS, labels.QUEUE)) or _DEFAULT_QUEUE

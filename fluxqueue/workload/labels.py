@@ -228,3 +228,5 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 PREFIX = "fluxqueue/"
 SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 OWN_NAMESPACE = "fluxqueue-system"
+NEVER_MANAGED = SYSTEM_NAMESPACES | {OWN_NAMESPACE}
+"""The namespaces of the system and of fluxqueue."""

@@ -17,7 +17,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.faults import ANNOTATION, TEMPLATE, Fault, as_text
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import faults_of, values_of
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.site import Site
 

@@ -1,48 +1,16 @@
-"""Which objects fluxqueue manages, and which it never manages.
+"""Which stored objects fluxqueue manages.
 
-Called by the webhook at admission and by the controller when it lists. The webhook configuration
-keeps most other objects away before admission is called, but nothing here relies on that. The entry
-of each kind knows why an object of that kind is excluded (``workload.kinds``).
-
-Pods of a BatchJob inherit from their template, so they need no admission of their own.
+Called by the controller when it lists. ``holding.why_untouched`` says the same at admission. The
+entry of each kind knows why an object of that kind is excluded (``workload.kinds``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
-from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
-from fluxqueue.workload.kinds import kind_of
-
-NEVER_MANAGED = labels.SYSTEM_NAMESPACES | {labels.OWN_NAMESPACE}
-
-
-def why_untouched(
-    workload: Mapping[str, Any],
-    *,
-    namespace: str,
-    never_managed: Set[str] = NEVER_MANAGED,
-) -> str | None:
-    """Return why an object must not be managed, or None if it must.
-
-    Parameters: ``namespace`` is the request's (an object under admission may lack its own).
-    ``never_managed`` are the namespaces of the system and of fluxqueue.
-    """
-    try:
-        kind, meta = kind_of(workload), workload.get("metadata") or {}
-    except InvalidInput:
-        return f"a {workload['kind']} is not managed"
-    if namespace in never_managed:
-        return f"namespace {namespace} is never managed"
-    if meta.get("deletionTimestamp"):
-        return "it is being deleted"
-    if (meta.get("labels") or {}).get(labels.MANAGED) == "false":
-        return f'label {labels.MANAGED} is "false"'
-    if not kind.pod_spec(workload):
-        return "it has no pod spec, so the API server will refuse it"
-    return kind.why_not(workload)
+from fluxqueue.workload.kinds.table import kind_of
 
 
 def is_managed(workload: Mapping[str, Any]) -> bool:

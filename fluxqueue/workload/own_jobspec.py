@@ -27,9 +27,10 @@ from typing import Any, NoReturn
 from fluxqueue.errors import InvalidJobspec, TooComplex
 from fluxqueue.fluxjob.levels import Levels, find_level
 from fluxqueue.fluxjob.request import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, unit_of
-from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource, document, parse_document
+from fluxqueue.jobspec import Constraint, Count, Jobspec, Resource, document
 from fluxqueue.jobspec.extension import KEY
 from fluxqueue.jobspec.model import NODE
+from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.shape import moldable_counts, of_size
 from fluxqueue.workload.quantity import MAX_UNITS
 

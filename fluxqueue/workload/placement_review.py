@@ -13,14 +13,15 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput, InvalidJobspec
 from fluxqueue.fluxjob.levels import NODE_WORDS, Levels, find_level
-from fluxqueue.jobspec import Jobspec, parse_document
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.change import with_amount, with_duration, with_size, without_top_level
 from fluxqueue.jobspec.model import AMOUNT_MAX, NODE
+from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.shape import slot_kinds, within
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.json_patch import edited
-from fluxqueue.workload.kinds import find_kind
 from fluxqueue.workload.kinds.kind import WorkloadKind
+from fluxqueue.workload.kinds.table import find_kind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_jobspec import to_canonical
 from fluxqueue.workload.quantity import to_base_units

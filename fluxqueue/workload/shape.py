@@ -7,6 +7,7 @@ They apply to the plain request and to an author's own (docs/user/jobspec.md has
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -17,13 +18,12 @@ from fluxqueue.fluxjob.request import CPU, MatchPolicy, unit_of
 from fluxqueue.jobspec import Count, Jobspec, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.demand import NodeDemand
-from fluxqueue.jobspec.model import NODE, RFC14, SLOT
+from fluxqueue.jobspec.model import NODE, RFC14, SLOT, check_storable
 from fluxqueue.jobspec.shape import LABEL
-from fluxqueue.jobspec.stored import check_storable
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.constraints import read_demand
-from fluxqueue.workload.own_jobspec import apply_jobspec
+from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import PodShare, share_out
 from fluxqueue.workload.pod_bounds import PodBounds, Rule, bounds_of
 from fluxqueue.workload.pods import grace_s
@@ -82,6 +82,10 @@ def build_request(
         prefer_within=_level_name(wishes.prefer_within or "", site.levels),
     )
     return check_storable(jobspec if own is None else _narrowed(jobspec, own, site.levels))
+
+
+_SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
+"""The fields of a pod that say which slots it needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +169,9 @@ def _resources(
 ) -> tuple[Resource, ...]:
     """Return the author's own tree or one kind of slots, after the annotations are applied."""
     if wishes.jobspec is not None:
+        # Loaded with the jobspec itself (``annotations``).
+        from fluxqueue.workload.own_jobspec import apply_jobspec
+
         found = apply_jobspec(wishes.jobspec, pools, count, levels)
     else:
         # The slot of a workload without pods stays, with a count of 0: it may be scaled up.
@@ -393,3 +400,26 @@ def choose_priority(
     # The template of a Job may say any number.
     is_granted = name in class_values and value == of_class
     return AskedPriority(value, is_granted and not name.startswith(SYSTEM_CLASS))
+
+
+def slot_kind(pod: Object) -> str:
+    """Return the label of the slots that such a pod needs. Equal needs give equal labels."""
+    spec = pod["spec"]
+    asked = {key: spec[key] for key in _SHAPING if spec.get(key)}
+    for key in ("containers", "initContainers"):
+        if key in asked:
+            asked[key] = [
+                {part: one[part] for part in ("resources", "restartPolicy") if one.get(part)}
+                for one in asked[key]
+            ]
+    return f"pod-{hashlib.sha256(_canonical(asked)).hexdigest()[:8]}"
+
+
+def _canonical(value: Any) -> bytes:
+    return repr(_sorted(value)).encode()
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return sorted((key, _sorted(inner)) for key, inner in value.items())
+    return [_sorted(one) for one in value] if isinstance(value, list) else value

@@ -15,7 +15,6 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState, read_state
 from fluxqueue.workload.annotations import parse_queue
 from fluxqueue.workload.json_patch import at, edited
-from fluxqueue.workload.kinds import kind_of_fluxjob
 from fluxqueue.workload.objects import Object
 
 HOLD, PRIORITY, QUEUE, BEGIN, REQUEUE = "hold", "priority", "queue", "beginTime", "requeue"
@@ -108,12 +107,19 @@ def _check_state(name: str, value: Any, fluxjob: Mapping[str, Any]) -> None:
         why = "submit it again" if name == REQUEUE else "it is over"
     elif name == REQUEUE and value and state.is_waiting:
         why = "it waits already"
-    elif name == REQUEUE and value and not kind_of_fluxjob(fluxjob).can_be_suspended:
+    elif name == REQUEUE and value and not _can_be_suspended(fluxjob):
         why = "it cannot be suspended; delete it and submit it again"
     elif name in _ONLY_WAITING and value and not state.is_waiting:
         why = _ONLY_WAITING[name]
     if why is not None:
         raise InvalidInput(f"is {state}: {why}", where=f"spec.{name}", value=_as_json(value))
+
+
+def _can_be_suspended(fluxjob: Mapping[str, Any]) -> bool:
+    # Loaded for the first requeue alone: admission needs the entry of groups for nothing else.
+    from fluxqueue.workload.kinds.table import kind_of_fluxjob
+
+    return kind_of_fluxjob(fluxjob).can_be_suspended
 
 
 def _as_json(value: Any) -> Any:

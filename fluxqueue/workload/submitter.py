@@ -12,14 +12,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
-from fluxqueue.process.settings import CLUSTER_CONTROLLERS, Settings
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
+from fluxqueue.process.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.object_paths import Path
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner
+
+if TYPE_CHECKING:
+    from fluxqueue.process.settings import Settings
 
 NAME_MAX = 253
 _NAME = re.compile(rf"[A-Za-z0-9][-A-Za-z0-9@:._+/=#]{{0,{NAME_MAX - 1}}}")

@@ -26,8 +26,8 @@ from fluxqueue.workload.device_claims import (
     templates_of,
 )
 from fluxqueue.workload.domains import DomainQuery
-from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, first_pods
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains, concerns, divide, host_ports, levels_above
 from fluxqueue.workload.pod_bounds import (

@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 import yaml
 
-from fluxqueue.process import certs
+from fluxqueue.process.certs.folder import ensure
 from tests.support.large_objects import LARGE
 from tests.support.workloads import admission_review
 
@@ -58,7 +58,7 @@ async def _post(session: aiohttp.ClientSession, url: str, body: bytes) -> bool:
 
 async def test_the_webhook_stays_within_its_memory(tmp_path: Path) -> None:
     """All of them are answered, and so is a small one meanwhile."""
-    folder = certs.ensure(tmp_path, ("localhost", "127.0.0.1"), now=datetime.now(tz=UTC)).folder
+    folder = ensure(tmp_path, ("localhost", "127.0.0.1"), now=datetime.now(tz=UTC)).folder
     bodies = [_body(make(), n + 1) for n, make in enumerate(LARGE.values())]
     command = ("-m", "fluxqueue_webhook", "--cert-dir", str(folder), "--port", "0")
     process = await asyncio.create_subprocess_exec(

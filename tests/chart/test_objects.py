@@ -16,7 +16,7 @@ from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.kube.roles import AGGREGATE, build_roles
 from fluxqueue.process import metrics
-from fluxqueue.process.settings import CLUSTER_CONTROLLERS
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of

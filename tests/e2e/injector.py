@@ -14,7 +14,7 @@ from aiohttp import web
 
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, PODS
-from fluxqueue.process.certs import ensure
+from fluxqueue.process.certs.folder import ensure
 from tests.e2e.objects import Obj, bare_pod
 from tests.e2e.space import Space
 from tests.support.waiting import eventually

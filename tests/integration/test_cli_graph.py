@@ -15,7 +15,8 @@ import pytest_asyncio
 
 from fluxion.formats.jgf import read_jgf
 from fluxqueue.fluxjob.request import Toleration
-from fluxqueue.jobspec import Count, Jobspec, NodeDemand, Resource, render
+from fluxqueue.jobspec import Count, Jobspec, NodeDemand, Resource
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import equal_slots
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_config

@@ -11,7 +11,7 @@ import pytest
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, NAMESPACES
-from fluxqueue.process.certs import ensure
+from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
 from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.server import ServerConfig, WebhookServer

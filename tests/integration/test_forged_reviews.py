@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.process import certs
+from fluxqueue.process.certs.folder import ensure
 from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.forger import flood, review
@@ -24,7 +24,7 @@ ADMITTED_S = 1.0
 
 
 def _certificates(folder: Path, name: str) -> Path:
-    return certs.ensure(folder, [name, "127.0.0.1"], now=datetime.now(tz=UTC)).folder
+    return ensure(folder, [name, "127.0.0.1"], now=datetime.now(tz=UTC)).folder
 
 
 @asynccontextmanager

@@ -40,7 +40,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
-from fluxqueue.process.certs import ensure
+from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB

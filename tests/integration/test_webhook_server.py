@@ -26,7 +26,8 @@ import pytest
 from cryptography import x509
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.process import certs
+from fluxqueue.process.certs import pairs as certs
+from fluxqueue.process.certs.folder import ensure
 from fluxqueue.process.whole_file import write_whole
 from fluxqueue.workload import labels
 from fluxqueue.workload.holding import AdmitSettings
@@ -47,7 +48,7 @@ DRAIN_S = 5.0
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a fresh set of certificates."""
-    return certs.ensure(tmp_path / "certs", NAMES, now=datetime.now(tz=UTC)).folder
+    return ensure(tmp_path / "certs", NAMES, now=datetime.now(tz=UTC)).folder
 
 
 @asynccontextmanager

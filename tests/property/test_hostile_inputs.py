@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.jobspec import parse_jobspec
+from fluxqueue.jobspec.parse import parse_jobspec
 from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.policy.queue_rules import QueueRules, read_rules, rules_or_none
 from fluxqueue.policy.sharing.rules import read_sharing_rule

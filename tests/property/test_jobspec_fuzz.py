@@ -13,7 +13,8 @@ from fluxion.formats.grug import read_grug
 from fluxion.formats.jgf import parse_jgf, read_jgf
 from fluxion.formats.rv1 import read_rv1
 from fluxqueue.errors import InvalidGraph, InvalidInput, InvalidJobspec
-from fluxqueue.jobspec import Jobspec, idset, parse_document, parse_jobspec
+from fluxqueue.jobspec import Jobspec, idset
+from fluxqueue.jobspec.parse import parse_document, parse_jobspec
 
 
 def says_why(refusal: InvalidInput) -> None:

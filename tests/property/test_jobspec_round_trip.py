@@ -10,19 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.request import MatchPolicy, NodeRequirement, Operator, Toleration
-from fluxqueue.jobspec import (
-    Constraint,
-    Count,
-    Jobspec,
-    NodeDemand,
-    Resource,
-    Task,
-    parse_document,
-    parse_jobspec,
-    render,
-)
+from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.model import AMOUNT_MAX, UNLIMITED
+from fluxqueue.jobspec.parse import parse_document, parse_jobspec
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import slot_kinds, slot_needs, within
 
 words = st.text("abcxyz-.", min_size=1, max_size=6).filter(lambda text: text not in {"-", "."})

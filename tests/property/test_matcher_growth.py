@@ -14,7 +14,8 @@ from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
 from fluxqueue.graph.model.builder import Vertex, vertex_of
 from fluxqueue.graph.model.store import ResourceGraph
-from fluxqueue.jobspec import Jobspec, parse_jobspec
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.parse import parse_jobspec
 from tests.property.graph_strategies import graphs, jobspecs
 from tests.property.test_matcher_paths import VERBS, answer
 

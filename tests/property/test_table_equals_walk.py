@@ -29,8 +29,8 @@ from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher, MatcherVerbs
 from fluxqueue.jobspec import Count, Jobspec, Resource
-from fluxqueue.jobspec.constraint import parse_constraint
 from fluxqueue.jobspec.demand import ANYWHERE, NodeDemand
+from fluxqueue.jobspec.written_constraint import parse_constraint
 
 NAMES = ("zone", "block", "rack")
 LEVELS = tuple(Level(name, (f"topology.kubernetes.io/{name}",)) for name in NAMES)

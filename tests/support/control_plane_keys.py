@@ -11,7 +11,7 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from fluxqueue.process.certs import make_ca, make_serving
+from fluxqueue.process.certs.pairs import make_ca, make_serving
 
 VALIDITY = timedelta(days=30)
 

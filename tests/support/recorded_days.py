@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.jobspec import render
+from fluxqueue.jobspec.render import render
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.engine import RunRecord, simulate

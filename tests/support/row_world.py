@@ -20,8 +20,9 @@ from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.jobspec import Count, Jobspec, Resource, render
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.model import RFC14, SLOT
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import slot_kinds
 from tests.support.pool_model import request
 from tests.support.rows import cpu_node, workload

@@ -23,7 +23,8 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.render import render
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.process.settings import Settings

@@ -23,7 +23,7 @@ from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.kube.transport import Reply
-from fluxqueue.process import certs
+from fluxqueue.process.certs.folder import ensure
 from fluxqueue.view.server import ViewConfig, ViewServer
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
@@ -129,7 +129,7 @@ async def viewing(
     database_url: str, folder: Path, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[Viewing]:
     """Everything running; ``admin`` may see all."""
-    files = certs.ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
+    files = ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
     context = ssl.create_default_context(cafile=str(files.ca))
     async with LocalCluster(QUIET) as cluster:
         api = RightsByTable(cluster)

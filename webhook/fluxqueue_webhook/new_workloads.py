@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fluxqueue.workload.gates import without_legacy_scheduler
-from fluxqueue.workload.holding import asking_if_made, hold, with_wait
+from fluxqueue.workload.holding import asking_if_made, hold, why_untouched, with_wait
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
-from fluxqueue.workload.managed import why_untouched
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
 
 
@@ -45,18 +45,22 @@ def ask_for_made(facts: Facts, request: Request) -> Facts | None:
 def excluded(facts: Facts, request: Request) -> Verdict | None:
     """An object that opts out, is bound, is deleted or belongs to another workload is left."""
     namespaces = request.settings.never_managed
-    why = why_untouched(facts.workload, namespace=request.namespace, never_managed=namespaces)
+    why = why_untouched(
+        request.managed_kind, facts.workload, namespace=request.namespace, never_managed=namespaces
+    )
     return None if why is None else _untouched(request, why)
 
 
-def wait_gated(facts: Facts, request: Request) -> Facts:
+def wait_gated(facts: Facts, request: Request) -> Facts | None:
     """A Job waits with gated pods if its template, namespace or queue says so."""
+    if request.kind is not BATCH_JOB:
+        return None
     return replace(facts, workload=with_wait(facts.workload, request.settings, request.namespace))
 
 
 def hold_it(facts: Facts, request: Request) -> Verdict:
     """The workload is held for the queue, or refused if it could not be stored or decided."""
-    held = hold(facts.workload, facts.said, request.settings, request.user)
+    held = hold(request.managed_kind, facts.workload, facts.said, request.settings, request.user)
     return Verdict("taken", held.stored_as(facts.wanted), warnings=held.warnings)
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from fluxqueue.workload.placement_review import with_asker
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
 
 
@@ -16,6 +15,9 @@ def only_questions(_: Facts, request: Request) -> Verdict | None:
 
 def record_asker(_: Facts, request: Request) -> Verdict:
     """A question that cannot be read is refused. The user that asks is recorded."""
+    # Questions are rare, and their reader loads that of jobspecs.
+    from fluxqueue.workload.placement_review import with_asker
+
     levels = request.settings.levels
     return Verdict("taken", with_asker(request.present(), request.user_info, levels))
 

@@ -83,7 +83,9 @@ def suspend(facts: Facts, request: Request) -> Verdict | None:
     # An object that opts in by an update: admission-owned annotations on it were written by the
     # user. At a creation, they show that this is another round of the same admission.
     facts = facts if request.is_creation else _guarded(facts, request)
-    held = hold(_assembled(facts, request), facts.said, request.settings, request.user)
+    held = hold(
+        SUSPENDED_OWNER, _assembled(facts, request), facts.said, request.settings, request.user
+    )
     return Verdict("taken", held.stored_as(facts.wanted), warnings=held.warnings)
 
 

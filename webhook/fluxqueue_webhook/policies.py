@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.process.packaged import read_packaged
-from fluxqueue.process.settings import CLUSTER_CONTROLLERS
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters

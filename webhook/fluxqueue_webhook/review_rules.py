@@ -14,13 +14,19 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.aliases import Translated
 from fluxqueue.workload.holding import AdmitSettings
-from fluxqueue.workload.kinds import WorkloadKind, find_kind
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.labels import FIELD_MANAGER, MANAGED
 from fluxqueue.workload.object_shape import REQUEST, check_shape
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
 
 MAX_WARNING = 240
+_KINDS: Mapping[tuple[str, str], WorkloadKind] = {
+    (one.group, one.name): one for one in (BATCH_JOB, BARE_POD)
+}
+"""The kinds of workloads whose objects the API server knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,12 @@ class Request:
     settings: AdmitSettings
     all_ask: bool = False
     now_s: float = 0.0
+
+    @property
+    def managed_kind(self) -> WorkloadKind:
+        """Return the entry of its kind, which a rule has found."""
+        assert self.kind is not None, "an earlier rule ends the review of all other kinds"
+        return self.kind
 
     @property
     def is_creation(self) -> bool:
@@ -149,7 +161,7 @@ def read_request(
         uid=request["uid"],
         operation="" if request.get("subResource") else request.get("operation") or "",
         group_kind=group_kind,
-        kind=find_kind(*group_kind),
+        kind=_KINDS.get(group_kind),
         entry=settings.owner_kinds.find(*group_kind),
         namespace=request.get("namespace") or "",
         name=request.get("name") or "",

@@ -52,7 +52,7 @@ from fluxqueue_devtools.stack_options import StackOptions
 from fluxqueue_devtools.supervisor import StackPart, python
 
 if TYPE_CHECKING:
-    from fluxqueue.process.certs import CertificateFiles
+    from fluxqueue.process.certs.folder import CertificateFiles
     from fluxqueue.workload.owner_kinds import OwnerKinds
     from fluxqueue.workload.submitter import Submitters
 
@@ -451,7 +451,7 @@ class Stack:
 
 
 def _ensure_certificates(folder: Path, names: list[str]) -> CertificateFiles:
-    from fluxqueue.process.certs import ensure
+    from fluxqueue.process.certs.folder import ensure
 
     return ensure(folder, names, now=datetime.now(tz=UTC))
 

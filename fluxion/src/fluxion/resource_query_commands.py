@@ -28,7 +28,8 @@ from fluxqueue.errors import (
     InvalidJobspec,
     Unsatisfiable,
 )
-from fluxqueue.jobspec import Jobspec, document, idset, parse_jobspec
+from fluxqueue.jobspec import Jobspec, document, idset
+from fluxqueue.jobspec.parse import parse_jobspec
 
 RULE = "INFO: =============================\n"
 _FULL_ONLY = {"jgf_shorthand": "jgf", "rv1_shorthand": "rv1"}

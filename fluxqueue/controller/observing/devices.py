@@ -50,7 +50,7 @@ from fluxqueue.workload.devices import (
     read_slice,
     read_taint_rule,
 )
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)

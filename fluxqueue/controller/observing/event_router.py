@@ -26,7 +26,7 @@ from fluxqueue.db.store.observations import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.process.pacing import ENDED_S, GATHER_S, LATER_S
-from fluxqueue.workload.kinds import workload_uid
+from fluxqueue.workload.kinds.table import workload_uid
 from fluxqueue.workload.managed import has_our_marks, is_taken_in
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.objects import Object

@@ -58,7 +58,7 @@ from fluxqueue.process.pacing import (
     BatchPacer,
     BatchSize,
 )
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import LAST_REQUEST
 from fluxqueue.workload.learned_sizes import LearnedSize
 from fluxqueue.workload.objects import Object

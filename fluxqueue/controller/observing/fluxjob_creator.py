@@ -40,7 +40,7 @@ from fluxqueue.workload.fluxjob_object import (
     fluxjob_name,
     is_fluxjob_of,
 )
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import mend
 from fluxqueue.workload.managed import why_not_vouched
 from fluxqueue.workload.objects import Object

@@ -17,16 +17,16 @@ from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
-from fluxqueue.jobspec import render
+from fluxqueue.jobspec.render import render
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.groups import read_mark
-from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
 from fluxqueue.workload.objects import Object

@@ -47,7 +47,7 @@ from fluxqueue.scheduler.record import FIELDS, DecisionRecord, read_record, read
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import fluxjob_name
 from fluxqueue.workload.index_placement import read_placement
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.managed import is_managed, is_taken_in
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import named_node, pinned_as

@@ -31,8 +31,8 @@ from fluxqueue.kube.resources import (
 from fluxqueue.process.pacing import LATER_S
 from fluxqueue.workload.device_claims import DeviceObjects
 from fluxqueue.workload.domains import DomainQuery, count_domains
-from fluxqueue.workload.kinds import kind_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.node_object import placed_node
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_pods import Domains, concerns

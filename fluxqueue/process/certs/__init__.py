@@ -1,22 +1,4 @@
-"""The webhook's certificates: made in ``pairs``, kept in a folder or a Secret."""
+"""Certificates of servers: made in ``pairs``, kept in a folder or a Secret, served and replaced."""
 
-from fluxqueue.process.certs.folder import CertificateFiles, ensure
-from fluxqueue.process.certs.pairs import (
-    KeyPair,
-    is_valid_ca,
-    is_valid_serving,
-    make_ca,
-    make_serving,
-    service_names,
-)
-
-__all__ = [
-    "CertificateFiles",
-    "KeyPair",
-    "ensure",
-    "is_valid_ca",
-    "is_valid_serving",
-    "make_ca",
-    "make_serving",
-    "service_names",
-]
+CERTIFICATE, KEY = "tls.crt", "tls.key"
+"""The names of a certificate and of its key, in a folder as in a Secret."""

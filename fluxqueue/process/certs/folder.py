@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.process.certs import CERTIFICATE, KEY
 from fluxqueue.process.certs.pairs import (
     KeyPair,
     is_valid_ca,
@@ -21,7 +22,6 @@ from fluxqueue.process.certs.pairs import (
 from fluxqueue.process.whole_file import PRIVATE, PUBLIC, write_whole
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
-CERTIFICATE, KEY = "tls.crt", "tls.key"
 
 
 @dataclass(frozen=True, slots=True)

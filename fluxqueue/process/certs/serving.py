@@ -21,7 +21,7 @@ from aiohttp import web
 from cryptography import x509
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.process.certs.folder import CERTIFICATE, KEY
+from fluxqueue.process.certs import CERTIFICATE, KEY
 
 logger = logging.getLogger(__name__)
 

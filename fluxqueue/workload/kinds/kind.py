@@ -20,7 +20,6 @@ from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.release_patches import Merge, resume_patch, suspend_again_patch
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -295,15 +294,22 @@ class WorkloadKind(ABC):
 
     # --- how is it released -------------------------------------------------------------------
 
-    def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Merge:
+    def resume_patch(
+        self, uid: str, reference: Reference | None, *, is_pinned: bool
+    ) -> dict[str, Any]:
         """Return the patch that releases the suspended object of this UID.
 
         See ``release_patches.resume_patch``.
         """
+        # Here and below: admission loads this module, and never releases a workload.
+        from fluxqueue.workload.release_patches import resume_patch
+
         return resume_patch(uid, is_pinned=is_pinned)
 
     def suspend_patch(self, workload: Object) -> Patch:
         """Return the patch that suspends a released one: it must wait, or its pods must end."""
+        from fluxqueue.workload.release_patches import suspend_again_patch
+
         return suspend_again_patch(workload)
 
     def is_pinnable(self, workload: Object) -> bool:

@@ -8,7 +8,6 @@ when capacity is free.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,6 +33,7 @@ from fluxqueue.workload.shape import (
     AskedPriority,
     ShapePart,
     build_parts,
+    slot_kind,
 )
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -42,7 +42,6 @@ _NO_WISHES = {
     *(labels.POD_GROUP, labels.GROUP_SIZE, labels.GROUP_USERS, labels.SUBMITTER),
     labels.FOLLOWERS,
 }
-_SHAPING = ("containers", "initContainers", "overhead", "nodeSelector", "affinity", "tolerations")
 
 
 class PodGroupKind(WorkloadKind):
@@ -344,29 +343,6 @@ def slots_beside(members: Mapping[str, Object], pod: Object) -> str:
     if driver is not None and told is not None and told.fits(pod, driver["spec"]):
         return told.label
     return slot_kind(pod)
-
-
-def slot_kind(pod: Object) -> str:
-    """Return the label of the slots that such a pod needs. Equal needs give equal labels."""
-    spec = pod["spec"]
-    asked = {key: spec[key] for key in _SHAPING if spec.get(key)}
-    for key in ("containers", "initContainers"):
-        if key in asked:
-            asked[key] = [
-                {part: one[part] for part in ("resources", "restartPolicy") if one.get(part)}
-                for one in asked[key]
-            ]
-    return f"pod-{hashlib.sha256(_canonical(asked)).hexdigest()[:8]}"
-
-
-def _canonical(value: Any) -> bytes:
-    return repr(_sorted(value)).encode()
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return sorted((key, _sorted(inner)) for key, inner in value.items())
-    return [_sorted(one) for one in value] if isinstance(value, list) else value
 
 
 def _counted(workload: Object) -> list[Object]:

@@ -31,7 +31,6 @@ from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
-from fluxqueue.workload.kinds.pod_group import slot_kind
 from fluxqueue.workload.object_paths import replaced, value_at, without
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import (
@@ -44,7 +43,7 @@ from fluxqueue.workload.owner_kinds import (
 )
 from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import ShapePart, build_parts
+from fluxqueue.workload.shape import ShapePart, build_parts, slot_kind
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 from fluxqueue.workload.suspension import (
     marked_templates,

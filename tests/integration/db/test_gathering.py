@@ -10,8 +10,9 @@ import pytest
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
-from fluxqueue.jobspec import Count, Jobspec, Resource, render
+from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.model import RFC14, SLOT
+from fluxqueue.jobspec.render import render
 from tests.support.rows import Rows, cpu_node, workload
 
 SMALL, LARGE = "pod-small", "pod-large"

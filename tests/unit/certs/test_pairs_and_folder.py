@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from fluxqueue.cli import certs as command
 from fluxqueue.errors import InvalidInput
-from fluxqueue.process import certs
+from fluxqueue.process.certs import pairs as certs
+from fluxqueue.process.certs.folder import ensure
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = timedelta(days=1)
@@ -68,7 +69,7 @@ def test_refuses_names_that_are_none(names: list[str]) -> None:
 
 
 def test_writes_a_set_with_private_keys_and_leaves_nothing_else(tmp_path: Path) -> None:
-    files = certs.ensure(tmp_path / "c", NAMES, now=NOW)
+    files = ensure(tmp_path / "c", NAMES, now=NOW)
     assert files.is_new
     modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in files.folder.iterdir()}
     assert modes == {"ca.crt": 0o644, "ca.key": 0o600, "tls.crt": 0o644, "tls.key": 0o600}
@@ -76,9 +77,9 @@ def test_writes_a_set_with_private_keys_and_leaves_nothing_else(tmp_path: Path) 
 
 
 def test_a_good_set_is_kept_also_for_fewer_names(tmp_path: Path) -> None:
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     before = _read(tmp_path)
-    again = certs.ensure(tmp_path, NAMES[:1], now=NOW + 30 * DAY)
+    again = ensure(tmp_path, NAMES[:1], now=NOW + 30 * DAY)
     assert not again.is_new
     assert _read(tmp_path) == before
 
@@ -95,9 +96,9 @@ def test_a_new_serving_certificate_keeps_the_ca(
     tmp_path: Path, names: tuple[str, ...], at: datetime
 ) -> None:
     """Clients that trust the CA need not be told."""
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     before = _read(tmp_path)
-    assert certs.ensure(tmp_path, names, now=at).is_new
+    assert ensure(tmp_path, names, now=at).is_new
     after = _read(tmp_path)
     assert after["ca.crt"] == before["ca.crt"]
     assert after["tls.crt"] != before["tls.crt"]
@@ -106,9 +107,9 @@ def test_a_new_serving_certificate_keeps_the_ca(
 
 
 def test_an_expired_ca_is_replaced_with_all_it_signed(tmp_path: Path) -> None:
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     before = _read(tmp_path)
-    certs.ensure(tmp_path, NAMES, now=NOW + 4000 * DAY)
+    ensure(tmp_path, NAMES, now=NOW + 4000 * DAY)
     after = _read(tmp_path)
     assert all(after[name] != before[name] for name in before)
 
@@ -118,25 +119,25 @@ def test_an_expired_ca_is_replaced_with_all_it_signed(tmp_path: Path) -> None:
 def test_a_damaged_or_missing_file_is_repaired(
     tmp_path: Path, name: str, damage: bytes | None
 ) -> None:
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     if damage is None:
         (tmp_path / name).unlink()
     else:
         (tmp_path / name).write_bytes(damage)
-    assert certs.ensure(tmp_path, NAMES, now=NOW).is_new
-    assert not certs.ensure(tmp_path, NAMES, now=NOW).is_new
+    assert ensure(tmp_path, NAMES, now=NOW).is_new
+    assert not ensure(tmp_path, NAMES, now=NOW).is_new
 
 
 def test_a_key_that_does_not_fit_is_replaced(tmp_path: Path) -> None:
     """What a crash between the two writes leaves behind."""
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     stranger = certs.make_ca(now=NOW, validity=DAY)
     (tmp_path / "tls.key").write_bytes(stranger.key_pem)
-    assert certs.ensure(tmp_path, NAMES, now=NOW).is_new
+    assert ensure(tmp_path, NAMES, now=NOW).is_new
 
 
 def test_somebody_elses_authority_is_not_overwritten(tmp_path: Path) -> None:
-    certs.ensure(tmp_path, NAMES, now=NOW)
+    ensure(tmp_path, NAMES, now=NOW)
     foreign = rsa.generate_private_key(65537, 2048).private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -144,14 +145,14 @@ def test_somebody_elses_authority_is_not_overwritten(tmp_path: Path) -> None:
     )
     (tmp_path / "ca.key").write_bytes(foreign)
     with pytest.raises(InvalidInput, match="another folder"):
-        certs.ensure(tmp_path, NAMES, now=NOW)
+        ensure(tmp_path, NAMES, now=NOW)
     assert (tmp_path / "ca.key").read_bytes() == foreign
 
 
 def test_a_folder_that_is_none_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="file/inside"):
-        certs.ensure(tmp_path / "file" / "inside", NAMES, now=NOW)
+        ensure(tmp_path / "file" / "inside", NAMES, now=NOW)
 
 
 def test_the_command_says_what_it_did(tmp_path: Path) -> None:

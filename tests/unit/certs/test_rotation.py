@@ -10,7 +10,7 @@ from cryptography.x509.verification import PolicyBuilder, Store, VerificationErr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.process import certs
+from fluxqueue.process.certs import pairs as certs
 from fluxqueue.process.certs.rotation import (
     HeldCertificates,
     Lives,
@@ -131,7 +131,7 @@ def test_a_stranger_in_the_bundle_is_not_kept() -> None:
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name)
     builder = builder.public_key(key.public_key()).serial_number(7)
     builder = builder.not_valid_before(NOW).not_valid_after(NOW + 900 * DAY)
-    stranger = builder.sign(key, certs.pairs.hashes.SHA256())
+    stranger = builder.sign(key, certs.hashes.SHA256())
     held = _settle(HeldCertificates(), (stranger,))
     assert stranger not in held.trusted
 

@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.controller.observing.last_readings import past_in
 from fluxqueue.errors import InvalidInput
-from fluxqueue.jobspec import render
+from fluxqueue.jobspec.render import render
 from fluxqueue.workload import labels
 from tests.support.pool_model import request
 

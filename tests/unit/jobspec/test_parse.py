@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.errors import InvalidJobspec
-from fluxqueue.jobspec import Constraint, Count, parse_jobspec
+from fluxqueue.jobspec import Constraint, Count
+from fluxqueue.jobspec.parse import parse_jobspec
 
 HEAD = "version: 1\ntasks: [{command: [app], slot: s, count: {per_slot: 1}}]\n"
 CORES = "resources: [{type: slot, label: s, count: 1, with: [{type: core, count: 2}]}]\n"

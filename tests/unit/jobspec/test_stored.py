@@ -9,7 +9,8 @@ import pytest
 from fluxqueue.errors import InvalidJobspec
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint
-from fluxqueue.jobspec import Jobspec, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.stored import read_stored
 from tests.support.jobspecs import draw
 

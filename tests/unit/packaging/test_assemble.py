@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.process.certs import ensure
+from fluxqueue.process.certs.folder import ensure
 from tests.support.wheel import BUILT_AT, ROOT, Installation, clean_environ, pins, run
 
 pytestmark = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.process.settings import CLUSTER_CONTROLLERS
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.submitter import Submitters
 from fluxqueue_webhook.__main__ import _parse

@@ -11,11 +11,12 @@ import orjson
 import pytest
 
 from fluxqueue.errors import TooComplex
-from fluxqueue.jobspec import Jobspec, Resource, render
+from fluxqueue.jobspec import Jobspec, Resource
 from fluxqueue.jobspec.bounds import BUILT, WRITTEN
-from fluxqueue.jobspec.model import Count
-from fluxqueue.jobspec.stored import check_storable, read_stored
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.jobspec.model import Count, check_storable
+from fluxqueue.jobspec.render import render
+from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue_webhook.admit import admit
 from tests.support.hostile_jobspecs import HOSTILE, above, slot
 from tests.support.workloads import admission_review, batch_job, container

@@ -6,7 +6,7 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.annotations import Wishes, parse_duration, read_wishes
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from tests.support.workloads import bare_pod, batch_job
 
 

@@ -16,7 +16,7 @@ from fluxqueue.workload import gates, labels
 from fluxqueue.workload import release_patches as releases
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.json_patch import diff
-from fluxqueue.workload.kinds import kind_of
+from fluxqueue.workload.kinds.table import kind_of
 from tests.support.workloads import bare_pod, batch_job
 
 OURS = {"name": "fluxqueue"}

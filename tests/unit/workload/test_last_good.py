@@ -9,11 +9,12 @@ import pytest
 
 from fluxqueue.fluxjob.faults import ANNOTATION, TEMPLATE
 from fluxqueue.workload import labels
-from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.kinds.pod_group import assemble, slot_kind
+from fluxqueue.workload.kinds.pod_group import assemble
 from fluxqueue.workload.kinds.suspended_owner import assemble_owner
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import FAULTS_MAX, LAST_REQUEST, mend, said_by
 from fluxqueue.workload.owner_kinds import BUILT_IN
+from fluxqueue.workload.shape import slot_kind
 from fluxqueue.workload.site import DEFAULT_SITE
 
 Obj = dict[str, Any]

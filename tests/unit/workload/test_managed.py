@@ -8,7 +8,10 @@ import pytest
 
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import labels, managed
+from fluxqueue.workload.holding import why_untouched
+from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.release_patches import pin_patch
 from tests.support.workloads import bare_pod, batch_job, owner
@@ -31,7 +34,7 @@ OPTED_OUT = {"labels": {"fluxqueue/managed": "false"}}
     ],
 )
 def test_takes_in(workload: dict[str, Any]) -> None:
-    assert managed.why_untouched(workload, namespace="default") is None
+    assert why_untouched(kind_of(workload), workload, namespace="default") is None
 
 
 @pytest.mark.parametrize(
@@ -50,11 +53,10 @@ def test_takes_in(workload: dict[str, Any]) -> None:
             (bare_pod(meta={"ownerReferences": [owner(kind)]}), kind)
             for kind in ("DaemonSet", "Job", "ReplicaSet", "StatefulSet", "Node")
         ),
-        ({"kind": "Deployment", "metadata": {}, "spec": {"template": {}}}, "Deployment"),
     ],
 )
 def test_leaves_untouched_and_says_why(workload: dict[str, Any], why: str) -> None:
-    assert why in (managed.why_untouched(workload, namespace="default") or "")
+    assert why in (why_untouched(kind_of(workload), workload, namespace="default") or "")
 
 
 @pytest.mark.parametrize(
@@ -62,14 +64,13 @@ def test_leaves_untouched_and_says_why(workload: dict[str, Any], why: str) -> No
 )
 @pytest.mark.parametrize("workload", [batch_job(), bare_pod()])
 def test_never_touches_system_and_own_namespaces(namespace: str, workload: dict[str, Any]) -> None:
-    assert managed.why_untouched(workload, namespace=namespace)
+    assert why_untouched(kind_of(workload), workload, namespace=namespace)
 
 
 def test_own_namespace_can_be_another() -> None:
-    assert managed.why_untouched(bare_pod(), namespace="queue", never_managed={"queue"})
-    assert not managed.why_untouched(
-        bare_pod(), namespace="fluxqueue-system", never_managed={"queue"}
-    )
+    own = {"never_managed": {"queue"}}
+    assert why_untouched(BARE_POD, bare_pod(), namespace="queue", **own)
+    assert not why_untouched(BARE_POD, bare_pod(), namespace="fluxqueue-system", **own)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.never import why_never
-from fluxqueue.jobspec import Count, Jobspec, Resource, parse_document, render
+from fluxqueue.jobspec import Count, Jobspec, Resource
+from fluxqueue.jobspec.parse import parse_document
+from fluxqueue.jobspec.render import render
 from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.numa import NodeZones, read_bundles, read_zones

@@ -10,7 +10,9 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.jobspec import Jobspec, parse_document, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.parse import parse_document
+from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import slot_needs
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB

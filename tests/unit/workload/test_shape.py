@@ -9,7 +9,9 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, parse_levels
-from fluxqueue.jobspec import Jobspec, parse_document, render
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.parse import parse_document
+from fluxqueue.jobspec.render import render
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB

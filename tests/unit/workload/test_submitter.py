@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
-from fluxqueue.process.settings import CLUSTER_CONTROLLERS, Settings
+from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
+from fluxqueue.process.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.submitter import (
     STAMPED,

@@ -9,7 +9,8 @@ import pytest
 from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.jobspec import parse_document, render
+from fluxqueue.jobspec.parse import parse_document
+from fluxqueue.jobspec.render import render
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.kinds import batch_job as batch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB

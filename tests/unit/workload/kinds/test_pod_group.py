@@ -9,10 +9,11 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.shape import slot_kinds
-from fluxqueue.workload.kinds import kind_of
-from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slot_kind, slots_beside
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slots_beside
+from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.references import Reference
+from fluxqueue.workload.shape import slot_kind
 from tests.support.workloads import bare_pod, batch_job, container, owner
 
 GATE = {"schedulingGates": [{"name": "fluxqueue"}]}

@@ -11,9 +11,9 @@ import pytest
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import kinds
-from fluxqueue.workload.kinds import KINDS, find_kind, kind_named, kind_of, workload_uid
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
+from fluxqueue.workload.kinds.table import KINDS, find_kind, kind_named, kind_of, workload_uid
 from tests.support.workloads import bare_pod, batch_job, owner
 
 ROOT = Path(kinds.__file__).resolve().parents[3]
