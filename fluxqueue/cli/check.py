@@ -116,7 +116,7 @@ async def _check(settings: Settings, patience_s: float) -> list[Finding]:
     from fluxqueue.db.database import Database
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
-    from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 
     # First: on another schema the other comparisons could only fail.
     if differences := await asyncio.to_thread(migrate.lacking, settings.database_url):

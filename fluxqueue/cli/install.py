@@ -67,10 +67,10 @@ def install(
 
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
+    from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
     from fluxqueue.workload.aliases import parse_aliases
-    from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
     if not url and ca is None:
         return None
@@ -139,6 +139,7 @@ async def _install(
     own_users: list[str],
 ) -> bool:
     """Install everything. Return whether the policies are in force."""
+    from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
     from fluxqueue.kube.install import (
@@ -149,9 +150,8 @@ async def _install(
         read_user,
         tell_view,
     )
-    from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
-    from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 
     has_policies = False
     async with KubeClient(

@@ -61,7 +61,7 @@ def uninstall(
     """Remove the webhook configuration and start everything that waits for fluxqueue."""
     from fluxqueue.controller.uninstall import UninstallOptions
     from fluxqueue.process import logs
-    from fluxqueue.workload.owner_kinds import parse_owner_kinds
+    from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 
     settings = Settings.from_env(os.environ)
     logs.set_up(settings.log_level, as_json=settings.log_json)

@@ -23,6 +23,8 @@ AMOUNT_MAX = (1 << 63) - 1
 """Largest amount of a pool (bytes, millicores), which is a count with a unit."""
 SLOT = "slot"
 NODE = "node"
+LABEL = "task"
+"""Label of slots without a name."""
 RFC14 = 9999
 """Version of a jobspec that needs all of RFC 14.
 

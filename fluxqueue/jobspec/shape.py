@@ -16,11 +16,8 @@ from fluxqueue.fluxjob.request import unit_of
 from fluxqueue.jobspec.bounds import OPEN_MAX, SLOTS_MAX
 from fluxqueue.jobspec.constraint import Constraint
 from fluxqueue.jobspec.demand import Bundle, NodeDemand
-from fluxqueue.jobspec.model import NODE, RFC14, SLOT, Count, Jobspec, Resource
+from fluxqueue.jobspec.model import LABEL, NODE, RFC14, SLOT, Count, Jobspec, Resource
 from fluxqueue.jobspec.sizes import Sizes
-
-LABEL = "task"
-"""Label of slots without a name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Files of the chart that the program uses, too. They have one source, in ``chart/files``.
 
-``kube.roles`` and ``fluxqueue_webhook.policies`` call it. A wheel carries the files in
+``kube.roles`` and ``kube.admission_policies`` call it. A wheel carries the files in
 ``fluxqueue/files``.
 """
 

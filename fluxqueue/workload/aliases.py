@@ -190,3 +190,5 @@ def _entries(text: str) -> list[str]:
 
 
 DEFAULT_ALIASES = Aliases()
+NOTHING_SAID = Translated({})
+"""An object without aliases."""

@@ -18,15 +18,10 @@ from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import at
 from fluxqueue.workload.spans import read_span
-from fluxqueue.workload.starting import (
-    BeginTime,
-    Dependency,
-    parse_begin_time,
-    parse_depends_on,
-)
 
 if TYPE_CHECKING:
     from fluxqueue.workload.own_jobspec import OwnJobspec
+    from fluxqueue.workload.starting import BeginTime, Dependency
 
 MAX_INT32 = 2**31 - 1
 
@@ -230,55 +225,44 @@ def first_said(several: Iterable[Wishes]) -> Wishes:
     return found
 
 
-def refuse_restart(wishes: Wishes) -> None:
-    """Refuse to restart what cannot be suspended: released pods are not held again.
+def check_fits(wishes: Wishes, *, can_restart: bool = True, waits: str = "") -> None:
+    """Refuse wishes that only a Job without a wider group can have.
+
+    ``can_restart``: it can be suspended, so its released pods can be held again. ``waits``: the
+    only way in which its kind waits, ``gated`` or ``suspended``. Empty: the author chooses.
 
     Raises
     ------
     InvalidInput
-        The wishes ask for a restart.
+        There is such a wish. The error names its field.
     """
-    if wishes.restarts_on_loss:
-        raise InvalidInput(
+    way = labels.GATED if wishes.waits_gated else "suspended"
+    for key, is_said, value, problem, hint in (
+        (
+            labels.ON_NODE_LOSS,
+            wishes.restarts_on_loss and not can_restart,
+            labels.REQUEUE,
             "cannot be: only what can be suspended goes back to the queue",
-            where=wishes.paths.get(labels.ON_NODE_LOSS, labels.ON_NODE_LOSS),
-            value=labels.REQUEUE,
-            hint="make it a Job, or leave it out: a pod that something makes is replaced",
-        )
-
-
-def refuse_wait(wishes: Wishes, how: str) -> None:
-    """Refuse a way to wait that the kind does not have. ``how`` names its only way.
-
-    Raises
-    ------
-    InvalidInput
-        The wishes ask for the other way.
-    """
-    if wishes.waits_gated is not None and wishes.waits_gated != (how == labels.GATED):
-        raise InvalidInput(
-            f"is for Jobs: an object of this kind waits {how}",
-            where=wishes.paths.get(labels.WAIT, labels.WAIT),
-            value=labels.GATED if wishes.waits_gated else "suspended",
-            hint="leave it out",
-        )
-
-
-def refuse_sweep(wishes: Wishes) -> None:
-    """Refuse independent pods where other pods belong to the workload.
-
-    Raises
-    ------
-    InvalidInput
-        The wishes say that the pods are independent.
-    """
-    if wishes.is_sweep:
-        raise InvalidInput(
+            "make it a Job, or leave it out: a pod that something makes is replaced",
+        ),
+        (
+            labels.GANG,
+            wishes.is_sweep,
+            "false",
             "is for Jobs that start by themselves",
-            where=wishes.paths.get(labels.GANG, labels.GANG),
-            value="false",
-            hint="leave it out here, or submit the pods as one Job without a group",
-        )
+            "leave it out here, or submit the pods as one Job without a group",
+        ),
+        (
+            labels.WAIT,
+            wishes.waits_gated is not None and waits not in {"", way},
+            way,
+            f"is for Jobs: an object of this kind waits {waits}",
+            "leave it out",
+        ),
+    ):
+        if is_said:
+            where = wishes.paths.get(key, key)
+            raise InvalidInput(problem, where=where, value=value, hint=hint)
 
 
 def check_sweep(job: Mapping[str, Any], wishes: Wishes) -> None:
@@ -356,11 +340,25 @@ def parse_duration(text: str, where: str) -> int:
     return total_s
 
 
+# Few workloads have one of these. Admission loads their readers for the first of them.
+
+
 def _read_jobspec(text: str, where: str) -> OwnJobspec:
-    # Few workloads have one. Admission loads its reader, with that of YAML, for the first of them.
     from fluxqueue.workload.own_jobspec import read_jobspec
 
     return read_jobspec(text, where)
+
+
+def _read_depends_on(text: str, where: str) -> tuple[Dependency, ...]:
+    from fluxqueue.workload.starting import parse_depends_on
+
+    return parse_depends_on(text, where)
+
+
+def _read_begin(text: str, where: str) -> BeginTime:
+    from fluxqueue.workload.starting import parse_begin_time
+
+    return parse_begin_time(text, where)
 
 
 def _parse_priority(text: str, where: str) -> int:
@@ -465,8 +463,8 @@ KEYS: Mapping[str, Key] = {
     labels.CORES: Key("has_whole_cores", _CORES),
     labels.MATCH_POLICY: Key("match_policy", _MATCH_POLICY),
     labels.QUEUE: Key("queue", parse_queue, is_label=True),
-    labels.DEPENDS_ON: Key("depends_on", parse_depends_on),
-    labels.BEGIN_TIME: Key("begin", parse_begin_time),
+    labels.DEPENDS_ON: Key("depends_on", _read_depends_on),
+    labels.BEGIN_TIME: Key("begin", _read_begin),
     labels.HOLD: Key("is_held", _BOOL),
     labels.ON_NODE_LOSS: Key("restarts_on_loss", _ON_LOSS),
     labels.START_TIMEOUT: Key("start_timeout_s", parse_duration),

@@ -17,18 +17,15 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
-from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.quantity import parse_quantity, to_base_units
 from fluxqueue.workload.resources import raw_request
 
 FOLLOWERS_MAX = 100_000
-_OF_A_POD = {"apiVersion": "v1", "kind": "Pod"}
 _COUNT = re.compile(r"[0-9]{1,6}")
 _RESOURCE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_./]{0,315}[A-Za-z0-9])?")
 _WHERE = f"metadata.annotations[{labels.FOLLOWERS}]"
 _HINT = 'the number of pods and what each of them requests: "2 cpu=4,memory=8Gi"'
 
-_SPARK_OPERATOR = "sparkoperator.k8s.io/"
 _SPARK_FLAGS = {
     "--num-executors": "spark.executor.instances",
     "--executor-cores": "spark.executor.cores",
@@ -118,24 +115,6 @@ def stored_followers(pod: Mapping[str, Any]) -> Followers | None:
         return read_followers(pod)
     except InvalidInput:
         return None
-
-
-def is_driver(obj: Mapping[str, Any]) -> bool:
-    """Tell whether a pod makes further pods that belong to its group."""
-    meta = obj.get("metadata") or {}
-    is_spark = (meta.get("labels") or {}).get(labels.SPARK_ROLE) == "driver"
-    return is_spark or labels.FOLLOWERS in (meta.get("annotations") or {})
-
-
-def is_follower(meta: Mapping[str, Any]) -> bool:
-    """Tell whether a pod is an executor that a driver has made, and is queued with it.
-
-    An executor of the Spark operator is queued if its SparkApplication asks for it.
-    """
-    said, owner = meta.get("labels") or {}, controller_owner({"metadata": meta})
-    is_of_operator = any(key.startswith(_SPARK_OPERATOR) for key in said)
-    is_made = owner is not None and _OF_A_POD.items() <= owner.items()
-    return is_made and said.get(labels.SPARK_ROLE) == "executor" and not is_of_operator
 
 
 # --- what the arguments of a driver tell ----------------------------------------------------------

@@ -17,7 +17,6 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload import labels
-from fluxqueue.workload.followers import is_driver, is_follower
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 
 POD = "Pod"
@@ -30,6 +29,8 @@ _KIND = re.compile(r"[A-Z][A-Za-z0-9]{0,62}")
 _OWNER = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _NEVER = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
 """Owners that form no group: one pod for each node, or a Job that is queued by itself."""
+_SPARK_OPERATOR = "sparkoperator.k8s.io/"
+_OF_A_POD = {"apiVersion": "v1", "kind": "Pod"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +179,24 @@ def _of_driver(
     # Admission does not know a generated name. The controller uses that of the stored pod.
     name = str(meta.get("name") or meta.get("generateName") or "").rstrip("-.")
     return Membership(name, 1, None, of=POD) if _OWNER.fullmatch(name) else None
+
+
+def is_driver(obj: Mapping[str, Any]) -> bool:
+    """Tell whether a pod makes further pods that belong to its group."""
+    meta = obj.get("metadata") or {}
+    is_spark = (meta.get("labels") or {}).get(labels.SPARK_ROLE) == "driver"
+    return is_spark or labels.FOLLOWERS in (meta.get("annotations") or {})
+
+
+def is_follower(meta: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is an executor that a driver has made, and is queued with it.
+
+    An executor of the Spark operator is queued if its SparkApplication asks for it.
+    """
+    said, owner = meta.get("labels") or {}, controller_owner({"metadata": meta})
+    is_of_operator = any(key.startswith(_SPARK_OPERATOR) for key in said)
+    is_made = owner is not None and _OF_A_POD.items() <= owner.items()
+    return is_made and said.get(labels.SPARK_ROLE) == "executor" and not is_of_operator
 
 
 def _ours(said: Mapping[str, tuple[str, str]], workload: Mapping[str, Any]) -> Membership | None:

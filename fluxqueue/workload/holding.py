@@ -6,13 +6,21 @@ that kind is held (``WorkloadKind.held``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from fluxqueue.errors import InvalidInput, TooComplex
-from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels, parse_levels
 from fluxqueue.workload import labels
-from fluxqueue.workload.aliases import DEFAULT_ALIASES, KUEUE_QUEUE, Aliases, Translated
+from fluxqueue.workload.aliases import (
+    DEFAULT_ALIASES,
+    KUEUE_QUEUE,
+    NOTHING_SAID,
+    Aliases,
+    Translated,
+    parse_aliases,
+)
 from fluxqueue.workload.annotations import Wishes, said_on
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.gates import MARKS, NOTES, TEMPLATE, asking
@@ -20,13 +28,13 @@ from fluxqueue.workload.groups import is_possible_owner, read_membership
 from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import WorkloadKind
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.owner_kinds import OwnerKinds
+from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
-from fluxqueue.workload.submitter import Submitters
+from fluxqueue.workload.submitter import Submitters, parse_submitters, split_names
 
 _DEFAULT_QUEUE = "default"
 
@@ -62,19 +70,96 @@ class AdmitSettings:
     takes_kueue_suspension: bool = True
     placement_key: bytes = field(default=b"", repr=False)
 
+    @classmethod
+    def parse(cls, said: Mapping[str, Any], placement_key: bytes) -> AdmitSettings:
+        """Read the options of the webhook, by name.
+
+        Raises
+        ------
+        InvalidSettings
+            One of them cannot be used.
+        """
+        owner_kinds = OwnerKinds()
+        if said["owner_kinds"].strip():
+            from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
+
+            owner_kinds = parse_owner_kinds(said["owner_kinds"], "--owner-kinds")
+        return cls(
+            never_managed=labels.SYSTEM_NAMESPACES | {said["own_namespace"]},
+            levels=parse_levels(said["levels"], "--levels"),
+            own_users=frozenset(said["own_user"]),
+            shared_users=frozenset(said["shared_user"]),
+            owner_kinds=owner_kinds,
+            submitters=parse_submitters(
+                controllers=said["controllers"],
+                accounts=said["submitter_accounts"],
+                annotation=said["submitter_annotation"],
+            ),
+            aliases=parse_aliases(said["aliases"], said["queue_names"], "--aliases"),
+            gated_namespaces=split_names(said["gated_namespaces"]),
+            gated_queues=split_names(said["gated_queues"]),
+            takes_kueue_suspension=said["kueue_suspension"] == "queue",
+            placement_key=placement_key,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A workload as it waits, as it came (``before``), and what its author must know."""
+    """An object as it is wanted while it waits, and what its author must know."""
 
-    before: Object
-    workload: Object
+    wanted: Object
     warnings: tuple[str, ...]
 
-    def stored_as(self, obj: Object) -> Object:
-        """Return the API object ``obj`` with what waiting changes, without the form of its kind."""
-        made = {k: v for k, v in self.workload.items() if v is not self.before.get(k)}
-        return {**obj, **made}
+
+@dataclass(frozen=True, slots=True)
+class OwnerFacts:
+    """What admission asks of an object that makes pods.
+
+    ``workload`` and ``old``: its forms now, and before this update. ``is_made``: a controller made
+    it. ``is_told``: the templates of its maker are in it.
+    """
+
+    workload: Object
+    old: Object
+    is_made: bool
+    is_told: bool
+
+    @property
+    def can_wait(self) -> bool:
+        """Tell whether it can be suspended."""
+        return SUSPENDED_OWNER.why_not(self.workload) is None
+
+    @property
+    def is_late(self) -> bool:
+        """Tell whether it asks only now, and its author has suspended it so far."""
+        is_new = at(self.old, (*MARKS, labels.MANAGED)) != "true"
+        return is_new and SUSPENDED_OWNER.is_suspended(self.workload)
+
+    @property
+    def waits(self) -> bool:
+        """Tell whether it is suspended, or was so before this update."""
+        return any(map(SUSPENDED_OWNER.is_suspended, (self.workload, self.old)))
+
+
+def look_at_owner(entry: OwnerKind, owner: Object, old: Object, kinds: OwnerKinds) -> OwnerFacts:
+    """Return the facts of an object that makes pods. ``old`` is empty at its creation."""
+    maker = controller_owner(owner)
+    above = None if maker is None else kinds.of_reference(maker)
+    is_told = above is not None and above.templates_in == (entry.group, entry.kind)
+    now, before = (_form(SUSPENDED_OWNER, one, entry) for one in (owner, old))
+    return OwnerFacts(now, before, maker is not None, is_told)
+
+
+def _form(kind: WorkloadKind, obj: Object, entry: OwnerKind | None) -> Object:
+    """Return an object in the form of its kind."""
+    if entry is None:
+        return {**obj, "kind": kind.name}
+    return assemble_owner(obj, entry, str(obj.get("apiVersion") or ""))
+
+
+def _stored(obj: Object, before: Object, after: Object) -> Object:
+    """Return an object with what differs in the form of its kind."""
+    return {**obj, **{key: value for key, value in after.items() if value is not before.get(key)}}
 
 
 def why_untouched(
@@ -107,27 +192,26 @@ def why_untouched(
 
 def hold(
     kind: WorkloadKind,
-    workload: Object,
+    obj: Object,
     said: Translated,
     settings: AdmitSettings,
     requester: str,
+    entry: OwnerKind | None = None,
 ) -> Held:
     """Hold a workload that its kind does not exclude.
 
     ``said``: its aliases. ``requester``: the account that creates it, as the API server
-    authenticated it.
+    authenticated it. ``entry``: its kind, if it makes pods and waits suspended.
 
     Raises
     ------
     InvalidInput
         It cannot be read, or could not be stored or decided. The error is in words of its author.
     """
+    workload = _form(kind, obj, entry)
     is_suspended = kind.is_suspended(workload)
-    is_for_queue = (
-        settings.takes_kueue_suspension
-        and bool(at(workload, (*MARKS, KUEUE_QUEUE)))
-        and is_suspended
-    )
+    of_kueue = settings.takes_kueue_suspension and at(workload, (*MARKS, KUEUE_QUEUE))
+    is_for_queue = is_suspended and bool(of_kueue)
     try:
         wishes = _read(kind, workload, settings.levels)
         user = settings.submitters.submitter(requester, workload)
@@ -137,10 +221,10 @@ def hold(
     warnings = [*_warnings(kind, workload, wishes, said)]
     if is_suspended and not is_for_queue:
         warnings += _warnings_of_suspension(kind, workload)
-    return Held(workload, held, tuple(warnings))
+    return Held(_stored(obj, workload, held), tuple(warnings))
 
 
-def mark(workload: Object, levels: Levels) -> Held:
+def mark(entry: OwnerKind, obj: Object, levels: Levels) -> Held:
     """Mark the pods of an object that waits suspended in the place of its maker.
 
     Raises
@@ -148,9 +232,10 @@ def mark(workload: Object, levels: Levels) -> Held:
     InvalidInput
         It cannot be read, or could not be stored or decided.
     """
+    workload = _form(SUSPENDED_OWNER, obj, entry)
     wishes = _read(SUSPENDED_OWNER, workload, levels)
-    warnings = _warnings(SUSPENDED_OWNER, workload, wishes, Translated(workload))
-    return Held(workload, SUSPENDED_OWNER.marked(workload), tuple(warnings))
+    marked = _stored(obj, workload, SUSPENDED_OWNER.marked(workload))
+    return Held(marked, tuple(_warnings(SUSPENDED_OWNER, workload, wishes, NOTHING_SAID)))
 
 
 def _read(kind: WorkloadKind, workload: Object, levels: Levels) -> Wishes:

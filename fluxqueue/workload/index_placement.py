@@ -32,8 +32,8 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.gates import placed_pod
 from fluxqueue.workload.json_patch import edited
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.pinning import has_required_affinity
-from fluxqueue.workload.pods import completion_index, gate_index, template_spec
+from fluxqueue.workload.pinning import has_required_affinity, sealed_in
+from fluxqueue.workload.pods import completion_index, gate_index
 from fluxqueue.workload.resources import raw_request
 
 OPEN_S = 60.0
@@ -64,22 +64,6 @@ class IndexPlacement:
     until_s: float
     is_by_name: bool = False
     drops_managed_fields: bool = False
-
-
-def is_placeable(job: Object) -> bool:
-    """Tell whether the pods of ``job`` may be placed at their creation.
-
-    Each index has a slot of its own then: no two indexes share one after the other.
-    """
-    spec, pod_spec = job["spec"], template_spec(job["spec"])
-    completions = spec.get("completions")
-    return (
-        spec.get("completionMode") == "Indexed"
-        and completions is not None
-        and int(spec.get("parallelism", 1)) >= int(completions) > 0
-        and not has_required_affinity(pod_spec)
-        and labels.HOSTNAME not in (pod_spec.get("nodeSelector") or {})
-    )
 
 
 def plan_placement(
@@ -231,10 +215,3 @@ def _fits(pod: Object, placement: IndexPlacement) -> bool:
         return False
     has = placement.uses
     return all(amount <= has.get(name, 0) for name, amount in uses.items())
-
-
-def sealed_in(job: Object) -> str | None:
-    """Return the annotation in the template of ``job``, or None."""
-    meta = (job["spec"].get("template") or {}).get("metadata") or {}
-    found = (meta.get("annotations") or {}).get(labels.PLACEMENT)
-    return None if found is None else str(found)

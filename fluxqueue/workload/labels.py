@@ -230,3 +230,9 @@ SYSTEM_NAMESPACES = frozenset({"kube-system", "kube-public", "kube-node-lease"})
 OWN_NAMESPACE = "fluxqueue-system"
 NEVER_MANAGED = SYSTEM_NAMESPACES | {OWN_NAMESPACE}
 """The namespaces of the system and of fluxqueue."""
+
+PATH = "/mutate"
+PATH_ALL_ASK = "/mutate/all-ask"
+"""The path of the webhook for namespaces where pods that a controller makes are queued."""
+PATH_PLACE = "/mutate/place"
+"""The path for pods with a placement. None of them is refused."""

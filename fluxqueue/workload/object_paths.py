@@ -7,7 +7,6 @@ key of a list selects the elements with that ``type`` or ``name``. So
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -42,18 +41,6 @@ def _names(one: Any) -> tuple[Any, ...]:
 def value_at(obj: Any, path: str) -> Any:
     """Return the first value that ``path`` leads to, or None if there is none."""
     return next((value for _, value in find(obj, path)), None)
-
-
-def without(obj: Mapping[str, Any], path: str) -> dict[str, Any]:
-    """Return a copy of ``obj`` without the value at ``path``, which consists of keys alone."""
-    changed = copy.deepcopy(dict(obj))
-    *above, last = path.split(".")
-    here: Any = changed
-    for name in above:
-        here = here.get(name) if isinstance(here, dict) else None
-    if isinstance(here, dict):
-        here.pop(last, None)
-    return changed
 
 
 def replaced(obj: Any, at: Path, value: Any) -> Any:

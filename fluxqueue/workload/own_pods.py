@@ -1,9 +1,9 @@
 """How the pods of one workload bind each other: affinity, anti-affinity, spread and host ports.
 
 ``surroundings`` calls it for workloads with equal pods. The rules become the shape of the request
-(``share_out``, called by ``shape``), which the matcher places exactly. It holds for the workload
-alone: that pods of others match the same selectors is left to kube-scheduler. Where a rule has no
-exact shape it is left, too. Pure.
+(``pod_bounds.share_out``), which the matcher places exactly. It holds for the workload alone: that
+pods of others match the same selectors is left to kube-scheduler. Where a rule has no exact shape
+it is left, too. Pure.
 
 Sources: the scheduler plugins InterPodAffinity, PodTopologySpread and NodePorts.
 """
@@ -26,6 +26,7 @@ from fluxqueue.workload.pod_bounds import (
     SPREAD,
     Rule,
     RuleKind,
+    exact_rules,
 )
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -120,63 +121,12 @@ def divide(pod: Object, count: int, levels: Levels, domains: FindDomains) -> Div
         found.add(NODE, RuleKind.APART, PORTS)
     order = [*(level.name for level in levels), NODE]
     rules = [found.rules[name] for name in order if name in found.rules]
-    exact = _exact(rules, count)
+    exact = exact_rules(rules, count)
     for rule in rules:
         if rule not in exact:
             found.leave(SPREAD if rule.kind is RuleKind.EVEN else AFFINITY)
     found.rules = {rule.level: rule for rule in exact}
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class PodShare:
-    """A part of the pods: ``count`` vertices of ``level`` with equal shares of pods in each.
-
-    ``each`` is the number of pods in one of them. ``below`` divides these further.
-    """
-
-    level: str
-    count: int
-    each: int
-    below: tuple[PodShare, ...] = ()
-
-
-def share_out(count: int, rules: Sequence[Rule]) -> tuple[PodShare, ...]:
-    """Return how ``count`` pods are divided by rules, the highest level first."""
-    return _shares(count, _exact(rules, count)) if count else ()
-
-
-def _exact(rules: Sequence[Rule], count: int) -> list[Rule]:
-    """Return the rules without those that have no exact shape below another rule."""
-    found: list[Rule] = []
-    for rule in rules:
-        # A place above has only some of these domains, and how many is not known.
-        is_inexact = found and rule.kind is RuleKind.EVEN and count > rule.domains
-        # Pods that are divided above cannot be together below.
-        is_split = rule.kind is RuleKind.TOGETHER and any(
-            one.kind is not RuleKind.TOGETHER for one in found
-        )
-        if not is_inexact and not is_split:
-            found.append(rule)
-    return found
-
-
-def _shares(count: int, rules: Sequence[Rule]) -> tuple[PodShare, ...]:
-    if not rules:
-        return ()
-    rule, *rest = rules
-    if rule.kind is RuleKind.TOGETHER:
-        return (PodShare(rule.level, 1, count, _shares(count, rest)),)
-    if rule.kind is RuleKind.APART or count <= rule.domains:
-        return (PodShare(rule.level, count, 1, _shares(1, rest)),)
-    each, more = divmod(count, rule.domains)
-    if rule.level == NODE:
-        # All nodes of a request are different ones.
-        parts = [(rule.domains - more, each), (more, each + 1)]
-    else:
-        # Places of several parts may be the same ones: some get one more.
-        parts = [(rule.domains, each), (more, 1)]
-    return tuple(PodShare(rule.level, n, size, _shares(size, rest)) for n, size in parts if n)
 
 
 def host_ports(spec: Mapping[str, Any]) -> frozenset[tuple[str, int, str]]:

@@ -13,6 +13,8 @@ from typing import Any
 from fluxqueue.fluxjob.node import NAME_KEY, Destination
 from fluxqueue.fluxjob.request import Operator
 from fluxqueue.workload import labels
+from fluxqueue.workload.json_patch import edited
+from fluxqueue.workload.object_paths import Path
 from fluxqueue.workload.pods import gate_index, template_spec
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -73,6 +75,29 @@ def is_pinnable(job: Mapping[str, Any]) -> bool:
     )
 
 
+def is_placeable(job: Mapping[str, Any]) -> bool:
+    """Tell whether the pods of ``job`` may be placed at their creation (``index_placement``).
+
+    Each index has a slot of its own then: no two indexes share one after the other.
+    """
+    spec, pod_spec = job["spec"], template_spec(job["spec"])
+    completions = spec.get("completions")
+    return (
+        spec.get("completionMode") == "Indexed"
+        and completions is not None
+        and int(spec.get("parallelism", 1)) >= int(completions) > 0
+        and not has_required_affinity(pod_spec)
+        and labels.HOSTNAME not in (pod_spec.get("nodeSelector") or {})
+    )
+
+
+def sealed_in(job: Mapping[str, Any]) -> str | None:
+    """Return the placement of its indexes in the template of ``job``, or None."""
+    meta = (job["spec"].get("template") or {}).get("metadata") or {}
+    found = (meta.get("annotations") or {}).get(labels.PLACEMENT)
+    return None if found is None else str(found)
+
+
 def pinned_node(job: Mapping[str, Any]) -> str | None:
     """Return the node that the template of a managed ``job`` names instead of the gate, or None.
 
@@ -107,16 +132,9 @@ def without_pin(job: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``job`` as its author wrote it, if its template names a node, or else unchanged."""
     if pinned_node(job) is None:
         return job
-    spec = job["spec"]
-    pod_spec = dict(template_spec(spec))
-    selector = dict(pod_spec.get("nodeSelector") or {})
-    selector.pop(labels.HOSTNAME, None)
-    affinity = dict(pod_spec.get("affinity") or {})
-    node_affinity = dict(affinity.get("nodeAffinity") or {})
-    node_affinity.pop(REQUIRED, None)
-    pod_spec |= {"nodeSelector": selector, "affinity": affinity | {"nodeAffinity": node_affinity}}
-    template = {**spec["template"], "spec": pod_spec}
-    return {**job, "spec": {**spec, "template": template}}
+    pod: Path = ("spec", "template", "spec")
+    node = (*pod, "nodeSelector", labels.HOSTNAME), (*pod, "affinity", "nodeAffinity", REQUIRED)
+    return edited(job, dict.fromkeys(node))
 
 
 def _name_in(term: Mapping[str, Any]) -> str | None:

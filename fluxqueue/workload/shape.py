@@ -18,14 +18,12 @@ from fluxqueue.fluxjob.request import CPU, MatchPolicy, unit_of
 from fluxqueue.jobspec import Count, Jobspec, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.demand import NodeDemand
-from fluxqueue.jobspec.model import NODE, RFC14, SLOT, check_storable
-from fluxqueue.jobspec.shape import LABEL
+from fluxqueue.jobspec.model import LABEL, NODE, RFC14, SLOT, check_storable
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.own_pods import PodShare, share_out
-from fluxqueue.workload.pod_bounds import PodBounds, Rule, bounds_of
+from fluxqueue.workload.pod_bounds import PodBounds, PodShare, Rule, bounds_of, share_out
 from fluxqueue.workload.pods import grace_s
 from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site

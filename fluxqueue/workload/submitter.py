@@ -1,10 +1,10 @@
 """The submitter of a workload, if a controller or a GitOps tool creates it for a user.
 
 Called by the webhook. ``Submitters.submitter`` names the user that a new workload counts for.
-``with_submitter`` writes that user into the templates from which the cluster's controllers make
-pods and Jobs. So each pod carries the user without a look-up. A policy of the API server guards
-these templates (chart/files/policies.yaml). Without the policy no template is trusted:
-``Submitters.controllers`` is empty then. Pure.
+``Submitters.with_submitter`` writes that user into the templates from which the cluster's
+controllers make pods and Jobs. So each pod carries the user without a look-up. A policy of the API
+server guards these templates (chart/files/policies.yaml). Without the policy no template is
+trusted: ``Submitters.controllers`` is empty then. Pure.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from fluxqueue.errors import InvalidInput, InvalidSettings
 from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
-from fluxqueue.process.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import at, edited
 from fluxqueue.workload.object_paths import Path
@@ -126,6 +125,33 @@ class Submitters:
             " letter or digit",
         )
 
+    def with_submitter(
+        self, obj: Object, old: Object | None, group_kind: tuple[str, str], requester: str
+    ) -> Object:
+        """Return ``obj`` with the submitter in its templates, if its kind is in the table.
+
+        The first user stays: an update by another user keeps what is stored. A GitOps account
+        changes it by a new value of its annotation. An update never begins a rollout for the stamp
+        alone, so an object that was stored without one gets it with the next change of its
+        template.
+
+        Parameters
+        ----------
+        old : the stored object. None on creation.
+
+        Raises
+        ------
+        InvalidInput
+            As ``submitter``, or a template is not an object.
+        """
+        kind = STAMPED.get(group_kind)
+        if kind is None or not _is_stamped(obj, kind, requester, self):
+            return obj
+        user = _user_for(obj, old, kind, requester, self)
+        there = (path for path in kind.templates if isinstance(at(obj, path), Mapping))
+        changes = dict.fromkeys(((*path, *_STAMP) for path in there), user or None)
+        return edited(obj, changes | dict.fromkeys((*path, *_STAMP) for path in kind.unused))
+
 
 def parse_submitters(
     *,
@@ -148,7 +174,7 @@ def parse_submitters(
             value=key,
             hint=f"for example {labels.SUBMITTER}",
         )
-    known, tools = _accounts(controllers), _accounts(accounts)
+    known, tools = split_names(controllers), split_names(accounts)
     if both := sorted(known & tools):
         raise InvalidSettings(
             f"{both[0]!r} is also one of the controllers",
@@ -168,34 +194,9 @@ def read_submitters(settings: Settings) -> Submitters:
     )
 
 
-def _accounts(text: str) -> frozenset[str]:
+def split_names(text: str) -> frozenset[str]:
+    """Return the names in a text with commas between them."""
     return frozenset(one for part in text.split(",") if (one := part.strip()))
-
-
-def with_submitter(
-    obj: Object, old: Object | None, kind: StampedKind, requester: str, submitters: Submitters
-) -> Object:
-    """Return ``obj`` with the submitter in its templates.
-
-    The first user stays: an update by another user keeps what is stored. A GitOps account changes
-    it by a new value of its annotation. An update never begins a rollout for the stamp alone, so
-    an object that was stored without one gets it with the next change of its template.
-
-    Parameters
-    ----------
-    old : the stored object. None on creation.
-
-    Raises
-    ------
-    InvalidInput
-        As ``Submitters.submitter``, or a template is not an object.
-    """
-    if not _is_stamped(obj, kind, requester, submitters):
-        return obj
-    user = _user_for(obj, old, kind, requester, submitters)
-    there = (path for path in kind.templates if isinstance(at(obj, path), Mapping))
-    changes = dict.fromkeys(((*path, *_STAMP) for path in there), user or None)
-    return edited(obj, changes | dict.fromkeys((*path, *_STAMP) for path in kind.unused))
 
 
 def _is_stamped(obj: Object, kind: StampedKind, requester: str, submitters: Submitters) -> bool:

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from fluxqueue.workload import labels
-from fluxqueue.workload.gates import MARKS, NOTES, Changes, asking
+from fluxqueue.workload.annotations import Wishes
+from fluxqueue.workload.gates import MARKS, NOTES, asking
 from fluxqueue.workload.json_patch import Patch, at, edited, guarded_diff
 from fluxqueue.workload.object_paths import Path, nested, value_at
 from fluxqueue.workload.objects import Object
@@ -25,40 +26,32 @@ _STEP = re.compile(r"([^.\[]+)(?:\[([^=]+)=([^\]]+)\])?\.?")
 
 def suspended_owner(
     owner: Object,
-    *,
-    suspend: str,
+    entry: OwnerKind,
     templates: Iterable[tuple[Path, str]],
+    wishes: Wishes,
     user: str,
-    deadline_s: int | None,
-    hands_on: Iterable[str] = (),
-    deadline: str = "",
-    is_for_queue: bool = False,
 ) -> Object:
     """Return an object as it waits: suspended, labelled, its pods ask to be queued. Idempotent.
 
-    Parameters
-    ----------
-    suspend : path of the field that suspends it.
-    templates : path of each pod template, and the kind of slots that its pods need.
-    deadline_s : how long its pods may run, if they do not state it (seconds).
-    hands_on, deadline : as of ``owner_kinds.OwnerKind``.
-    is_for_queue : its author suspended it so that the queue resumes it.
+    ``templates``: path of each pod template, and the kind of slots that its pods need.
     """
     changes: dict[Path, Any] = {
-        tuple(suspend.split(".")): True,
+        tuple(entry.suspend.split(".")): True,
         (*MARKS, labels.MANAGED): "true",
         (*NOTES, labels.SUSPENDED): "true",
         (*NOTES, labels.USER): user or None,
     }
-    if not value_at(owner, suspend):
+    is_ours = at(owner, (*NOTES, labels.SUSPENDED)) == "true" or wishes.is_suspended_for_queue
+    if not value_at(owner, entry.suspend):
         changes[*NOTES, labels.AUTHOR_SUSPENDED] = None
-    elif at(owner, (*NOTES, labels.SUSPENDED)) != "true" and not is_for_queue:
+    elif not is_ours:
         changes[*NOTES, labels.AUTHOR_SUSPENDED] = "true"
-    changes |= _until(owner, tuple(deadline.split(".")) if deadline else (), deadline_s)
-    return marked_templates(handing_on(edited(owner, changes), hands_on), templates, deadline_s)
+    until = tuple(entry.deadline.split(".")) if entry.deadline else ()
+    waiting = edited(owner, changes | _until(owner, until, wishes.duration_s))
+    return marked_templates(handing_on(waiting, entry.hands_on), templates, wishes.duration_s)
 
 
-def _until(owner: Object, place: Path, deadline_s: int | None) -> Changes:
+def _until(owner: Object, place: Path, deadline_s: int | None) -> dict[Path, Any]:
     is_set = not place or deadline_s is None or at(owner, place) is not None
     return {} if is_set else {place: deadline_s}
 
@@ -68,7 +61,8 @@ def marked_templates(
 ) -> Object:
     """Return an object with the kind of slots as a label in each of its templates.
 
-    Its pods then ask to be queued. Parameters as of ``suspended_owner``. Idempotent.
+    Its pods then ask to be queued. ``deadline_s``: how long they may run, if they do not state it.
+    ``templates`` as of ``suspended_owner``. Idempotent.
     """
     for path, kind in templates:
         owner = asking(owner, (*path, *MARKS))

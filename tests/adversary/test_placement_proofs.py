@@ -13,7 +13,7 @@ import pytest
 from fluxqueue.db.store.steering import requeue
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload import labels
-from fluxqueue.workload.index_placement import sealed_in
+from fluxqueue.workload.pinning import sealed_in
 from fluxqueue.workload.pods import gate_index
 from tests.adversary.tenants import Tenant
 from tests.e2e.health import assert_invariants

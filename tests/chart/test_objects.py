@@ -14,16 +14,17 @@ from typer.testing import CliRunner
 from fluxqueue.cli.main import app
 from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
+from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
 from fluxqueue.kube.roles import AGGREGATE, build_roles
+from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
 from fluxqueue.process import metrics
 from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
 from fluxqueue.workload import labels
-from fluxqueue.workload.owner_kinds import parse_owner_kinds, size_of
+from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
+from fluxqueue.workload.owner_kinds import size_of
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.metrics import AdmissionMetrics
-from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,

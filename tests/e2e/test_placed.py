@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload import labels
-from fluxqueue.workload.index_placement import sealed_in
+from fluxqueue.workload.pinning import sealed_in
 from fluxqueue.workload.pods import gate_index
 from tests.e2e.health import assert_invariants
 from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job

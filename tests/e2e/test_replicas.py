@@ -22,9 +22,9 @@ import pytest_asyncio
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LEASES, MUTATING_WEBHOOKS
+from fluxqueue.kube.webhook_configuration import NAME
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from fluxqueue_devtools.supervisor import StackPart, python
-from fluxqueue_webhook.configuration import NAME
 from tests.e2e.health import assert_invariants, assert_nothing_left
 from tests.e2e.objects import job
 from tests.e2e.recording import Recording

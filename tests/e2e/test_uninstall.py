@@ -16,9 +16,9 @@ import pytest_asyncio
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS
+from fluxqueue.kube.webhook_configuration import NAME
 from fluxqueue.workload.labels import AUTHOR_SUSPENDED
 from fluxqueue.workload.pods import gate_index
-from fluxqueue_webhook.configuration import NAME
 from tests.e2e.objects import FOR_EVER, bare_pod, job
 from tests.e2e.space import WAITING, Space
 from tests.e2e.world import World

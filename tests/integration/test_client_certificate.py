@@ -11,9 +11,9 @@ import pytest
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, NAMESPACES
+from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
 from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
-from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.control_plane import ControlPlane, Options, missing_reason
 from tests.support.waiting import eventually

@@ -15,7 +15,7 @@ import pytest
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process.certs.folder import ensure
-from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
+from fluxqueue.workload.labels import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.forger import flood, review
 from tests.support.workloads import batch_job

@@ -24,6 +24,7 @@ from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.node import Destination
+from fluxqueue.kube.admission_policies import build_released_pods_policy
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.install import install_released_pods_policy
@@ -40,6 +41,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
+from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
 from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build
@@ -56,8 +58,6 @@ from fluxqueue.workload.release_patches import (
     unpin_patch,
 )
 from fluxqueue.workload.site import DEFAULT_SITE
-from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
-from fluxqueue_webhook.policies import build_released_pods_policy
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.control_plane import ControlPlane
 from tests.support.waiting import eventually

@@ -14,14 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels, parse_levels
+from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels
 from fluxqueue.process import logs
 from fluxqueue.process.shared_key import read_key
 from fluxqueue.workload import labels
-from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.holding import AdmitSettings
-from fluxqueue.workload.owner_kinds import parse_owner_kinds
-from fluxqueue.workload.submitter import parse_submitters
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 
 SWITCH_S = 0.001
@@ -37,15 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     logs.set_up(options.log_level, as_json=options.log_json)
     try:
-        levels = parse_levels(options.levels, "--levels")
-        owner_kinds = parse_owner_kinds(options.owner_kinds, "--owner-kinds")
-        submitters = parse_submitters(
-            controllers=options.controllers,
-            accounts=options.submitter_accounts,
-            annotation=options.submitter_annotation,
-        )
-        aliases = parse_aliases(options.aliases, options.queue_names, "--aliases")
         placement_key = read_key(options.placement_key_file, "--placement-key-file")
+        settings = AdmitSettings.parse(vars(options), placement_key)
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(
@@ -54,29 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         host=options.host,
         port=options.port,
         drain_s=options.drain,
-        admit=AdmitSettings(
-            never_managed=labels.SYSTEM_NAMESPACES | {options.own_namespace},
-            levels=levels,
-            own_users=frozenset(options.own_user),
-            shared_users=frozenset(options.shared_user),
-            owner_kinds=owner_kinds,
-            submitters=submitters,
-            aliases=aliases,
-            gated_namespaces=_names(options.gated_namespaces),
-            gated_queues=_names(options.gated_queues),
-            takes_kueue_suspension=options.kueue_suspension == "queue",
-            placement_key=placement_key,
-        ),
+        admit=settings,
     )
     try:
         asyncio.run(_serve(config))
     except InvalidSettings as error:
         return _refuse(error)
     return 0
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(one.strip() for one in text.split(",") if one.strip())
 
 
 def _refuse(error: InvalidSettings) -> int:

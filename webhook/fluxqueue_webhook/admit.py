@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.aliases import Translated
+from fluxqueue.workload.aliases import NOTHING_SAID, Translated
 from fluxqueue.workload.holding import AdmitSettings
-from fluxqueue.workload.json_patch import at, diff
+from fluxqueue.workload.json_patch import diff
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.object_shape import FLUXJOB, PLACEMENT_REVIEW, check_objects
 from fluxqueue.workload.submitter import STAMPED
@@ -81,11 +81,11 @@ def admit(
     InvalidInput
         ``review`` is not an admission.k8s.io/v1 AdmissionReview with a request.
     """
-    request = read_request(review, settings or AdmitSettings(), all_ask=all_ask)
+    request = read_request(review, settings, all_ask=all_ask)
     try:
         # The types come first: the rules read fields of custom resources without checks.
-        objects = {"object": request.obj, "oldObject": request.old or None}
-        check_objects(request.group_kind, request.entry, **objects)
+        old = request.old or None
+        check_objects(request.group_kind, request.entry, object=request.obj, oldObject=old)
         # Before all that reads labels and annotations: an alias may have an object ask.
         said = _translated(request)
         return _decide(_rules_of(request), Facts(said.obj, said), request)
@@ -111,7 +111,7 @@ def _translated(request: Request) -> Translated:
     # An object that was stored before, and was not queued then, is not queued by an edit.
     is_queued = request.is_edit and label(request.old) == "true"
     if request.is_kept_out or not (request.is_creation or is_queued):
-        return Translated(obj)
+        return replace(NOTHING_SAID, obj=obj)
     return request.settings.aliases.translate(obj, request.namespace)
 
 
@@ -126,8 +126,7 @@ def place(review: Mapping[str, Any], settings: AdmitSettings, *, now_s: float) -
         ``review`` is not an admission.k8s.io/v1 AdmissionReview with a request.
     """
     request = read_request(review, settings, now_s=now_s)
-    pod = request.obj or {}
-    return _decide(placed_pods.RULES, Facts(pod, Translated(pod)), request)
+    return _decide(placed_pods.RULES, Facts(request.obj or {}, NOTHING_SAID), request)
 
 
 def leave_gated(review: Any, why: str) -> AdmissionAnswer:
@@ -138,7 +137,7 @@ def leave_gated(review: Any, why: str) -> AdmissionAnswer:
     InvalidInput
         Not even the envelope of the request can be read.
     """
-    request = read_request(review, AdmitSettings())
+    request = read_request(review)
     return _answer(request, Verdict("untouched", why=why))
 
 
@@ -153,7 +152,7 @@ def refuse_unread(
         Not even the envelope of the request can be read.
     """
     error = InvalidInput(why, where="object", hint=way_out)
-    return _refuse(read_request(review, AdmitSettings()), error)
+    return _refuse(read_request(review), error)
 
 
 def _decide(rules: Sequence[Rule], facts: Facts, request: Request) -> AdmissionAnswer:
@@ -179,7 +178,8 @@ def _answer(request: Request, verdict: Verdict) -> AdmissionAnswer:
 
 def _refuse(request: Request, error: InvalidInput) -> AdmissionAnswer:
     group, kind = request.group_kind
-    named = (at(request.obj, ("metadata", key)) for key in ("name", "generateName"))
+    meta = (request.obj or {}).get("metadata")
+    named = [meta.get(key) for key in ("name", "generateName")] if isinstance(meta, dict) else []
     name = request.name or next((one for one in named if isinstance(one, str)), "")
     review = _respond(request, allowed=False)
     message = error.message + (f". Fix: {error.hint}" if error.hint else "")

@@ -7,7 +7,6 @@ server.
 
 from __future__ import annotations
 
-from fluxqueue.workload.index_placement import placed_by_proof
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
@@ -22,6 +21,9 @@ def only_new_pods(_: Facts, request: Request) -> Verdict | None:
 
 def placed(facts: Facts, request: Request) -> Verdict:
     """A pod with a proven placement is released to its node. Any other one comes gated."""
+    # Clusters without placements never load it.
+    from fluxqueue.workload.index_placement import placed_by_proof
+
     settings = request.settings
     wanted = placed_by_proof(
         facts.wanted,

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fluxqueue.workload import labels
-from fluxqueue.workload.holding import hold, mark
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.holding import OwnerFacts, hold, look_at_owner, mark
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
+from fluxqueue.workload.labels import MANAGED
 from fluxqueue.workload.owner_kinds import OwnerKind
-from fluxqueue.workload.pods import controller_owner
-from fluxqueue.workload.submitter import STAMPED, with_submitter
 from fluxqueue.workload.suspension import with_asking_pods, with_stamps_of
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict, label
 
@@ -21,12 +19,11 @@ _SEEN = "it was looked at when it was made"
 
 def write_submitter(facts: Facts, request: Request) -> Facts | None:
     """The submitter is written into the templates, for the pods and Jobs that are made of them."""
-    kind = STAMPED.get(request.group_kind)
-    if kind is None or request.is_kept_out or not (request.is_creation or request.is_edit):
+    if request.is_kept_out or not (request.is_creation or request.is_edit):
         return None
     old = None if request.is_creation else request.old
-    submitters = request.settings.submitters
-    return replace(facts, wanted=with_submitter(facts.wanted, old, kind, request.user, submitters))
+    submitters, kind = request.settings.submitters, request.group_kind
+    return replace(facts, wanted=submitters.with_submitter(facts.wanted, old, kind, request.user))
 
 
 def only_templates(facts: Facts, request: Request) -> Verdict | None:
@@ -42,57 +39,54 @@ def asks(facts: Facts, request: Request) -> Facts | Verdict:
     """Only an object that asks to be queued is managed. What made it may ask in its place."""
     entry, said = _entry(request), label(facts.wanted)
     is_seen = request.operation in entry.operations
-    asked = said or ("true" if request.all_ask else None)
-    is_made = controller_owner(facts.wanted) is not None
-    is_told = _is_told(facts, request)
+    owner = look_at_owner(entry, facts.wanted, request.old, request.settings.owner_kinds)
+    may_ask = said is not None and not entry.is_late and (request.is_creation or owner.is_told)
     why = ""
     if not is_seen or not (request.is_creation or entry.is_late or entry.suspend):
         why = "only creation is looked at"
-    elif asked != "true":
-        why = f'label {labels.MANAGED} is not "true"'
+    elif (said or ("true" if request.all_ask else None)) != "true":
+        why = f'label {MANAGED} is not "true"'
     elif request.is_kept_out:
         why = f"namespace {request.namespace} is never managed"
-    elif is_made and (said is None or entry.is_late or not (request.is_creation or is_told)):
+    elif owner.is_made and not may_ask:
         why = "what made it speaks for its pods"
     if why:
         # Unmanaged objects are guarded, too: otherwise an edit could forge our annotations.
         return Verdict("untouched", _guarded(facts, request).wanted, why)
-    return replace(facts, workload=_assembled(facts, request))
+    return replace(facts, owner=owner)
 
 
 def mark_told(facts: Facts, request: Request) -> Verdict | None:
     """An object that is suspended in the place of its maker is marked with its kinds of slots."""
-    if not _is_told(facts, request):
+    if not _owner(facts).is_told:
         return None
-    # Both are asked: the update that resumes the object is the last one that may mark it. Once it
-    # is resumed it is no longer changed, because its pods exist.
-    both = (facts.workload, {**facts.workload, **request.old, "kind": SUSPENDED_OWNER.name})
-    if request.is_edit and not any(map(SUSPENDED_OWNER.is_suspended, both)):
+    # The update that resumes the object is the last one that may mark it. Once it is resumed it is
+    # no longer changed, because its pods exist.
+    if request.is_edit and not _owner(facts).waits:
         return Verdict("untouched", facts.wanted, _SEEN)
-    facts = _guarded(facts, request)
-    held = mark(_assembled(facts, request), request.settings.levels)
-    return Verdict("taken", held.stored_as(facts.wanted), warnings=held.warnings)
+    wanted, levels = _guarded(facts, request).wanted, request.settings.levels
+    held = mark(_entry(request), wanted, levels)
+    return Verdict("taken", held.wanted, warnings=held.warnings)
 
 
 def suspend(facts: Facts, request: Request) -> Verdict | None:
     """An object without pods yet is suspended, if its kind allows that."""
-    if controller_owner(facts.wanted) is not None or _is_begun(facts, request):
-        return None
-    if SUSPENDED_OWNER.why_not(facts.workload) is not None:
+    owner = _owner(facts)
+    if owner.is_made or not owner.can_wait or not (request.is_creation or owner.is_late):
         return None
     # An object that opts in by an update: admission-owned annotations on it were written by the
     # user. At a creation, they show that this is another round of the same admission.
-    facts = facts if request.is_creation else _guarded(facts, request)
-    held = hold(
-        SUSPENDED_OWNER, _assembled(facts, request), facts.said, request.settings, request.user
-    )
-    return Verdict("taken", held.stored_as(facts.wanted), warnings=held.warnings)
+    wanted = facts.wanted if request.is_creation else _guarded(facts, request).wanted
+    entry, settings = _entry(request), request.settings
+    held = hold(SUSPENDED_OWNER, wanted, facts.said, settings, request.user, entry)
+    return Verdict("taken", held.wanted, warnings=held.warnings)
 
 
 def begun(facts: Facts, request: Request) -> Verdict | None:
     """An object with pods is not suspended: that would end them."""
-    is_made = controller_owner(facts.wanted) is not None
-    if is_made or not _is_begun(facts, request) or not _entry(request).suspend:
+    owner = _owner(facts)
+    is_begun = not (owner.is_made or request.is_creation or owner.is_late)
+    if not is_begun or not _entry(request).suspend:
         return None
     return Verdict("untouched", _guarded(facts, request).wanted, _SEEN)
 
@@ -107,10 +101,9 @@ def _entry(request: Request) -> OwnerKind:
     return request.entry
 
 
-def _assembled(facts: Facts, request: Request) -> dict[str, object]:
-    """Return the object in the form of its kind."""
-    api_version = str(facts.wanted.get("apiVersion") or "")
-    return assemble_owner(facts.wanted, _entry(request), api_version)
+def _owner(facts: Facts) -> OwnerFacts:
+    assert facts.owner is not None, "an earlier rule has looked at it"
+    return facts.owner
 
 
 def _guarded(facts: Facts, request: Request) -> Facts:
@@ -118,21 +111,6 @@ def _guarded(facts: Facts, request: Request) -> Facts:
     if not _entry(request).suspend:
         return facts
     return replace(facts, wanted=with_stamps_of(request.old, facts.wanted))
-
-
-def _is_told(facts: Facts, request: Request) -> bool:
-    """Tell whether the templates of its maker are in this object."""
-    maker, kinds = controller_owner(facts.wanted), request.settings.owner_kinds
-    if maker is None:
-        return False
-    above = kinds.find(maker["apiVersion"].rpartition("/")[0], maker["kind"])
-    return above is not None and above.templates_in == request.group_kind
-
-
-def _is_begun(facts: Facts, request: Request) -> bool:
-    """Tell whether its pods may exist. Not so if it opts in only now, and was suspended so far."""
-    is_late = label(request.old) != "true" and SUSPENDED_OWNER.is_suspended(facts.workload)
-    return not request.is_creation and not is_late
 
 
 RULES: tuple[Rule, ...] = (

@@ -8,12 +8,12 @@ of its docstring are its documentation (docs/reference/admission.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.aliases import Translated
-from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue.workload.holding import AdmitSettings, OwnerFacts
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import WorkloadKind
@@ -99,10 +99,10 @@ class Request:
         Raises
         ------
         InvalidInput
-            It has none.
+            It has none, or not the stored one of an update.
         """
-        if self.obj is None:
-            raise InvalidInput("the request has no object", where="request.object")
+        if self.obj is None or (self.is_edit and not self.old):
+            raise _malformed("the request has no object", "request.object")
         return self.obj
 
 
@@ -110,13 +110,13 @@ class Request:
 class Facts:
     """What a review knows of its object so far.
 
-    ``wanted``: the object as the rules so far want it. ``said``: its aliases. ``workload``: the
-    object in the form of its kind.
+    ``wanted``: the object as the rules so far want it. ``said``: its aliases. ``owner``: what is
+    known of an object that makes pods.
     """
 
     wanted: Object
     said: Translated
-    workload: Object = field(default_factory=dict)
+    owner: OwnerFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,11 @@ Rule = Callable[[Facts, Request], Facts | Verdict | None]
 
 
 def read_request(
-    review: Any, settings: AdmitSettings, *, all_ask: bool = False, now_s: float = 0.0
+    review: Any,
+    settings: AdmitSettings | None = None,
+    *,
+    all_ask: bool = False,
+    now_s: float = 0.0,
 ) -> Request:
     """Read the request of an AdmissionReview.
 
@@ -150,12 +154,12 @@ def read_request(
     said = review if isinstance(review, Mapping) else {}
     for name, value in where.items():
         if said.get(name) != value:
-            raise InvalidInput(f"only {value} is read here", where=name, value=said.get(name))
+            raise _malformed(f"only {value} is read here", name, said.get(name))
     request = said.get("request")
     if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
-        raise InvalidInput("the AdmissionReview has no request with a uid", where="request")
+        raise _malformed("the AdmissionReview has no request with a uid", "request")
     check_shape(request, REQUEST, "request")
-    kind = request.get("kind") or {}
+    settings, kind = settings or AdmitSettings(), request.get("kind") or {}
     group_kind = (kind.get("group") or "", kind.get("kind") or "")
     return Request(
         uid=request["uid"],
@@ -173,6 +177,10 @@ def read_request(
         all_ask=all_ask,
         now_s=now_s,
     )
+
+
+def _malformed(message: str, where: str, value: Any = None) -> InvalidInput:
+    return InvalidInput(message, where=where, value=value)
 
 
 def label(obj: Object, key: str = MANAGED) -> str | None:

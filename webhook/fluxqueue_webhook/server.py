@@ -22,6 +22,7 @@ from aiohttp import web
 from fluxqueue.errors import InvalidInput
 from fluxqueue.process.certs.serving import Listener, ServingCertificate
 from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue.workload.labels import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.admit import (
     AdmissionAnswer,
     admit,
@@ -30,7 +31,6 @@ from fluxqueue_webhook.admit import (
     refuse_unread,
 )
 from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
-from fluxqueue_webhook.configuration import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.fair_queue import Lane, lane_of
 from fluxqueue_webhook.large_bodies import LargeBodies
 from fluxqueue_webhook.metrics import AdmissionMetrics

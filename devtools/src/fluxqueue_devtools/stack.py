@@ -241,10 +241,10 @@ class Stack:
         return KubeClient(load_kubeconfig(str(self.kubeconfig)))
 
     async def _start_webhook(self) -> None:
+        from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
         from fluxqueue.process.shared_key import ensure_key
         from fluxqueue.workload.aliases import parse_aliases
-        from fluxqueue.workload.owner_kinds import parse_owner_kinds
-        from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
+        from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 
         settings = self._settings(self.options.environ)
         owner_kinds = parse_owner_kinds(settings.owner_kinds)
@@ -324,8 +324,8 @@ class Stack:
 
         ``users`` are the accounts of our parts. The policies refuse all others.
         """
+        from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
         from fluxqueue.workload.submitter import read_submitters
-        from fluxqueue_webhook.policies import build_policies, build_released_pods_policy
 
         submitters = read_submitters(settings)
         policies = build_policies(sorted(users), submitters=submitters, owner_kinds=owner_kinds)
@@ -439,7 +439,7 @@ class Stack:
 
     async def _leave_cluster(self) -> None:
         """Remove the webhook and the view's address: an existing cluster must not call them."""
-        from fluxqueue_webhook.configuration import NAME
+        from fluxqueue.kube.webhook_configuration import NAME
 
         try:
             async with self._client() as client:

@@ -35,8 +35,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_name import name_for
-from fluxqueue.workload.followers import is_driver
-from fluxqueue.workload.groups import POD, Membership, read_mark, read_users
+from fluxqueue.workload.groups import POD, Membership, is_driver, read_mark, read_users
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slots_beside
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.objects import Object

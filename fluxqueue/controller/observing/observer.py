@@ -34,7 +34,7 @@ from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.process.settings import Settings
-from fluxqueue.workload.owner_kinds import parse_owner_kinds
+from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
 

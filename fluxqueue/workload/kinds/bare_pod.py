@@ -12,15 +12,9 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import (
-    Wishes,
-    refuse_restart,
-    refuse_sweep,
-    refuse_wait,
-)
-from fluxqueue.workload.followers import learn_followers, read_followers
+from fluxqueue.workload.annotations import Wishes, check_fits
 from fluxqueue.workload.gates import gated_pod
-from fluxqueue.workload.groups import read_mark, read_membership
+from fluxqueue.workload.groups import is_driver, read_mark, read_membership
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import pod_fact
@@ -71,9 +65,7 @@ class BarePodKind(WorkloadKind):
         return None
 
     def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
-        refuse_restart(wishes)
-        refuse_sweep(wishes)
-        refuse_wait(wishes, labels.GATED)
+        check_fits(wishes, can_restart=False, waits=labels.GATED)
         group = read_membership(workload)
         is_unsaid = group is not None and group.minimum is None
         if group is not None and is_unsaid and not group.is_former and not group.of:
@@ -82,8 +74,12 @@ class BarePodKind(WorkloadKind):
                 "is a group without a size", where=group.where, value=group.name, hint=hint
             )
         told = ""
-        if read_followers(workload) is None and group is not None:
-            told = learn_followers(workload)
+        if is_driver(workload):
+            # Drivers are rare, and no other pod has followers.
+            from fluxqueue.workload.followers import learn_followers, read_followers
+
+            if read_followers(workload) is None and group is not None:
+                told = learn_followers(workload)
         return gated_pod(workload, wishes, user, group, followers=told)
 
     def is_held(self, workload: Object) -> bool:

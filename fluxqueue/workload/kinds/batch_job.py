@@ -14,12 +14,11 @@ from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import epoch_s
-from fluxqueue.workload import index_placement, labels, pinning
+from fluxqueue.workload import labels, pinning
 from fluxqueue.workload.annotations import (
     Wishes,
+    check_fits,
     check_sweep,
-    refuse_restart,
-    refuse_sweep,
     said_on,
 )
 from fluxqueue.workload.deletion import as_of_deletion
@@ -107,10 +106,9 @@ class BatchJobKind(WorkloadKind):
         if wishes.is_sweep and read_membership(workload) is None:
             check_sweep(workload, wishes)
             return suspended_job(workload, wishes, user)
-        refuse_sweep(wishes)
+        check_fits(wishes, can_restart=group is None)
         if group is None:
             return suspended_job(workload, wishes, user)
-        refuse_restart(wishes)
         return gated_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:
@@ -169,14 +167,14 @@ class BatchJobKind(WorkloadKind):
         return pinning.pinned_node(workload)
 
     def is_placeable(self, workload: Object) -> bool:
-        return not self._comes_gated(workload) and index_placement.is_placeable(workload)
+        return not self._comes_gated(workload) and pinning.is_placeable(workload)
 
     def _comes_gated(self, workload: Object) -> bool:
         """Tell whether each of its pods gets its node by itself."""
         return self.is_sweep(workload) or self.waits_gated(workload)
 
     def is_placed(self, workload: Object) -> bool:
-        return index_placement.sealed_in(workload) is not None
+        return pinning.sealed_in(workload) is not None
 
     def as_written(self, workload: Object) -> Object:
         return pinning.without_pin(workload)

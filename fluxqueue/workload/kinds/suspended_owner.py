@@ -20,18 +20,17 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
 from fluxqueue.workload.annotations import (
     Wishes,
+    check_fits,
     first_said,
     read_wishes,
-    refuse_sweep,
-    refuse_wait,
 )
 from fluxqueue.workload.deletion import as_of_deletion
 from fluxqueue.workload.groups import has_group
-from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.json_patch import Patch, edited
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.batch_job import size as size_of_job
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
-from fluxqueue.workload.object_paths import replaced, value_at, without
+from fluxqueue.workload.object_paths import Path, replaced, value_at
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import (
     OwnerKind,
@@ -145,9 +144,9 @@ class SuspendedOwnerKind(WorkloadKind):
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
         meta, entry, made = workload["metadata"], workload["entry"], workload["made"]
-        spec = without({"spec": workload.get("spec") or {}}, entry.suspend)
+        spec = _unsuspended(workload.get("spec"), entry)
         kinds = frozenset(workload["slotKinds"].values())
-        told = None if made is None else without({"spec": made.spec}, made.entry.suspend)
+        told = None if made is None else _unsuspended(made.spec, made.entry)
         return meta.get("annotations"), meta.get("labels"), spec, told, kinds
 
     def deadline_s(self, workload: Object) -> int | None:
@@ -214,18 +213,8 @@ class SuspendedOwnerKind(WorkloadKind):
         return "the queue takes none of its pods" if is_known and not self.size(workload) else None
 
     def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
-        refuse_sweep(wishes)
-        refuse_wait(wishes, "suspended")
-        return suspended_owner(
-            workload,
-            suspend=workload["entry"].suspend,
-            templates=[(part.at, slot_kind(part.template)) for _, part in _parts(workload)],
-            user=user,
-            deadline_s=self.wishes(workload).duration_s,
-            hands_on=workload["entry"].hands_on,
-            deadline=workload["entry"].deadline,
-            is_for_queue=wishes.is_suspended_for_queue,
-        )
+        check_fits(wishes, waits="suspended")
+        return suspended_owner(workload, workload["entry"], _marks(workload), wishes, user)
 
     def marked(self, workload: Object) -> Object:
         """Return an object that defines the request of another object, and is released with it.
@@ -237,8 +226,7 @@ class SuspendedOwnerKind(WorkloadKind):
         InvalidInput
             As ``wishes`` and ``to_request``.
         """
-        templates = [(part.at, slot_kind(part.template)) for _, part in _parts(workload)]
-        return marked_templates(workload, templates, self.wishes(workload).duration_s)
+        return marked_templates(workload, _marks(workload), self.wishes(workload).duration_s)
 
     def is_held(self, workload: Object) -> bool:
         """Tell whether it was marked at admission and is stored with the field that suspends it.
@@ -398,6 +386,16 @@ def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
         marks = (part.template.get("metadata") or {}).get("labels") or {}
         if marks.get(labels.MANAGED) != "false":
             yield marks.get(labels.SLOTS) or slot_kind(part.template), part
+
+
+def _unsuspended(spec: Object | None, entry: OwnerKind) -> Object:
+    """Return what a spec asks for, whether it is suspended or not."""
+    return edited({"spec": spec or {}}, {tuple(entry.suspend.split(".")): None})
+
+
+def _marks(workload: Object) -> list[tuple[Path, str]]:
+    """Return the place of each pod template, and the kind of slots that its pods need."""
+    return [(part.at, slot_kind(part.template)) for _, part in _parts(workload)]
 
 
 def _wanted(workload: Object) -> Counter[str]:

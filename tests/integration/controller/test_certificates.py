@@ -26,9 +26,9 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
+from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
 from fluxqueue.process.certs.pairs import service_names
 from fluxqueue.process.certs.rotation import HeldCertificates, Lives, read_bundle, read_held
-from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of

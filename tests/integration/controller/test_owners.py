@@ -12,7 +12,7 @@ from fluxqueue.controller.observing.owners import Owner, Owners
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import CRDS, DEPLOYMENTS, REPLICASETS, ApiResource
-from fluxqueue.workload.owner_kinds import parse_owner_kinds
+from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
 from tests.support.waiting import eventually

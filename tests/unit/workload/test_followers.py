@@ -7,13 +7,8 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.followers import (
-    Followers,
-    is_follower,
-    learn_followers,
-    read_followers,
-)
-from fluxqueue.workload.groups import read_membership, read_users
+from fluxqueue.workload.followers import Followers, learn_followers, read_followers
+from fluxqueue.workload.groups import is_follower, read_membership, read_users
 from tests.support.workloads import bare_pod, batch_job, container, owner
 
 Obj = dict[str, Any]

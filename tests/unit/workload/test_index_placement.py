@@ -19,14 +19,13 @@ from fluxqueue.workload.index_placement import (
     LONGEST,
     OPEN_S,
     IndexPlacement,
-    is_placeable,
     placed_by_proof,
     plan_placement,
     read_placement,
     seal,
-    sealed_in,
     unseal,
 )
+from fluxqueue.workload.pinning import is_placeable, sealed_in
 from fluxqueue.workload.release_patches import displace_patch, place_patch
 from tests.support.workloads import bare_pod, batch_job, container, owner
 
@@ -256,6 +255,5 @@ def test_the_release_writes_it_and_admission_removes_it_from_a_copy() -> None:
     assert left["annotations"] == {"mine": "1"}
     assert left["labels"] == {"mine": "1", labels.MANAGED: "true"}
     suspended = {**job, "spec": {**job["spec"], "suspend": True}}
-    assert jsonpatch.apply_patch(suspended, displace_patch(suspended))["spec"]["template"][
-        "metadata"
-    ] == {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}
+    left = jsonpatch.apply_patch(suspended, displace_patch(suspended))["spec"]["template"]
+    assert left["metadata"] == {"annotations": {"mine": "1"}, "labels": {"mine": "1"}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import jsonpatch
@@ -13,12 +12,10 @@ from hypothesis import strategies as st
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.json_patch import diff, edited
 
+_KEYS = st.sampled_from(["a", "b/c", "d~e"])
 _VALUES = st.recursive(
-    st.none() | st.integers(0, 2) | st.sampled_from(["a", "b"]),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["a", "b/c", "d~e"]), inner)
-    ),
-    max_leaves=12,
+    st.none() | st.integers(0, 2),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner),
 )
 
 
@@ -28,19 +25,14 @@ def test_the_patch_makes_the_wanted_object(obj: dict[str, Any], wanted: dict[str
         assert jsonpatch.apply_patch(one, diff(one, other)) == other
 
 
-@pytest.mark.parametrize("wanted", [["a"], ["x", "a", "b"], ["a", "y", "z", "b"], ["b", "a"], []])
-def test_elements_of_others_keep_their_places(wanted: list[str]) -> None:
-    assert jsonpatch.apply_patch(["a", "b"], diff(["a", "b"], wanted)) == wanted
-
-
 def test_an_edit_copies_what_it_changes_alone() -> None:
     obj = {"metadata": {"labels": None}, "spec": {"list": [{"a": 1}, None]}, "rest": {}}
-    before = copy.deepcopy(obj)
+    before = repr(obj)
     made = edited(obj, {("metadata", "labels", "a"): "b", ("spec", "list", 1, "c"): 2})
     assert made == {
         "metadata": {"labels": {"a": "b"}}, "spec": {"list": [{"a": 1}, {"c": 2}]}, "rest": {}
     }  # fmt: skip
-    assert (obj, made["rest"] is obj["rest"]) == (before, True)
+    assert (repr(obj), made["rest"] is obj["rest"]) == (before, True)
     assert edited(obj, {("metadata", "labels", "a"): None, ("none", "at", "all"): None}) is obj
     with pytest.raises(InvalidInput, match="is not an object"):
         edited({"spec": "text"}, {("spec", "suspend"): True})

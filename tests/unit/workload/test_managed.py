@@ -68,9 +68,9 @@ def test_never_touches_system_and_own_namespaces(namespace: str, workload: dict[
 
 
 def test_own_namespace_can_be_another() -> None:
-    own = {"never_managed": {"queue"}}
-    assert why_untouched(BARE_POD, bare_pod(), namespace="queue", **own)
-    assert not why_untouched(BARE_POD, bare_pod(), namespace="fluxqueue-system", **own)
+    for namespace in ("queue", "fluxqueue-system"):
+        why = why_untouched(BARE_POD, bare_pod(), namespace=namespace, never_managed={"queue"})
+        assert bool(why) is (namespace == "queue")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,8 @@ def test_the_node_of_a_release_stands_in_the_template() -> None:
     for to in (BY_LABEL, Destination("n1", "host-1"), Destination("n1", None)):
         assert BATCH_JOB.pinned_node(_released(to)) == "n1"
         as_written = BATCH_JOB.as_written(_released(to))["spec"]["template"]["spec"]
-        assert (as_written["nodeSelector"], as_written["affinity"]) == ({}, {"nodeAffinity": {}})
+        assert not as_written.get("nodeSelector")
+        assert not any(as_written.get("affinity", {}).values())
     assert BATCH_JOB.pinned_node(batch_job(pod={"nodeSelector": {HOSTNAME: "n1"}})) is None
 
 

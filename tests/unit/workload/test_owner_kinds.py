@@ -9,6 +9,7 @@ import pytest
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.states import FluxJobState
+from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from fluxqueue.workload.owner_kinds import (
     BUILT_IN,
     OwnerKind,
@@ -16,7 +17,6 @@ from fluxqueue.workload.owner_kinds import (
     can_be_suspended,
     is_suspended,
     labels_paths,
-    parse_owner_kinds,
     parts_of,
     result_of,
     size_of,

@@ -15,11 +15,9 @@ from fluxqueue.process.settings import Settings
 from fluxqueue.workload import labels
 from fluxqueue.workload.submitter import (
     STAMPED,
-    StampedKind,
     Submitters,
     parse_submitters,
     read_submitters,
-    with_submitter,
 )
 
 Obj = dict[str, Any]
@@ -28,9 +26,9 @@ REPLICASETS = "system:serviceaccount:kube-system:replicaset-controller"
 OPERATOR = "system:serviceaccount:lws-system:lws-controller-manager"
 FLUX = "system:serviceaccount:flux-system:kustomize-controller"
 KNOWN = Submitters(frozenset(CLUSTER_CONTROLLERS), frozenset({FLUX}))
-DEPLOYMENT = STAMPED["apps", "Deployment"]
-CRON_JOB = STAMPED["batch", "CronJob"]
-LEADER_WORKER_SET = STAMPED["leaderworkerset.x-k8s.io", "LeaderWorkerSet"]
+DEPLOYMENT = ("apps", "Deployment")
+CRON_JOB = ("batch", "CronJob")
+LEADER_WORKER_SET = ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")
 
 
 def noted(**annotations: str) -> Obj:
@@ -59,7 +57,7 @@ def test_a_workload_counts_for(requester: str, obj: Obj, user: str) -> None:
 def test_without_the_policies_no_template_is_believed() -> None:
     assert Submitters().submitter(REPLICASETS, noted(user="alice")) == REPLICASETS
     obj = deployment()
-    assert with_submitter(obj, None, DEPLOYMENT, "alice", Submitters()) is obj
+    assert Submitters().with_submitter(obj, None, DEPLOYMENT, "alice") is obj
 
 
 @pytest.mark.parametrize(
@@ -92,10 +90,10 @@ def user_in(obj: Obj, *path: str) -> str | None:
     return found
 
 
-def stamped(obj: Obj, old: Obj | None, who: str, kind: StampedKind = DEPLOYMENT) -> Obj:
+def stamped(obj: Obj, old: Obj | None, who: str, kind: tuple[str, str] = DEPLOYMENT) -> Obj:
     """What admission makes of an object; once is enough."""
-    changed = with_submitter(obj, old, kind, who, KNOWN)
-    assert with_submitter(changed, old, kind, who, KNOWN) is changed, "reinvocation"
+    changed = KNOWN.with_submitter(obj, old, kind, who)
+    assert KNOWN.with_submitter(changed, old, kind, who) is changed, "reinvocation"
     result: Obj = dict(changed)
     return result
 
@@ -164,9 +162,9 @@ def leader_worker_set(*, has_leader: bool) -> Obj:
 @pytest.mark.parametrize("has_leader", [False, True])
 def test_a_leader_worker_set_is_stamped_where_its_controller_is_named(*, has_leader: bool) -> None:
     obj = leader_worker_set(has_leader=has_leader)
-    assert with_submitter(obj, None, LEADER_WORKER_SET, "alice", KNOWN) is obj
+    assert KNOWN.with_submitter(obj, None, LEADER_WORKER_SET, "alice") is obj
     named = Submitters(KNOWN.controllers | {OPERATOR})
-    changed = with_submitter(obj, None, LEADER_WORKER_SET, "alice", named)
+    changed = named.with_submitter(obj, None, LEADER_WORKER_SET, "alice")
     templates = changed["spec"]["leaderWorkerTemplate"]
     assert ("leaderTemplate" in templates) is has_leader
     for name in {"leaderTemplate", "workerTemplate"} & templates.keys():
@@ -187,7 +185,7 @@ def test_a_gitops_account_moves_an_object_by_a_new_annotation() -> None:
     assert user_in(stamped(deployment(), deployment("carol"), FLUX)) == "carol"
     assert user_in(stamped(annotated(deployment(), "eve"), moved, "mallory")) == "bob"
     with pytest.raises(InvalidInput):
-        with_submitter(annotated(deployment(), "a b"), None, DEPLOYMENT, FLUX, KNOWN)
+        KNOWN.with_submitter(annotated(deployment(), "a b"), None, DEPLOYMENT, FLUX)
 
 
 def test_settings() -> None:
@@ -222,7 +220,7 @@ def test_a_person_is_never_believed_on_creation(
             here = here.setdefault(name, {})
         here["metadata"] = copy.deepcopy(inner)  # as read from JSON: nothing is shared
     known = Submitters(KNOWN.controllers | {OPERATOR}, KNOWN.accounts)
-    changed = with_submitter(obj, None, entry, person, known)
+    changed = known.with_submitter(obj, None, kind, person)
     for path in entry.templates:
         assert user_in(dict(changed), *path) == person
     for path in entry.unused:

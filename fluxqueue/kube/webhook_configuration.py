@@ -18,11 +18,6 @@ from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
 
 NAME = "fluxqueue"
-PATH = "/mutate"
-PATH_ALL_ASK = "/mutate/all-ask"
-"""The path for namespaces where pods that a controller makes are queued."""
-PATH_PLACE = "/mutate/place"
-"""The path for pods with a placement. None of them is refused."""
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 FailurePolicy = Literal["Fail", "Ignore"]
@@ -40,7 +35,7 @@ class WebhookEndpoint:
     namespace: str = labels.OWN_NAMESPACE
     port: int = 443
 
-    def client_config(self, ca_pem: bytes, path: str = PATH) -> dict[str, Any]:
+    def client_config(self, ca_pem: bytes, path: str = labels.PATH) -> dict[str, Any]:
         """Return the ``clientConfig`` with the CA that signed the webhook's certificate.
 
         Raises
@@ -124,7 +119,7 @@ class _Asked:
     namespaces: Expressions = ()
     objects: Expressions = ()
     conditions: Sequence[Mapping[str, str]] = ()
-    path: str = PATH
+    path: str = labels.PATH
 
     def render(self, endpoint: WebhookEndpoint, ca_pem: bytes, timeout_s: int) -> dict[str, Any]:
         """Return the webhook in the form of the configuration."""
@@ -168,7 +163,7 @@ def _asked_of_owners(
             policy,
             where_all_ask,
             [_not_opted_out()],
-            path=PATH_ALL_ASK,
+            path=labels.PATH_ALL_ASK,
         ),
         _Asked(
             "sets",
@@ -177,7 +172,7 @@ def _asked_of_owners(
             where_all_ask,
             [_not_opted_out()],
             _made_by_others(),
-            path=PATH_ALL_ASK,
+            path=labels.PATH_ALL_ASK,
         ),
     ]
 
@@ -223,7 +218,7 @@ def _asked_of_workloads(
             "Ignore",
             namespaces,
             _placed_pods(),
-            path=PATH_PLACE,
+            path=labels.PATH_PLACE,
         ),
     ]
 

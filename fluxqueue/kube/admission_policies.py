@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
+from fluxqueue.kube.webhook_configuration import NAME, selected_namespaces, tenants
 from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.process.packaged import read_packaged
 from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.configuration import NAME, selected_namespaces, tenants
 
 FILE, RELEASED_PODS = "policies.yaml", "released-pods.yaml"
 _JOBS = {

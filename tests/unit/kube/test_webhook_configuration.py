@@ -9,9 +9,9 @@ import pytest
 from localcluster.kinds.webhook_config import CONDITION_VARIABLES
 from localcluster.types.cel import compile_expression
 
-from fluxqueue.workload.owner_kinds import parse_owner_kinds
+from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.configuration import WebhookEndpoint, build_configuration
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
 URL = WebhookEndpoint(url="https://127.0.0.1:9443/")
