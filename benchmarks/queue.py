@@ -26,6 +26,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.request import CPU, MEMORY
@@ -83,25 +84,22 @@ def seen(number: int, asked: Jobspec, priority: int) -> WorkloadSeen:
         namespace="default",
         name=f"job-{number}-job",
         workload_kind="Job",
-        is_suspendable=True,
-        replaces_pods=True,
         workload_name=f"job-{number}",
         flux_uid=None,
         user_name="",
         queue="default",
-        priority=priority,
         held_by=None,
         request=render(asked),
         size=asked.size,
         duration_s=int(asked.duration_s) or None,
         begin_at_s=None,
-        depends_on=(),
-        ignored=[],
-        wanted=asked.size,
-        result=None,
-        is_deleting=False,
-        is_gone=False,
-        is_suspended=True,
+        facts=WorkloadFacts(
+            priority=priority,
+            wanted=asked.size,
+            is_suspended=True,
+            is_suspendable=True,
+            replaces_pods=True,
+        ),
     )
 
 

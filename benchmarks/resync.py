@@ -47,7 +47,7 @@ SUBMITTED = filled.RUNNING_SHARE * 1_000_000 + 1
 """Numbers of Jobs that are submitted meanwhile: none of them runs."""
 
 _LOSE = "DELETE FROM fluxjobs WHERE jobid % 40 = 7 AND state = 'Pending'"
-_SPOIL = "UPDATE fluxjobs SET wanted = 7, is_suspended = false WHERE jobid % 40 = 9"
+_SPOIL = "UPDATE fluxjobs SET observed = '{\"wanted\": 7}' WHERE jobid % 40 = 9"
 
 
 class Watched(Term):

@@ -22,7 +22,6 @@ from benchmarks.line import Line
 from benchmarks.under_way import under_way
 from fluxqueue.db import migrate
 from fluxqueue.db.database import Database, Transaction
-from fluxqueue.db.store.observations import OBSERVED_COLUMNS
 from fluxqueue.db.tables import fluxjobs
 from fluxqueue_devtools.localpg import LocalPostgres
 from tests.support.rows import settings_for
@@ -34,8 +33,7 @@ GOAL = 1.05
 STATUS = ("written_version", "told", "told_version", "status_written_at", "notices", "flux_version")
 PENDING = ("release_at", "reconcile_at", "status_due_at", "last_error", "stalled")
 OVERRIDES = ("set_priority", "set_queue", "set_begin_at", "steered", "cancel_by")
-DECIDED = {"state", "reason", "held_by", "is_examined", "released_generation", "vacate_by"}
-"""Observations write them as well, but decisions do so more often."""
+OBSERVED = ("observed", "result", "is_deleting", "is_gone", "pinned_to", "is_placed", "size")
 
 LIFE: tuple[Mapping[str, str], ...] = (
     {
@@ -45,7 +43,7 @@ LIFE: tuple[Mapping[str, str], ...] = (
         "release_at": "now()",
     },
     {"released_generation": "2", "release_at": "NULL", "written_version": "version", "told": "'x'"},
-    {"wanted": "1", "is_suspended": "false", "reconcile_at": "now()"},
+    {"observed": """'{"wanted": 1, "is_suspendable": true}'""", "reconcile_at": "now()"},
     {
         "state": "'Running'",
         "started_at": "now()",
@@ -71,13 +69,14 @@ READS = 4
 
 def groups() -> dict[str, list[str]]:
     """Return the columns of each of the five tables, without the key."""
-    observed = set(OBSERVED_COLUMNS) - DECIDED
     found: dict[str, list[str]] = {"main": [], "seen": [], "set": [], "shown": [], "due": []}
     for column in fluxjobs.columns:
         name = column.name
+        if column.computed is not None:
+            continue
         part = (
             "shown" if name in STATUS else "due" if name in PENDING else "set" if name in OVERRIDES
-            else "seen" if name in observed else "main"
+            else "seen" if name in OBSERVED else "main"
         )  # fmt: skip
         if name != "uid":
             found[part].append(name)
@@ -89,12 +88,15 @@ async def _make_tables(tx: Transaction) -> None:
     for part, columns in groups().items():
         await tx.execute(f"CREATE TABLE bench_{part} (LIKE fluxjobs INCLUDING ALL)")
         for column in fluxjobs.columns:
-            if column.name not in {"uid", *columns}:
-                await tx.execute(f"ALTER TABLE bench_{part} DROP COLUMN {column.name} CASCADE")
+            is_made = column.computed is not None and "observed" in columns
+            if column.name not in {"uid", *columns} and not is_made:
+                await tx.execute(
+                    f"ALTER TABLE bench_{part} DROP COLUMN IF EXISTS {column.name} CASCADE"
+                )
 
 
 async def _insert(tx: Transaction, uids: list[str], *, is_split: bool) -> None:
-    columns = [column.name for column in fluxjobs.columns]
+    columns = [column.name for column in fluxjobs.columns if column.computed is None]
     tables = {f"bench_{part}": ["uid", *names] for part, names in groups().items()}
     for table, names in (tables if is_split else {"bench_whole": columns}).items():
         wanted = ", ".join(names)
@@ -164,9 +166,9 @@ async def measure(jobs: int, turns: int) -> float:
                 await _make_tables(tx)
                 await tx.execute(
                     "INSERT INTO fluxjobs (uid, namespace, name, workload_kind, workload_name,"
-                    " user_name, wanted, size, request, state, queue, is_suspended)"
-                    " VALUES ('t', 'default', 't', 'Job', 't', 'user', 1, 1, '{}', 'Pending',"
-                    " 'default', true)"
+                    " user_name, size, request, state, queue, observed)"
+                    " VALUES ('t', 'default', 't', 'Job', 't', 'user', 1, '{}', 'Pending',"
+                    " 'default', '{\"wanted\": 1, \"is_suspended\": true}')"
                 )
                 await tx.execute("CREATE TABLE bench_template AS SELECT * FROM fluxjobs")
             ratios = []

@@ -47,9 +47,9 @@ Figures = dict[str, float]
 
 _JOBS = """
 INSERT INTO fluxjobs (uid, place, namespace, name, workload_kind, workload_name, flux_uid,
-    user_name, state, request, size, wanted, is_examined, accepted_by)
+    user_name, state, request, size, observed, is_examined, accepted_by)
 SELECT 'job-' || n, n + 1, 'team', 'job-' || n || '-job', 'Job', 'job-' || n, 'flux-' || n, 'user',
-    'Running', '{}', 1, 1, true, 'default' FROM generate_series(0, %(last)s) n
+    'Running', '{}', 1, '{"wanted": 1}', true, 'default' FROM generate_series(0, %(last)s) n
 """
 _ALLOCATIONS = """
 INSERT INTO allocations (uid, term, starts_at, until, is_live)

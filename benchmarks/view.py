@@ -43,12 +43,12 @@ LISTS = (
 
 LIVING = """
 INSERT INTO fluxjobs (uid, place, namespace, name, workload_kind, workload_name, flux_uid,
-    user_name, state, reason, request, size, wanted, is_examined, accepted_by, priority,
+    user_name, state, reason, request, size, observed, is_examined, accepted_by, priority,
     submitted_at, expected_start)
 SELECT gen_random_uuid(), 1000000000 + n, 'team-' || n %% %(namespaces)s,
     'new-' || n || '-job', 'Job', 'new-' || n, gen_random_uuid(), 'user-' || n %% 50,
     CASE WHEN n %% 50 = 0 THEN 'Running' ELSE 'Pending' END,
-    'waits for 16 cores on each of 4 nodes', '{}', 4, 4, true, 'default', n %% 100,
+    'waits for 16 cores on each of 4 nodes', '{}', 4, '{"wanted": 4}', true, 'default', n %% 100,
     now() - n * interval '1 s', CASE WHEN n %% 5 = 0 THEN now() + n * interval '1 s' END
 FROM generate_series(1, %(number)s) n
 """

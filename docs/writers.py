@@ -28,8 +28,6 @@ ALL_OF_IT = {"rebuild.sql", "drift_repair.sql"}
 
 REASONS = {
     "allocated_at": "A start sets it. A requeue clears it.",
-    "asked": "An observation writes a request that comes too late for the present run. The "
-    "requeue adopts it.",
     "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
     "blocked_reason": "as `blocked_by`",
     "duration_s": "An observation follows the limit of a run. The requeue adopts that of `asked`.",
@@ -43,6 +41,8 @@ REASONS = {
     "lacking": "The end of a run clears it. Otherwise it follows from the pods.",
     "last_error": "Each pending action writes its own failure.",
     "notices": "Notices are added by any module, and removed after the Event was emitted.",
+    "observed": "An observation writes all facts. A request that comes too late for the present "
+    "run is one, and the requeue adopts it.",
     "observed_generation": "A new FluxJob object begins again at 1.",
     "pinned_to": "A release writes the node before any observation shows it.",
     "place": "An observation draws a new one for a larger request, the trigger after a hold.",
@@ -54,7 +54,7 @@ REASONS = {
     "reconcile_at": "A change of slots or pods asks for a look. The look clears it.",
     "release_at": "Every change that the object must follow asks for it. The release clears it.",
     "released_generation": "The release or the first look after it writes it. A requeue clears it.",
-    "size": "as `asked`",
+    "size": "as `duration_s`",
     "retry_at": "A start that failed sets it. A release by a user clears it.",
     "start_tries": "A start that failed counts it. A start, a changed request and a user clear it.",
     "starting": "Each look writes what keeps the pods from running. The worker adds the words of "
@@ -95,7 +95,7 @@ def writers() -> dict[str, set[str]]:
     for path in sorted((base / "sql").glob("*.sql")):
         for column in _STEP.findall(path.read_text(encoding="utf-8")):
             found[column].add(path.name)
-    for column in observations.OBSERVED_COLUMNS:
+    for column in observations.WRITTEN_COLUMNS:
         found[column].add("observations.py")
     return {column: names for column, names in found.items() if column in COLUMNS}
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fluxqueue.checking.findings import Finding
 from fluxqueue.checking.view import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
-from fluxqueue.fluxjob.facts import GONE, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.workload.index_placement import VALID_S

@@ -1,103 +1,113 @@
-"""What is seen of a workload and of its pods. Pure.
+"""The facts of a workload: what its object and its pods say, in one document.
 
-The kinds of workloads make these facts from objects (``workload.kinds``). Rows keep them.
-``follow`` and ``start_watch`` decide from them. Nothing here decides.
+``controller.observing.read_workload`` makes them, ``db.store.observations`` writes them into the
+column ``observed`` of the row, and whatever needs one reads it from there. A new fact is a field
+here, its value in ``read_workload``, and its use. Pure.
+
+A document leaves out each fact that has its default. So it is small, a row that was written before
+a fact existed has the default, and in SQL ``observed ? 'is_sweep'`` asks for a fact that holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
-from fluxqueue.fluxjob.states import FluxJobState
-
-WORDS_MAX = 500
-"""The most characters of a foreign message that are kept."""
-
-NOT_SEEN = "no scheduler has looked at it: "
-"""What stands before the name of a scheduler in place of words of kube-scheduler."""
+from fluxqueue.fluxjob.faults import Fault
+from fluxqueue.fluxjob.indexes import NO_INDEXES
 
 
-def cut(words: str) -> str:
-    """Return a foreign message in a form that rows and statuses can keep."""
-    return " ".join(words.replace("\0", "").split())[:WORDS_MAX]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadFacts:
+    """What was last seen of a workload.
 
-
-@dataclass(frozen=True, slots=True)
-class PodFact:
-    """One pod of the workload as last seen.
-
-    ``index`` is the completion index in an Indexed BatchJob. ``kind`` is the label of the kind of
-    slots that it needs, empty if all pods are equal. ``uses`` is its own request, as pairs of
-    resource and base units.
-
-    ``is_refused``: it failed because its node refused it. ``is_sent``: a process is ungating it.
-    ``is_killed``: its deletion was requested before its containers ended. The way they ended then
-    tells nothing about the work. ``unschedulable``: why kube-scheduler cannot bind it, in its own
-    words.
+    Attributes
+    ----------
+    generation : of its object.
+    wanted : how many pods it may still run at once.
+    wanted_of : of the ``wanted`` pods, how many need each kind of slots, if that is known.
+    is_suspended : its object is suspended.
+    is_idle : it is suspended, and its controller counts no pod any more.
+    ended_indexes : completion indexes that get no further pod, as an ``int4multirange``.
+    missing : how many pods of a group are yet to come, as ``gather_reason`` says. They are overdue
+        after ``gather_s`` seconds.
+    faults : values that cannot be used since the author changed them after admission.
+    said : what its author says that counts, by annotation: the last good value of each.
+    priority : what its author asks for. ``is_priority_granted``: an administrator's class gives it.
+    depends_on : its dependencies, as its author wrote them.
+    ignored : constraints of its pods that are not considered.
+    further : jobspec with every kind of slots that its pods need, if later pods may need other
+        kinds than the first.
+    asked : request, size and duration that it asks for now, if its slots were decided for others.
+    made_by : what makes its pods, if fluxqueue cannot delete them one by one.
+    owner : the object that makes its pods, of a kind without an entry (``workload.references``).
+    has_affinity : its pods require node affinity of their own.
+    is_gathered : it is a group, which has pods but no object.
+    is_suspendable : it waits suspended. ``replaces_pods``: a deleted pod of it is made again.
+    waits_gated : it is not suspended while it waits. Its pods exist, gated.
+    is_sweep : its pods are independent, so it starts with one of them and grows in its turn.
+    is_pinnable : its pod template may name the node of all its slots.
+    is_placeable : its pod template may name the node of each index, for pods to come.
+    restarts_on_loss : if a pod is lost with its node, all pods start again.
+    spare_failures : how many of its pods may be deleted before it counts as failed. None: any
+        number.
+    start_timeout_s : how long its start may take, in seconds, if its author says so.
+    provision : whether nodes may be asked for, if its author says so (``fluxjob.provision``).
+    grace_s : how long its pods may take to end, in seconds.
+    is_limited : Kubernetes ends its pods after its duration.
     """
 
-    uid: str
-    name: str
-    phase: str
-    is_gated: bool
-    is_terminating: bool = False
-    node: str | None = None
-    index: int | None = None
-    is_refused: bool = False
-    kind: str = ""
-    uses: tuple[tuple[str, int], ...] = ()
-    is_sent: bool = False
-    is_killed: bool = False
-    unschedulable: str = ""
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether its containers have ended for good."""
-        return self.phase in {"Succeeded", "Failed"}
-
-
-@dataclass(frozen=True, slots=True)
-class WorkloadFact:
-    """The workload object as last seen.
-
-    ``wanted`` is the number of pods that it may still run at once: its parallelism, limited by the
-    completions left. ``wanted_of`` is how many of those need each kind of slots, if that is known
-    before they come.
-
-    ``result`` is set once it has reported its end. ``is_deleting``: it is gone or being deleted.
-    ``is_vacating``: its pods must go, and it then waits again. ``is_stopping``: it vacates, and
-    ungated pods may exist that no process has seen.
-
-    ``is_pinned``: its pods come without a gate, because its template names the node of all slots.
-    ``is_placed``: its template names the node of each index, so pods may come without a gate.
-    ``is_placing``: more of them may still come so. Later pods are gated.
-    ``restarts_on_loss``: if one pod is lost with its node, all pods start again. ``is_sweep``: its
-    pods are independent, and each of them takes its turn in the queue.
-    """
-
-    wanted: int
-    result: FluxJobState | None = None
-    is_deleting: bool = False
-    is_vacating: bool = False
-    is_pinned: bool = False
-    is_placed: bool = False
-    is_placing: bool = False
-    is_stopping: bool = False
+    generation: int = 0
+    wanted: int = 0
     wanted_of: Mapping[str, int] = field(default_factory=dict)
-    restarts_on_loss: bool = False
+    is_suspended: bool = False
+    is_idle: bool = False
+    ended_indexes: str = NO_INDEXES
+    missing: int = 0
+    gather_reason: str = ""
+    gather_s: int = 0
+    faults: tuple[Fault, ...] = ()
+    said: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    is_priority_granted: bool = False
+    depends_on: Sequence[Mapping[str, str]] = ()
+    ignored: Sequence[str] = ()
+    further: Mapping[str, Any] | None = None
+    asked: Mapping[str, Any] | None = None
+    made_by: str | None = None
+    owner: Mapping[str, str] | None = None
+    has_affinity: bool = False
+    is_gathered: bool = False
+    is_suspendable: bool = False
+    replaces_pods: bool = False
+    waits_gated: bool = False
     is_sweep: bool = False
+    is_pinnable: bool = False
+    is_placeable: bool = False
+    restarts_on_loss: bool = False
+    spare_failures: int | None = None
+    start_timeout_s: int | None = None
+    provision: str | None = None
+    grace_s: int = 0
+    is_limited: bool = False
 
-    @property
-    def comes_ungated(self) -> bool:
-        """Whether pods without a gate may be there that hold no slot yet."""
-        return self.is_pinned or self.is_placed
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of the row."""
+        found = ((name, getattr(self, name), default) for name, default in _DEFAULTS.items())
+        return {
+            name: value
+            for name, value, default in found
+            if value != default and value not in _EMPTY
+        }
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it will never want another pod."""
-        return self.result is not None or self.is_deleting
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> WorkloadFacts:
+        """Return the facts of a document. Facts that only another release knows are left out."""
+        known = {name: value for name, value in document.items() if name in _DEFAULTS}
+        faults = tuple(Fault(**one) for one in known.pop("faults", ()))
+        return cls(**known, faults=faults)
 
 
-GONE = WorkloadFact(wanted=0, is_deleting=True)
-"""A workload that no longer exists."""
+_DEFAULTS = {one.name: getattr(WorkloadFacts(), one.name) for one in fields(WorkloadFacts)}
+_EMPTY: tuple[object, ...] = ((), [], {})

@@ -1,14 +1,13 @@
 """Faults: what of a workload's objects cannot be used since its author changed it after admission.
 
-Made where objects are read (``workload.last_good``), kept by rows (``fluxjobs.faults``), shown as
+Made where objects are read (``workload.last_good``), kept by rows (``fluxjob.facts``), shown as
 the condition ``InputValid`` and in the view ``quarantine``. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 ANNOTATION, TEMPLATE, UNREADABLE = "InvalidAnnotation", "InvalidTemplate", "Unreadable"
 """A key under ``fluxqueue/``. What its pods ask for. The object as a whole. The words of the
@@ -33,10 +32,6 @@ class Fault:
     message: str
     instead: str
 
-    def to_json(self) -> dict[str, str]:
-        """The form of the row."""
-        return asdict(self)
-
     def __str__(self) -> str:
         return f"{self.message}; {self.instead}"
 
@@ -47,9 +42,9 @@ def as_text(error: Exception) -> str:
     return (said or type(error).__name__)[:TEXT_MAX]
 
 
-def described(faults: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """Return the word and the sentence for faults in the form of the row. There is at least one."""
-    told = [f"{one['message']}; {one['instead']}" for one in faults[:TOLD_MAX]]
+def described(faults: Sequence[Fault]) -> tuple[str, str]:
+    """Return the word and the sentence for faults. There is at least one."""
+    told = [str(fault) for fault in faults[:TOLD_MAX]]
     if len(faults) > TOLD_MAX:
         told.append(f"and {len(faults) - TOLD_MAX} more")
-    return str(faults[0]["reason"]), "; ".join(told)
+    return faults[0].reason, "; ".join(told)

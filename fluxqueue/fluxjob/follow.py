@@ -63,7 +63,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 
 

@@ -167,7 +167,7 @@ def on_seen(
     """
     found = _find(row, seen, is_reshaped=is_reshaped)
     is_released = row.state in _RELEASED
-    is_later = seen.generation >= (row.released_generation or 0)
+    is_later = seen.facts.generation >= (row.released_generation or 0)
     return RowChange(
         state=_state(row, found),
         reason=_reason(row, found),
@@ -349,16 +349,16 @@ def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bo
     """
     if row.state not in _RELEASED or row.vacate_by is not None:
         return False
-    if seen.is_sweep and seen.running:
+    if seen.facts.is_sweep and seen.running:
         return True
-    return row.is_started or has_progress or 0 < seen.wanted <= seen.running
+    return row.is_started or has_progress or 0 < seen.facts.wanted <= seen.running
 
 
 def _waits_otherwise(seen: WorkloadSeen, *, is_held: bool) -> bool:
     """Return whether the object of a waiting row must be suspended, or resumed with gated pods."""
-    if seen.waits_gated:
-        return seen.is_suspendable and seen.is_suspended and not is_held
-    return seen.is_suspendable and not seen.is_suspended
+    if seen.facts.waits_gated:
+        return seen.facts.is_suspendable and seen.facts.is_suspended and not is_held
+    return seen.facts.is_suspendable and not seen.facts.is_suspended
 
 
 def _is_over(seen: WorkloadSeen) -> bool:
@@ -372,7 +372,7 @@ def _is_operators(held_by: str | None) -> bool:
 
 def _is_after_release(row: StoredRow, seen: WorkloadSeen) -> bool:
     """Whether the object was changed after its release: by its author, or suspended again by us."""
-    return row.released_generation is not None and seen.generation > row.released_generation
+    return row.released_generation is not None and seen.facts.generation > row.released_generation
 
 
 def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings:
@@ -382,11 +382,11 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
     is_stopped = (
         is_live
         and row.vacate_by is None
-        and seen.is_suspended
+        and seen.facts.is_suspended
         and not seen.is_suspended_again
         and _is_after_release(row, seen)
     )
-    is_resumed = row.vacate_by == AUTHOR and not seen.is_suspended
+    is_resumed = row.vacate_by == AUTHOR and not seen.facts.is_suspended
     # Its template may name its nodes, so its slots return only after it is suspended.
     is_paused = is_live and seen.is_paused and not is_stopped
     is_paused = is_paused and (row.vacate_by is None or is_resumed)
@@ -396,9 +396,9 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
     is_grown = bool(seen.growth) and row.vacate_by is None and not row.is_same_request
     is_edited |= is_grown
     # Its limit counts from its last resumption, so it would hold its slots for longer than planned.
-    is_restarted = is_resumed and seen.is_limited and row.is_same_request
+    is_restarted = is_resumed and seen.facts.is_limited and row.is_same_request
     is_edited |= is_restarted
-    is_changed = seen.is_suspendable and is_live and not seen.is_suspended and is_edited
+    is_changed = seen.facts.is_suspendable and is_live and not seen.facts.is_suspended and is_edited
     is_changed = is_changed and not is_paused
     return _Findings(
         is_stopped=is_stopped,
@@ -421,9 +421,9 @@ def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None
         return wished
     # A suspension by the author stays one until the author resumes it.
     is_authors = is_stopped or row.author_hold == SUSPENDED
-    if seen.waits_gated and row.state.is_waiting and seen.generation > 1:
+    if seen.facts.waits_gated and row.state.is_waiting and seen.facts.generation > 1:
         is_authors = is_suspended_while_gated(seen)
-    if seen.is_suspended and is_authors:
+    if seen.facts.is_suspended and is_authors:
         return SUSPENDED
     # Asked last: a suspension by the author outlives the pause.
     return PAUSED if seen.is_paused else None
@@ -435,7 +435,7 @@ def is_suspended_while_gated(seen: WorkloadSeen) -> bool:
     Admission leaves it unsuspended, so a suspension after its creation is its author's, unless
     fluxqueue says that it has made it.
     """
-    is_suspended = seen.waits_gated and seen.is_suspended and seen.generation > 1
+    is_suspended = seen.facts.waits_gated and seen.facts.is_suspended and seen.facts.generation > 1
     return is_suspended and not seen.is_suspended_again
 
 
@@ -498,9 +498,9 @@ def _released_generation(row: StoredRow, seen: WorkloadSeen, found: _Findings) -
         row.state in _RELEASED
         and row.released_generation is None
         and row.vacate_by is None
-        and not seen.is_suspended
+        and not seen.facts.is_suspended
     )
-    return seen.generation if found.is_resumed or is_first else row.released_generation
+    return seen.facts.generation if found.is_resumed or is_first else row.released_generation
 
 
 def _keeps_its_turn(row: StoredRow, found: _Findings) -> bool:
@@ -514,9 +514,9 @@ def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
     # Its release may be under way, so it may run although this observation is suspended.
     if found.is_paused:
         return True
-    if row.state.is_waiting and seen.waits_gated:
+    if row.state.is_waiting and seen.facts.waits_gated:
         return _waits_otherwise(seen, is_held=found.hold is not None) and not _is_over(seen)
-    if not seen.is_suspendable or seen.is_suspended or _is_over(seen):
+    if not seen.facts.is_suspendable or seen.facts.is_suspended or _is_over(seen):
         return False
     # Also if its author resumes what was suspended to be requeued.
     is_vacating = row.vacate_by is not None and row.vacate_by != AUTHOR

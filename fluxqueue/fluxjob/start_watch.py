@@ -35,7 +35,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact, cut
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact, cut
 
 DELAY_MIN_S, DELAY_MAX_S = 10, 600
 """Pause in seconds before the second try, and the longest pause. Each pause doubles the last."""

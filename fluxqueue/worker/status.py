@@ -221,7 +221,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
             submitted_at_s=int(row.submitted_at.timestamp()),
             started_at_s=_epoch(row.allocated_at),
             ended_at_s=ended,
-            ignored=row.ignored,
+            ignored=row.facts.ignored,
             since=Since(
                 queued=_epoch(row.queued_at),
                 unqueued=_epoch(row.unqueued_at),
@@ -233,7 +233,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
             reason=_word(row),
             is_to_stop=bool(row.vacate_by or row.cancel_by),
             generation=row.observed_generation,
-            troubles=StatusFaults(row.faults, row.stalled or {}, _epoch(row.troubled_at)),
+            troubles=StatusFaults(row.facts.faults, row.stalled or {}, _epoch(row.troubled_at)),
         ),
         operator=_operator(row),
         queue=row.queue,
@@ -243,7 +243,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         place=row.place,
         priority_parts=row.priority_parts,
         generation=row.observed_generation,
-        last_good=row.said,
+        last_good=row.facts.said if row.facts.faults else None,
     )
 
 
@@ -337,7 +337,7 @@ def _is_warning(row: StatusRow) -> bool:
 
 def _involved(row: StatusRow) -> Involved:
     """Return the user's own object, or the FluxJob if no object represents the workload."""
-    at, owner = row.namespace, read_reference(row.owner)
+    at, owner = row.namespace, read_reference(row.facts.owner)
     if owner is not None:
         return Involved(owner.api_version, owner.kind, at, owner.name, owner.uid)
     kind = kind_named(row.workload_kind)

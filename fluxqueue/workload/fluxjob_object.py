@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from fluxqueue.fluxjob import hostlist
-from fluxqueue.fluxjob.faults import described
+from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.holders import (
     BY_BEGIN_TIME,
     BY_COMPLEXITY,
@@ -309,11 +309,10 @@ class Since:
 class StatusFaults:
     """The faults and stalled actions of a FluxJob.
 
-    ``faults``: in the form of the row (``fluxjob.faults``). ``stalled``: by task, why the API
-    server refuses an action. ``since_s``: epoch seconds.
+    ``stalled``: by task, why the API server refuses an action. ``since_s``: epoch seconds.
     """
 
-    faults: Sequence[Mapping[str, Any]] = ()
+    faults: Sequence[Fault] = ()
     stalled: Mapping[str, str] = field(default_factory=dict)
     since_s: int | None = None
 

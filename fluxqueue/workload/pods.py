@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact, cut
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact, cut
 from fluxqueue.fluxjob.times import LAST_S, epoch_s
 from fluxqueue.workload import labels
 

@@ -33,6 +33,7 @@ DROP FUNCTION fluxjobs_depend CASCADE;
 DROP FUNCTION fluxjob_with_block CASCADE;
 DROP FUNCTION fluxjob_dependency_target CASCADE;
 DROP FUNCTION fluxjob_dependency_outcome CASCADE;
+DROP FUNCTION fluxjob_priority_parts_of CASCADE;
 DROP FUNCTION fluxjob_with_priority CASCADE;
 DROP FUNCTION fluxjob_priority_parts CASCADE;
 DROP FUNCTION fluxjobs_defer CASCADE;

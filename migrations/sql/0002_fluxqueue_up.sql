@@ -19,8 +19,6 @@ CREATE TABLE fluxjobs (
     status_due_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
     reconcile_at TIMESTAMP WITH TIME ZONE,
-    said JSONB DEFAULT '{}'::jsonb NOT NULL,
-    faults JSONB DEFAULT '[]'::jsonb NOT NULL,
     stalled JSONB DEFAULT '{}'::jsonb NOT NULL,
     troubled_at TIMESTAMP WITH TIME ZONE,
     last_error TEXT,
@@ -28,8 +26,6 @@ CREATE TABLE fluxjobs (
     queue TEXT DEFAULT 'default' NOT NULL,
     set_queue TEXT,
     priority BIGINT DEFAULT '0' NOT NULL,
-    asked_priority INTEGER DEFAULT '0' NOT NULL,
-    is_priority_granted BOOLEAN DEFAULT false NOT NULL,
     set_priority INTEGER,
     priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
@@ -38,60 +34,34 @@ CREATE TABLE fluxjobs (
     position INTEGER,
     held_by TEXT,
     quarantined_by TEXT,
+    observed JSONB DEFAULT '{}'::jsonb NOT NULL,
     request JSONB NOT NULL,
     size INTEGER NOT NULL,
     duration_s INTEGER,
-    grace_s INTEGER DEFAULT '0' NOT NULL,
-    is_limited BOOLEAN DEFAULT false NOT NULL,
+    grace_s INTEGER GENERATED ALWAYS AS (coalesce((observed ->> 'grace_s')::integer, 0)) STORED,
     accepted_by TEXT,
     begin_at TIMESTAMP WITH TIME ZONE,
     set_begin_at TIMESTAMP WITH TIME ZONE,
     steered JSONB,
-    depends_on JSONB DEFAULT '[]'::jsonb NOT NULL,
     blocked_by TEXT,
     blocked_reason TEXT DEFAULT '' NOT NULL,
-    is_gathered BOOLEAN DEFAULT false NOT NULL,
-    made_by TEXT,
-    owner JSONB,
-    missing INTEGER DEFAULT '0' NOT NULL,
-    gather_reason TEXT DEFAULT '' NOT NULL,
-    gather_s INTEGER DEFAULT '0' NOT NULL,
     gather_until TIMESTAMP WITH TIME ZONE,
-    further JSONB,
-    asked JSONB,
     author_hold TEXT,
     vacate_by TEXT,
     cancel_by TEXT,
     requeues INTEGER DEFAULT '0' NOT NULL,
     released_generation BIGINT,
-    idle_in BIGINT,
-    has_affinity BOOLEAN DEFAULT false NOT NULL,
-    is_pinnable BOOLEAN DEFAULT false NOT NULL,
-    is_placeable BOOLEAN DEFAULT false NOT NULL,
     is_placed BOOLEAN DEFAULT false NOT NULL,
-    is_suspendable BOOLEAN DEFAULT false NOT NULL,
-    replaces_pods BOOLEAN DEFAULT false NOT NULL,
-    restarts_on_loss BOOLEAN DEFAULT false NOT NULL,
-    is_sweep BOOLEAN DEFAULT false NOT NULL,
-    waits_gated BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     is_started BOOLEAN DEFAULT false NOT NULL,
     starting JSONB,
     start_error TEXT,
     start_tries INTEGER DEFAULT '0' NOT NULL,
     retry_at TIMESTAMP WITH TIME ZONE,
-    start_timeout_s INTEGER,
-    provision TEXT,
-    spare_failures INTEGER,
-    ignored JSONB DEFAULT '[]'::jsonb NOT NULL,
-    wanted INTEGER DEFAULT '0' NOT NULL,
-    wanted_of JSONB,
     lacking INTEGER DEFAULT '0' NOT NULL,
-    ended_indexes INT4MULTIRANGE DEFAULT '{}'::int4multirange NOT NULL,
     result TEXT,
     is_deleting BOOLEAN DEFAULT false NOT NULL,
     is_gone BOOLEAN DEFAULT false NOT NULL,
-    is_suspended BOOLEAN DEFAULT false NOT NULL,
     is_examined BOOLEAN DEFAULT false NOT NULL,
     submitted_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     allocated_at TIMESTAMP WITH TIME ZONE,
@@ -105,7 +75,6 @@ CREATE TABLE fluxjobs (
     CONSTRAINT ck_fluxjobs_size CHECK (size >= 0),
     CONSTRAINT ck_fluxjobs_blocked_by CHECK (blocked_by IN ('dependency', 'begin-time', 'start-retry')),
     CONSTRAINT ck_fluxjobs_lacking CHECK (lacking >= 0),
-    CONSTRAINT ck_fluxjobs_missing CHECK (missing >= 0),
     CONSTRAINT ck_fluxjobs_duration CHECK (duration_s IS NULL OR duration_s > 0),
     CONSTRAINT uq_fluxjobs_jobid UNIQUE (jobid)
 );
@@ -502,8 +471,6 @@ COMMENT ON COLUMN fluxjobs.release_at IS
     'pending action: change its workload object to what the row says, from then on';
 COMMENT ON COLUMN fluxjobs.reconcile_at IS
     'pending action: reconcile its pods, slots and begin time, from then on';
-COMMENT ON COLUMN fluxjobs.said IS 'last valid value of each annotation of its author';
-COMMENT ON COLUMN fluxjobs.faults IS 'fields of its objects that became invalid after admission';
 COMMENT ON COLUMN fluxjobs.stalled IS 'why each pending action is refused, by task';
 COMMENT ON COLUMN fluxjobs.troubled_at IS 'when its present faults or refusals began';
 COMMENT ON COLUMN fluxjobs.last_error IS 'why a pending action failed last';
@@ -512,9 +479,6 @@ COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
 COMMENT ON COLUMN fluxjobs.set_queue IS
     'queue that an operator chose; overrides queue of the author';
 COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
-COMMENT ON COLUMN fluxjobs.asked_priority IS 'priority that its author requested';
-COMMENT ON COLUMN fluxjobs.is_priority_granted IS
-    'a class that an administrator made gives what its author asked for';
 COMMENT ON COLUMN fluxjobs.set_priority IS
     'priority that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.priority_parts IS 'parts of the priority';
@@ -526,30 +490,20 @@ COMMENT ON COLUMN fluxjobs.position IS
     'estimated position in its queue, as far as the plan reaches';
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user that held it';
 COMMENT ON COLUMN fluxjobs.quarantined_by IS 'version of the software that could not decide it';
+COMMENT ON COLUMN fluxjobs.observed IS
+    'facts of its workload as last seen, without those that have their default';
 COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
 COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
 COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
 COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
-COMMENT ON COLUMN fluxjobs.is_limited IS 'Kubernetes ends its pods after duration_s';
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that accepted it; checked again after a move';
 COMMENT ON COLUMN fluxjobs.begin_at IS 'earliest start';
 COMMENT ON COLUMN fluxjobs.set_begin_at IS
     'earliest start that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.steered IS 'spec changes by users that were applied last';
-COMMENT ON COLUMN fluxjobs.depends_on IS 'dependencies, as its author wrote them';
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why cycles do not consider it yet; null: they do';
 COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same as a sentence';
-COMMENT ON COLUMN fluxjobs.is_gathered IS 'a group of pods without an object of its own';
-COMMENT ON COLUMN fluxjobs.made_by IS
-    'object that makes its pods, if they cannot be deleted one by one';
-COMMENT ON COLUMN fluxjobs.owner IS
-    'reference to the object that makes its pods, if it is of a configured kind';
-COMMENT ON COLUMN fluxjobs.missing IS 'number of pods that are still missing';
-COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same as a sentence';
-COMMENT ON COLUMN fluxjobs.gather_s IS 'how long missing pods may take, in seconds';
 COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
-COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
-COMMENT ON COLUMN fluxjobs.asked IS 'newer request than that of its allocation';
 COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, beside other holds';
 COMMENT ON COLUMN fluxjobs.vacate_by IS
     'what ends its pods and returns it to the queue: a user, author, a preemptor or a fault';
@@ -557,39 +511,18 @@ COMMENT ON COLUMN fluxjobs.cancel_by IS 'user that cancelled it';
 COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
 COMMENT ON COLUMN fluxjobs.released_generation IS
     'generation of the BatchJob that our release made';
-COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
-COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
-COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
-COMMENT ON COLUMN fluxjobs.is_placeable IS 'its pod template may name the node of each index';
 COMMENT ON COLUMN fluxjobs.is_placed IS
     'its pod template names the node of each index since its release';
-COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind waits suspended';
-COMMENT ON COLUMN fluxjobs.replaces_pods IS 'its controller replaces a deleted pod';
-COMMENT ON COLUMN fluxjobs.restarts_on_loss IS
-    'if a pod is lost with its node, all its pods start again';
-COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each starts in its own turn';
-COMMENT ON COLUMN fluxjobs.waits_gated IS
-    'it is not suspended while it waits: its pods exist, gated';
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
 COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing known';
 COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
 COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
 COMMENT ON COLUMN fluxjobs.retry_at IS 'earliest time of the next try';
-COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
-COMMENT ON COLUMN fluxjobs.provision IS
-    'whether new nodes may be requested for it; null: when needed';
-COMMENT ON COLUMN fluxjobs.spare_failures IS
-    'how many of its pods may be deleted before it fails; null: any number';
-COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
-COMMENT ON COLUMN fluxjobs.wanted IS 'number of pods that it can still use';
-COMMENT ON COLUMN fluxjobs.wanted_of IS 'wanted by kind of slots, if known';
 COMMENT ON COLUMN fluxjobs.lacking IS 'number of slots that the matcher must add';
-COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no further pod';
 COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: not yet';
 COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
 COMMENT ON COLUMN fluxjobs.is_gone IS 'its workload no longer exists';
-COMMENT ON COLUMN fluxjobs.is_suspended IS 'its workload is suspended';
 COMMENT ON COLUMN fluxjobs.is_examined IS 'a cycle has checked whether it can ever fit';
 COMMENT ON COLUMN fluxjobs.submitted_at IS 'when it was first seen';
 COMMENT ON COLUMN fluxjobs.allocated_at IS 'when its nodes were allocated';
@@ -1152,12 +1085,19 @@ $$;
 CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAGE plpgsql AS $$
 BEGIN
     new_row.priority_parts := fluxjob_priority_parts(
-        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority,
-        new_row.is_priority_granted);
+        new_row.queue, new_row.user_name, coalesce((new_row.observed ->> 'priority')::integer, 0),
+        new_row.set_priority, new_row.observed ? 'is_priority_granted');
     new_row.priority := (new_row.priority_parts ->> 'bounded')::bigint
         + (new_row.priority_parts ->> 'queue')::bigint
         + (new_row.priority_parts ->> 'fairShare')::bigint;
     RETURN new_row;
+END
+$$;
+
+-- Return the same parts of a stored row, which may be older than the rules of its queue.
+CREATE FUNCTION fluxjob_priority_parts_of(old_row fluxjobs) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (fluxjob_with_priority(old_row)).priority_parts;
 END
 $$;
 
@@ -1208,7 +1148,7 @@ $$;
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
+    IF (new_row.observed -> 'depends_on') IS DISTINCT FROM (old_row.observed -> 'depends_on') THEN
         new_row.blocked_by := 'dependency';
         new_row.blocked_reason := 'its dependencies have yet to be looked at';
         new_row.reconcile_at := now();
@@ -1258,14 +1198,14 @@ CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
     renamed text[];
-    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.observed -> 'depends_on' END;
 BEGIN
-    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+    IF (NEW.observed -> 'depends_on') IS DISTINCT FROM old_edges THEN
         DELETE FROM dependencies WHERE uid = NEW.uid;
         INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
-        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
+        FROM jsonb_array_elements(NEW.observed -> 'depends_on') WITH ORDINALITY AS edge (value, number);
         -- Dependents may have waited in a circle that is now open. All jobs of a circle are held, so a
         -- chain that only waits is not walked: an author could change its first job again and again.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
@@ -1321,7 +1261,8 @@ CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
 
 CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
+    WHEN (NEW.state IS DISTINCT FROM OLD.state
+          OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on'))
     EXECUTE FUNCTION fluxjobs_depend();
 
 -- 32_gathering.sql
@@ -1330,21 +1271,24 @@ CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
 -- when they are overdue. Only this step enters or leaves the state Gathering.
 CREATE FUNCTION fluxjob_with_gathering(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
+DECLARE
+    patience interval := make_interval(secs => coalesce((new_row.observed ->> 'gather_s')::integer, 0));
+    former interval := make_interval(secs => coalesce((old_row.observed ->> 'gather_s')::integer, 0));
+    its_reason text := coalesce(new_row.observed ->> 'gather_reason', '');
 BEGIN
-    IF new_row.missing > 0 AND new_row.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
+    IF new_row.observed ? 'missing' AND new_row.state IN ('Pending', 'Reserved', 'Unsatisfiable', 'Gathering') THEN
         IF new_row.gather_until IS NULL THEN
-            new_row.gather_until := now() + make_interval(secs => new_row.gather_s);
-        ELSIF new_row.gather_s <> old_row.gather_s THEN
+            new_row.gather_until := now() + patience;
+        ELSIF patience <> former THEN
             -- Its PodGroup was seen after its first pod, or was changed.
-            new_row.gather_until := new_row.gather_until
-                + make_interval(secs => new_row.gather_s - old_row.gather_s);
+            new_row.gather_until := new_row.gather_until + patience - former;
         END IF;
         new_row.state := 'Gathering';
         new_row.expected_start := NULL;
-        new_row.reason := new_row.gather_reason;
+        new_row.reason := its_reason;
         IF new_row.gather_until <= now() THEN
-            new_row.reason := new_row.gather_reason || '; overdue: it has gathered for more than '
-                || new_row.gather_s || ' s';
+            new_row.reason := its_reason || '; overdue: it has gathered for more than '
+                || extract(epoch FROM patience)::integer || ' s';
         ELSIF new_row.reconcile_at IS NULL OR new_row.reconcile_at > new_row.gather_until THEN
             new_row.reconcile_at := new_row.gather_until;
         END IF;
@@ -1438,15 +1382,15 @@ BEGIN
             CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
     END IF;
     IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
-        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
-        new_row.stalled)
+        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation,
+        new_row.observed -> 'faults', new_row.stalled)
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
-        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
-        old_row.stalled) THEN
+        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation,
+        old_row.observed -> 'faults', old_row.stalled) THEN
         new_row.version := old_row.version + 1;
     END IF;
-    IF new_row.faults = '[]' AND new_row.stalled = '{}' THEN
+    IF NOT new_row.observed ? 'faults' AND new_row.stalled = '{}' THEN
         new_row.troubled_at := NULL;
     ELSIF new_row.troubled_at IS NULL THEN
         new_row.troubled_at := now();
@@ -1533,11 +1477,11 @@ DECLARE
 BEGIN
     NEW.place := coalesce(NEW.place, NEW.jobid);
     NEW := fluxjob_with_priority(NEW);
-    IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
+    IF NEW.observed ? 'depends_on' OR NEW.begin_at IS NOT NULL THEN
         NEW := fluxjob_with_block(NEW, nothing);
     END IF;
     -- After the block: a group that is complete takes the reason of what blocks it.
-    IF NEW.missing > 0 THEN
+    IF NEW.observed ? 'missing' THEN
         NEW := fluxjob_with_gathering(NEW, nothing);
     END IF;
     -- Last: it reads the version and the state.
@@ -1550,21 +1494,22 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.is_priority_granted, NEW.set_priority,
-        NEW.priority, NEW.priority_parts)
+    IF (NEW.queue, NEW.user_name, NEW.observed -> 'priority', NEW.observed -> 'is_priority_granted',
+        NEW.set_priority, NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
-       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.is_priority_granted, OLD.set_priority,
-        OLD.priority, OLD.priority_parts)
+       (OLD.queue, OLD.user_name, OLD.observed -> 'priority', OLD.observed -> 'is_priority_granted',
+        OLD.set_priority, OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
-    IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+    IF NEW.blocked_by IS NOT NULL
+       OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on')
        OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;
     -- After the block: a group that is complete takes the reason of what blocks it.
-    IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
+    IF NEW.observed ? 'missing' OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
         NEW := fluxjob_with_gathering(NEW, OLD);
     END IF;
     -- After the steps that change the state.
@@ -1639,20 +1584,20 @@ $$;
 -- and its grace. A sweep has none, because its pods have ends of their own.
 CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb) RETURNS bigint
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN NOT job.is_sweep
+    SELECT CASE WHEN NOT job.observed ? 'is_sweep'
                 THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
 $$;
 
 -- Whether the priority of a FluxJob counts: those that wait, and running sweeps that still grow.
 CREATE FUNCTION fluxjob_has_turn(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT job.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-        OR (job.lacking > 0 AND job.is_sweep)
+        OR (job.lacking > 0 AND job.observed ? 'is_sweep')
 $$;
 
 -- When a FluxJob shows that it holds other slots. Most end soon after they return one.
 CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT coalesce(job.status_due_at,
-                    fluxjob_status_due_at(now(), CASE WHEN job.is_sweep THEN 5 ELSE 1 END))
+                    fluxjob_status_due_at(now(), CASE WHEN job.observed ? 'is_sweep' THEN 5 ELSE 1 END))
 $$;
 
 -- 40_accounting.sql
@@ -1744,9 +1689,9 @@ SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reaso
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'input',
-       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(faults) f), NULL,
+       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(observed -> 'faults') f), NULL,
        uid, date_trunc('second', now() - troubled_at)
-FROM fluxjobs WHERE faults <> '[]' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
+FROM fluxjobs WHERE observed ? 'faults' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
        (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
@@ -1756,7 +1701,7 @@ UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
 FROM quarantined_objects s
-WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
+WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.observed ? 'faults')
 ORDER BY jobid, namespace, name;
 
 CREATE VIEW node_usage AS

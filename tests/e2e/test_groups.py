@@ -407,7 +407,7 @@ async def test_who_joins_a_group_is_its_user_or_is_named(space: Space) -> None:
     await until_reason(space, "closed", "Gathering", "1 of 2 pods; missing 1")
     await make(bob, "his", "closed", **users)
     sql = (
-        "SELECT user_name, state, missing FROM fluxjobs"
+        "SELECT user_name, state, (observed ->> 'missing')::int AS missing FROM fluxjobs"
         " WHERE namespace = :namespace ORDER BY user_name"
     )
 

@@ -137,8 +137,9 @@ async def _until_the_queue_has_taken_note(space: Space, uid: str) -> None:
 
     async def is_noted() -> bool:
         rows = await space.world.rows(
-            "SELECT 1 FROM fluxjobs WHERE uid = :uid AND NOT is_suspended AND NOT EXISTS"
-            " (SELECT FROM pending_actions WHERE uid = :uid AND task IN ('release', 'reconcile'))",
+            "SELECT 1 FROM fluxjobs WHERE uid = :uid AND NOT observed ? 'is_suspended'"
+            " AND NOT EXISTS (SELECT FROM pending_actions WHERE uid = :uid"
+            " AND task IN ('release', 'reconcile'))",
             uid=uid,
         )
         return bool(rows)

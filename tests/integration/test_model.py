@@ -296,13 +296,16 @@ class Story:
             if there <= set(states) and await self.is_quiet(states):
                 return
         left = await self.rows.fetch(
-            "SELECT uid, state, reason, wanted, lacking FROM fluxjobs WHERE ended_at IS NULL"
+            "SELECT uid, state, reason, observed, lacking FROM fluxjobs WHERE ended_at IS NULL"
         )
         raise AssertionError(f"not over: {left}; {' '.join(self.log)}")
 
     async def complete(self) -> None:
         """Users read that their groups miss pods, and that nothing of them will run before."""
-        told = await self.rows.fetch("SELECT uid, missing FROM fluxjobs WHERE state = 'Gathering'")
+        told = await self.rows.fetch(
+            "SELECT uid, (observed ->> 'missing')::int AS missing FROM fluxjobs"
+            " WHERE state = 'Gathering'"
+        )
         for row in told:
             self.world.send_again(row["uid"], row["missing"])
 

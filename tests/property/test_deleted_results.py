@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxqueue.controller.observing.read_workload import (
+    UNREAD,
     last_result,
     see_progress,
     trim_job,
@@ -111,7 +112,7 @@ class _Sight:
         last = found or self.workloads.last(uid)
         if last is None:
             return
-        result = see_progress(found, pods).result if found is not None else None
+        result = see_progress(UNREAD, found, pods).result if found is not None else None
         if result is None and (found is None or found["metadata"].get("deletionTimestamp")):
             result = last_result(last, pods, self.workloads.left(uid))
         self._row = result or self._row

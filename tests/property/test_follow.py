@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.follow import FollowDecision, Slot, SlotState, follow, is_lost_with
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import TRANSITIONS, FluxJobState
 
 RESULTS = (FluxJobState.COMPLETED, FluxJobState.FAILED)

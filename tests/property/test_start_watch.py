@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact
 from fluxqueue.fluxjob.start_watch import (
     StartFacts,
     StartFault,

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.follow import Slot, SlotState, follow
 from fluxqueue.fluxjob.node import NodeFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.request import CPU, PODS
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement

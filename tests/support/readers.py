@@ -51,7 +51,7 @@ async def _one_life(rows: Rows) -> None:
         await rows.reconcile("new")
     await rows.see(workload("new", wanted=0, result="Completed"))
     await rows.reconcile("new")
-    await rows.see(workload("new", wanted=0, result="Completed", is_gone=True))
+    await rows.see(workload("new", wanted=0, result="Completed"))
 
 
 async def _resync(rows: Rows) -> None:

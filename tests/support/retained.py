@@ -24,11 +24,11 @@ _SETTINGS = (
 )
 _FLUXJOBS = """
 INSERT INTO fluxjobs (uid, place, namespace, name, workload_kind, workload_name, flux_uid,
-    user_name, state, request, size, wanted, result, is_gone, is_examined, accepted_by,
+    user_name, state, request, size, result, is_gone, is_examined, accepted_by,
     submitted_at, allocated_at, started_at, ended_at, version)
 SELECT gen_random_uuid(), n, 'team-' || n %% 20, 'old-' || n || '-job', 'Job', 'old-' || n,
     gen_random_uuid(), 'user-' || n %% 50, 'Completed',
-    '{"slots": [{"count": 1, "resources": {"cpu": 1000, "memory": 1073741824}}]}', 1, 0,
+    '{"slots": [{"count": 1, "resources": {"cpu": 1000, "memory": 1073741824}}]}', 1,
     'Completed', true, true, 'default',
     at.ended - interval '90 s', at.ended - interval '61 s', at.ended - interval '60 s', at.ended, 5
 FROM generate_series(%(first)s::int, %(last)s::int) n,

@@ -15,10 +15,10 @@ from itertools import repeat
 
 from fluxqueue.db.store.desired_state import DesiredState
 from fluxqueue.db.store.reconciling import Ungate
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import Range, as_multirange
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.model import RFC14, SLOT

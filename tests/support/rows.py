@@ -6,7 +6,7 @@ hand, and what the worker would have asked of the API server is read from the ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from fluxqueue.clock import Clock, ManualClock
@@ -18,9 +18,10 @@ from fluxqueue.db.store.observations import save_nodes, save_workloads
 from fluxqueue.db.store.reconciling import Ungate, reconcile
 from fluxqueue.db.store.slot_rows import UNDER_WAY
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.facts import PodFact
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.jobspec import Jobspec
@@ -45,36 +46,42 @@ def settings_for(url: str, **more: Any) -> Settings:
 
 
 def workload(uid: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
-    """A BatchJob as the controller sees it; ``more`` overrides any field."""
+    """A BatchJob as the controller sees it; ``more`` overrides any field or fact."""
     asked = asked or request(cpu=1)
+    facts = WorkloadFacts(
+        is_suspendable=True,
+        replaces_pods=True,
+        is_priority_granted=True,
+        is_limited=bool(asked.duration_s),
+        wanted=asked.size,
+        is_suspended=True,
+    )
     seen = WorkloadSeen(
         uid=uid,
         namespace="default",
         name=f"{uid}-job",
         workload_kind="Job",
-        is_suspendable=True,
-        replaces_pods=True,
         workload_name=uid,
         flux_uid=f"flux-{uid}",
         user_name="",
         queue="default",
-        priority=0,
-        is_priority_granted=True,
-        is_limited=bool(asked.duration_s),
         held_by=None,
         request=render(asked),
         size=asked.size,
         duration_s=int(asked.duration_s) or None,
         begin_at_s=None,
-        depends_on=(),
-        ignored=[],
-        wanted=asked.size,
-        result=None,
-        is_deleting=False,
-        is_gone=False,
-        is_suspended=True,
+        facts=facts,
     )
-    return replace(seen, **more)
+    return but(seen, **more)
+
+
+def but(seen: WorkloadSeen, **more: Any) -> WorkloadSeen:
+    """An observation with other fields and facts."""
+    facts = {name: more.pop(name) for name in FACTS & more.keys()}
+    return replace(seen, **{"facts": replace(seen.facts, **facts), **more})
+
+
+FACTS = {one.name for one in fields(WorkloadFacts)}
 
 
 def pod(

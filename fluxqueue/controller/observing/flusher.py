@@ -21,8 +21,8 @@ from fluxqueue.controller.observing.read_workload import (
     WorkloadReader,
     age,
     last_result,
-    see_facts,
     see_gone,
+    see_progress,
 )
 from fluxqueue.controller.observing.rule_watch import RuleWatch
 from fluxqueue.controller.observing.unmanaged_pods import Change, ForeignPods
@@ -364,7 +364,7 @@ class Flusher:
             self._isolate(uid, error)
         seen: list[WorkloadSeen] = []
         for one in found:
-            if not one.faults or one.faults[0].reason != UNREADABLE:
+            if not one.facts.faults or one.facts.faults[0].reason != UNREADABLE:
                 self._quarantine.clear(WORKLOAD, one.uid)
             if self._written.get(one.uid) != one:
                 version = self._workloads.take_version(one.uid)
@@ -431,8 +431,9 @@ class Flusher:
         except Exception as error:
             if uid not in self._written:
                 raise
-            one = see_facts(self._written[uid], workload, pods)
-            one = replace(one, faults=(Fault(UNREADABLE, "", said(error), LAST_REQUEST),))
+            one = see_progress(self._written[uid], workload, pods)
+            fault = Fault(UNREADABLE, "", said(error), LAST_REQUEST)
+            one = replace(one, facts=replace(one.facts, faults=(fault,)))
         if one.is_deleting and one.result is None:
             # An orphaning deletion detaches its pods first: their last states show how it ended.
             left = self._workloads.left(uid)
@@ -487,7 +488,7 @@ def _asks_otherwise(before: WorkloadSeen | None, now: WorkloadSeen) -> bool:
     A group is left out once a pod of it was released. What remains when pods end is not its
     request.
     """
-    if now.is_gathered:
+    if now.facts.is_gathered:
         return bool(now.pods) and all(pod.is_gated for pod in now.pods)
     is_known = before is not None and before.request is not now.request
     return is_known and before is not None and shown(before) != shown(now)

@@ -143,7 +143,7 @@ class FluxJobCreator:
         """
         made = self._made.pop(uid, None)
         # The written observation is newer than what was known at the start.
-        if seen is not None and seen.is_gathered and seen.flux_uid is not None:
+        if seen is not None and seen.facts.is_gathered and seen.flux_uid is not None:
             made = seen.namespace, seen.name, seen.flux_uid
         if made is not None:
             self._do_beside(self._unwrap(uid, *made), f"unwrap {uid}")

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import Any
 
 from fluxqueue.db.store.last_readings import LastRequest, Past
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.holders import AUTHOR
 from fluxqueue.fluxjob.indexes import as_multirange
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.request import describe
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.render import render
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.workload import labels, pods
+from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.groups import read_mark
@@ -187,72 +189,66 @@ def age(workload: Object) -> tuple[str, int]:
     return str(meta.get("creationTimestamp") or ""), int(version) if version.isdigit() else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of a workload: what changes while its requests stay the same.
+def see_progress(
+    seen: WorkloadSeen, workload: Object, its_pods: Sequence[Object], *, gather_s: int | None = None
+) -> WorkloadSeen:
+    """Return an observation with the present progress of its workload.
 
-    ``pods`` holds the pods that have not ended, and the pods that their node refused.
+    That is what changes while its requests stay the same. A running workload is followed even after
+    an edit that makes its requests unreadable. Its pods are those that have not ended, and those
+    that their node refused.
+
+    Parameters
+    ----------
+    seen : what is known of its requests. ``UNREAD`` if nothing is.
+    gather_s : how long (seconds) the pods of a group may arrive if the group does not say. None: as
+        before.
     """
-
-    wanted: int
-    result: str | None
-    is_deleting: bool
-    is_suspended: bool
-    is_suspended_again: bool
-    is_idle: bool
-    generation: int
-    ended_indexes: str
-    pods: tuple[PodFact, ...]
-    pinned_to: str | None = None
-    is_paused: bool = False
-    is_placed: bool = False
-    missing: int = 0
-    gather_reason: str = ""
-    gather_s: int = 0
-    wanted_of: Mapping[str, int] | None = None
-    running: int = 0
-    succeeded: int = 0
-    ends_at_s: int | None = None
-
-
-_PROGRESS = tuple(one.name for one in fields(Progress))
-
-
-def see_progress(workload: Object, its_pods: Sequence[Object], *, patience_s: int = 0) -> Progress:
-    """Return the progress of a workload without reading its requests.
-
-    ``patience_s`` is how long (seconds) the pods of a group may arrive if the group does not say.
-    """
+    gather_s = seen.facts.gather_s if gather_s is None else gather_s
     kind = kind_of(workload)
     pinned_to, is_paused = kind.pinned_node(workload), kind.is_paused(workload)
     # After both: the written form lacks the pin.
     workload = kind.as_written(workload)
-    facts = kind.facts(workload, its_pods)
-    fact = kind.fact(workload, facts)
+    its = kind.pod_facts(workload, its_pods)
+    fact = kind.fact(workload, its)
     # While it is being deleted, its pods may show a result that its own status does not.
-    result = kind.last_result(workload, facts) if fact.is_deleting else fact.result
+    result = kind.last_result(workload, its) if fact.is_deleting else fact.result
     gathering = kind.gathering(workload) or Gathering(0, "")
-    return Progress(
+    facts = replace(
+        seen.facts,
+        generation=int(workload["metadata"].get("generation") or 0),
         wanted=fact.wanted,
+        wanted_of=dict(fact.wanted_of),
+        is_suspended=kind.is_suspended(workload),
+        is_idle=kind.is_idle(workload),
+        ended_indexes=as_multirange(kind.ended_indexes(workload, its)),
+        missing=gathering.missing,
+        gather_reason=gathering.reason,
+        gather_s=gather_s if gathering.patience_s is None else gathering.patience_s,
+    )
+    return replace(
+        seen,
+        facts=facts,
+        size=seen.size - seen.facts.missing + facts.missing,
         result=str(result) if result else None,
         is_deleting=fact.is_deleting,
-        is_suspended=kind.is_suspended(workload),
         is_suspended_again=kind.is_suspended_again(workload),
-        is_idle=kind.is_idle(workload),
-        generation=int(workload["metadata"].get("generation") or 0),
-        ended_indexes=as_multirange(kind.ended_indexes(workload, facts)),
-        pods=tuple(one for one in facts if not one.is_terminal or one.is_refused),
+        pods=tuple(one for one in its if not one.is_terminal or one.is_refused),
         pinned_to=pinned_to,
         is_paused=is_paused,
         is_placed=kind.is_placed(workload),
-        missing=gathering.missing,
-        gather_reason=gathering.reason,
-        gather_s=patience_s if gathering.patience_s is None else gathering.patience_s,
-        wanted_of=dict(fact.wanted_of) or None,
-        running=sum(one.phase == "Running" and not one.is_terminating for one in facts),
-        succeeded=sum(one.phase == "Succeeded" for one in facts),
+        running=sum(one.phase == "Running" and not one.is_terminating for one in its),
+        succeeded=sum(one.phase == "Succeeded" for one in its),
         ends_at_s=_ends_at(workload, its_pods),
     )
+
+
+UNREAD = WorkloadSeen(
+    uid="", namespace="", name="", workload_kind="", workload_name="", flux_uid=None, user_name="",
+    queue="", held_by=None, request={}, size=0, duration_s=None, begin_at_s=None,
+    facts=WorkloadFacts(),
+)  # fmt: skip
+"""What is known of a workload before its requests are read."""
 
 
 def _ends_at(workload: Object, its_pods: Sequence[Object]) -> int | None:
@@ -281,7 +277,7 @@ def see_gone(
         return WorkloadGone(namespace, tuple(map(pods.pod_fact, its_pods)), is_seen=False)
     return WorkloadGone(
         namespace,
-        kind_of(last).facts(last, its_pods),
+        kind_of(last).pod_facts(last, its_pods),
         result=last_result(last, its_pods, left),
         is_seen=UNSEEN not in last,
     )
@@ -293,7 +289,7 @@ def last_result(last: Object, its_pods: Sequence[Object], left: Sequence[Object]
     The parameters are those of ``see_gone``.
     """
     kind = kind_of(last)
-    result = kind.last_result(last, kind.facts(last, [*its_pods, *left]))
+    result = kind.last_result(last, kind.pod_facts(last, [*its_pods, *left]))
     return str(result) if result else None
 
 
@@ -313,18 +309,20 @@ def see_workload(
         The object cannot be turned into a request because it bypassed admission.
     """
     kind = kind_of(workload)
-    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
-    workload = kind.as_written(workload)
-    request = kind.to_request(workload, site=site)
-    further = kind.further(workload, site=site)
-    asked = LastRequest(
+    written = kind.as_written(workload)
+    request, further = kind.to_request(written, site=site), kind.further(written, site=site)
+    seen = _describe(written, _asked(request, further), class_values, said_by(written))
+    seen = replace(seen, flux_uid=flux_uid)
+    return see_progress(seen, workload, its_pods, gather_s=site.gather_s)
+
+
+def _asked(request: Jobspec, further: Jobspec | None) -> LastRequest:
+    return LastRequest(
         render(request),
         request.size,
         int(request.duration_s) or None,
         None if further is None else render(further),
     )
-    seen = _describe(workload, progress, asked, class_values)
-    return replace(seen, flux_uid=flux_uid, said=said_by(workload))
 
 
 def see_spoilt(
@@ -345,72 +343,67 @@ def see_spoilt(
     InvalidInput
         What its pods request cannot be read, and never could.
     """
-    kind = kind_of(workload)
-    progress = see_progress(workload, its_pods, patience_s=site.gather_s)
-    mended = mend(kind.as_written(workload), past.said, site)
+    mended = mend(kind_of(workload).as_written(workload), past.said, site)
     asked = past.asked
     if mended.request is not None:
-        asked = LastRequest(
-            render(mended.request),
-            mended.request.size,
-            int(mended.request.duration_s) or None,
-            None if mended.further is None else render(mended.further),
-        )
+        asked = _asked(mended.request, mended.further)
     if asked is None:
         raise InvalidInput(mended.faults[-1].message)
-    seen = _describe(mended.workload, progress, asked, class_values)
-    return replace(seen, flux_uid=flux_uid, said=mended.said, faults=mended.faults)
+    seen = _describe(mended.workload, asked, class_values, mended.said)
+    seen = replace(seen, flux_uid=flux_uid, facts=replace(seen.facts, faults=mended.faults))
+    return see_progress(seen, workload, its_pods, gather_s=site.gather_s)
 
 
 def _describe(
-    workload: Object, progress: Progress, asked: LastRequest, class_values: Mapping[str, int]
+    workload: Object, asked: LastRequest, class_values: Mapping[str, int], said: Mapping[str, str]
 ) -> WorkloadSeen:
-    kind, meta = kind_of(workload), workload["metadata"]
-    wishes = kind.wishes(workload)
-    specs = kind.pod_specs(workload)
-    owner = kind.reference(workload)
-    priority = kind.priority(workload, class_values=class_values)
-    return WorkloadSeen(
+    kind, meta, wishes = kind_of(workload), workload["metadata"], kind_of(workload).wishes(workload)
+    return replace(
+        UNREAD,
         uid=meta["uid"],
         namespace=meta["namespace"],
         name=fluxjob_name(workload),
         workload_kind=kind.named(workload),
-        is_suspendable=kind.can_be_suspended,
-        replaces_pods=kind.replaces_pods(workload),
         workload_name=meta["name"],
-        flux_uid=None,
         user_name=submitter(workload),
         queue=wishes.queue or "default",
+        held_by=_held_by(workload, has_hold=wishes.is_held),
+        has_hold=wishes.is_held,
+        request=asked.request,
+        size=asked.size,
+        duration_s=asked.duration_s,
+        begin_at_s=begin_time(workload, wishes),
+        facts=replace(_facts(workload, wishes, class_values), further=asked.further, said=said),
+    )
+
+
+def _facts(workload: Object, wishes: Wishes, class_values: Mapping[str, int]) -> WorkloadFacts:
+    """Return what a row keeps of an object, as its author wrote it."""
+    kind, specs = kind_of(workload), kind_of(workload).pod_specs(workload)
+    owner = kind.reference(workload)
+    priority = kind.priority(workload, class_values=class_values)
+    hints = dict.fromkeys(one for spec in specs for one in _ignored(spec))
+    return WorkloadFacts(
         priority=priority.value,
         is_priority_granted=priority.is_granted,
-        held_by=_held_by(workload, has_hold=wishes.is_held),
-        request=asked.request,
-        size=asked.size + progress.missing,
-        duration_s=asked.duration_s,
-        grace_s=max(map(pods.grace_s, specs), default=0),
-        is_limited=kind.deadline_s(workload) is not None,
-        begin_at_s=begin_time(workload, wishes),
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
-        ignored=[
-            *dict.fromkeys(one for spec in specs for one in _ignored(spec)),
-            *kind.disregarded(workload),
-        ],
-        is_gone=False,
-        has_hold=wishes.is_held,
+        ignored=[*hints, *kind.disregarded(workload)],
+        made_by=kind.made_by(workload),
+        owner=None if owner is None else owner.to_json(),
+        has_affinity=any(map(has_required_affinity, specs)),
+        is_gathered=not kind.has_object,
+        is_suspendable=kind.can_be_suspended,
+        replaces_pods=kind.replaces_pods(workload),
+        waits_gated=kind.waits_gated(workload),
+        is_sweep=kind.is_sweep(workload),
+        is_pinnable=kind.is_pinnable(workload),
+        is_placeable=kind.is_placeable(workload),
         restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
         spare_failures=kind.spare_failures(workload),
         start_timeout_s=wishes.start_timeout_s,
-        is_sweep=kind.is_sweep(workload),
-        waits_gated=kind.waits_gated(workload),
         provision=wishes.provision,
-        has_affinity=any(map(has_required_affinity, specs)),
-        is_pinnable=kind.is_pinnable(workload),
-        is_placeable=kind.is_placeable(workload),
-        is_gathered=not kind.has_object,
-        further=asked.further,
-        made_by=kind.made_by(workload),
-        owner=None if owner is None else owner.to_json(),
-        **_as_fields(progress),
+        grace_s=max(map(pods.grace_s, specs), default=0),
+        is_limited=kind.deadline_s(workload) is not None,
     )
 
 
@@ -421,26 +414,6 @@ def _ignored(spec: Object) -> Sequence[str]:
     except Exception as error:  # noqa: BLE001  a failed hint must not hide the workload
         logger.warning("pod spec cannot be read", extra={"error": str(error)})
         return ()
-
-
-def see_facts(
-    old: WorkloadSeen,
-    workload: Object,
-    its_pods: Sequence[Object],
-    *,
-    flux_uid: str | None = None,
-) -> WorkloadSeen:
-    """Describe the progress of a workload that requests the same as in ``old``.
-
-    This also covers a workload with unreadable annotations. A running workload must be followed
-    even after a later edit makes an annotation invalid.
-    """
-    seen = see_progress(workload, its_pods, patience_s=old.gather_s)
-    return replace(old, flux_uid=flux_uid or old.flux_uid, **_as_fields(seen))
-
-
-def _as_fields(progress: Progress) -> dict[str, Any]:
-    return {name: getattr(progress, name) for name in _PROGRESS}
 
 
 class WorkloadReader:
@@ -487,13 +460,9 @@ class WorkloadReader:
         known = self._asked.get(uid)
         # Only the progress has changed: reading the requests again would be wasted work.
         if known is not None and known[0] == asks:
-            old = known[1]
-            held_by = _held_by(workload, has_hold=old.has_hold)
-            now = see_progress(workload, its_pods, patience_s=self._site.gather_s)
-            progress = _as_fields(now)
-            size = old.size - old.missing + progress["missing"]
-            old = replace(old, growth=growth)
-            old = replace(old, flux_uid=flux_uid, held_by=held_by, size=size, **progress)
+            held_by = _held_by(workload, has_hold=known[1].has_hold)
+            old = replace(known[1], growth=growth, flux_uid=flux_uid, held_by=held_by)
+            old = see_progress(old, workload, its_pods, gather_s=self._site.gather_s)
             return self._safely(workload, its_pods, old)
         seen = replace(self._read(workload, its_pods, flux_uid, class_values), growth=growth)
         if workload is not written:
@@ -519,11 +488,11 @@ class WorkloadReader:
 
         Pods without a gate are bound before their size is compared with their slot.
         """
-        is_waiting = seen.is_suspended and not its_pods
-        can_be = seen.is_pinnable or seen.is_placeable
+        is_waiting = seen.facts.is_suspended and not its_pods
+        can_be = seen.facts.is_pinnable or seen.facts.is_placeable
         if not (can_be and is_waiting and self._are_pods_changed()) or self.sizes.knows(workload):
             return seen
-        return replace(seen, is_pinnable=False, is_placeable=False)
+        return replace(seen, facts=replace(seen.facts, is_pinnable=False, is_placeable=False))
 
     def _at_its_size(self, workload: Object, its_pods: Sequence[Object]) -> tuple[Object, str]:
         """Return the workload as its pods ask for it, and what they ask for in addition.
@@ -580,8 +549,8 @@ class WorkloadReader:
         if known is None:
             return self._recalled.get(uid)
         seen = known[1]
-        size = seen.size - seen.missing
-        return Past(seen.said, LastRequest(seen.request, size, seen.duration_s, seen.further))
+        size, facts = seen.size - seen.facts.missing, seen.facts
+        return Past(facts.said, LastRequest(seen.request, size, seen.duration_s, facts.further))
 
     @property
     def is_unsure(self) -> bool:

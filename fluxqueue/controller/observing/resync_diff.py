@@ -21,7 +21,7 @@ from typing import Any
 
 import orjson
 
-from fluxqueue.controller.observing.read_workload import Progress, age, see_progress
+from fluxqueue.controller.observing.read_workload import UNREAD, age, see_progress
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.rebuild import (
@@ -34,9 +34,9 @@ from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.store.resync_rows import Present, RowSeen, read_present, read_uids
 from fluxqueue.db.store.statuses import rewrite_statuses
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import is_in
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.states import FINAL, PROVISIONING, FluxJobState
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.kube.client import KubeClient
@@ -426,7 +426,7 @@ def _with_pinned_start(
     A later update of its FluxJob was pending.
     """
     found = start_in_template(workload)
-    if found is None or seen.is_suspended:
+    if found is None or seen.facts.is_suspended:
         return record
     nodes, jobid = found
     since = (workload.get("status") or {}).get("startTime")
@@ -464,7 +464,7 @@ def judge(sight: Sight, present: Present, uid: str) -> ResyncVerdict:
     is_newer = version is not None and version > row.version
     if is_newer or (row.state not in FINAL and _has_stray(sight, present, uid)):
         return verdict | ResyncVerdict.FOUND
-    seen = see_progress(sight.objects[uid], list(sight.pods_of.get(uid, {}).values()))
+    seen = see_progress(UNREAD, sight.objects[uid], list(sight.pods_of.get(uid, {}).values()))
     return verdict | (
         ResyncVerdict.CHANGED if differs(row, seen, _uid(fluxjob)) else ResyncVerdict.NOTHING
     )
@@ -506,10 +506,13 @@ def _is_gone_news(sight: Sight, row: RowSeen) -> bool:
     return not (row.is_gone and _pods(facts) == dict(row.pods))
 
 
-def differs(row: RowSeen, seen: Progress, flux_uid: str | None) -> bool:
+def differs(row: RowSeen, seen: WorkloadSeen, flux_uid: str | None) -> bool:
     """Return whether a row or the pods stored with it differ from what was observed."""
-    names = ("wanted", "missing", "ended_indexes", "result", "is_deleting", "is_suspended")
-    said, now = ([getattr(one, name) for name in names] for one in (row, seen))
+    said, now = (
+        (of.wanted, of.missing, of.ended_indexes, of.is_suspended, one.result, one.is_deleting)
+        for one in (row, seen)
+        for of in [one.facts]
+    )
     is_other = flux_uid is not None and flux_uid != row.flux_uid
     return row.is_gone or said != now or is_other or _pods(seen.pods) != dict(row.pods)
 
@@ -551,7 +554,7 @@ def placed_pods(sight: Sight, uid: str) -> tuple[PlacedPod, ...]:
     """Return the pods of a workload that were released and have not ended."""
     workload, pods = sight.objects[uid], sight.pods_of.get(uid, {})
     placed = []
-    for fact in kind_of(workload).facts(workload, list(pods.values())):
+    for fact in kind_of(workload).pod_facts(workload, list(pods.values())):
         if fact.is_gated or fact.is_terminal:
             continue
         spec = pods[fact.uid]["spec"]

@@ -5,8 +5,10 @@ SELECT f.uid, a.starts_at,
        CASE WHEN p.victim IS NULL THEN a.until
             ELSE least(a.until, p.vacate_at + f.grace_s) END AS until,
        a.is_exclusive, a.held, s.node, s.resources,
-       CASE WHEN f.is_sweep AND p.victim IS NULL THEN extract(epoch FROM s.given_at)::bigint END
-           AS own_start, f.duration_s, f.grace_s, f.is_limited, f.queue
+       CASE WHEN f.observed ? 'is_sweep' AND p.victim IS NULL
+            THEN extract(epoch FROM s.given_at)::bigint END
+           AS own_start, f.duration_s, f.grace_s,
+       f.observed ? 'is_limited' AS is_limited, f.queue
 
 -- name: booked_slots
 -- The slots of all live allocations.
@@ -126,7 +128,7 @@ SELECT autoscaler FROM cluster
 
 -- name: lacking
 -- Running FluxJobs with pods that wait for further slots, first in queue order.
-SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request,
+SELECT f.uid, f.lacking, coalesce(f.observed -> 'further', f.request) AS request,
        (SELECT coalesce(array_agg(s.node ORDER BY s.number), '{}')
         FROM allocation_slots s
         WHERE s.allocation_id = a.id AND s.state <> 'returned') AS nodes,
@@ -145,7 +147,8 @@ SELECT f.uid, f.lacking, coalesce(f.further, f.request) AS request,
                      1::bigint << 62)::bigint
         FROM allocation_slots s
         WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
-       f.is_sweep, f.priority, f.jobid, f.duration_s, f.ignored, f.is_limited, f.place
+       f.observed ? 'is_sweep' AS is_sweep, f.priority, f.jobid, f.duration_s,
+       f.observed -> 'ignored' AS ignored, f.observed ? 'is_limited' AS is_limited, f.place
 FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
   AND NOT f.is_deleting AND f.result IS NULL

@@ -19,7 +19,8 @@ RETURNING a.uid, old.before, a.until
 
 -- name: overruns
 -- Jobs that hold their nodes past what their queue accepted. Locks them in the order of the UIDs.
-SELECT f.uid, f.jobid, f.queue, f.duration_s, f.grace_s, f.is_suspendable, f.made_by, a.starts_at,
+SELECT f.uid, f.jobid, f.queue, f.duration_s, f.grace_s, f.observed ? 'is_suspendable' AS is_suspendable,
+       f.observed ->> 'made_by' AS made_by, a.starts_at,
        f.is_deleting OR f.result IS NOT NULL OR f.vacate_by IS NOT NULL AS is_ending,
        EXISTS (SELECT FROM history h WHERE h.uid = f.uid AND h.event = :overrun
                AND h.at >= f.allocated_at) AS is_told

@@ -40,9 +40,7 @@ UPDATE fluxjobs SET priority_parts = '{}' WHERE uid IN (
     WHERE (queue, user_name) IN (SELECT * FROM unnest(
         CAST(:queues AS text[]), CAST(:users AS text[])))
       AND fluxjob_has_turn(f)
-      AND priority_parts <>
-          fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,
-                                 is_priority_granted)
+      AND priority_parts <> fluxjob_priority_parts_of(f)
     ORDER BY uid FOR UPDATE)
 
 -- name: plan_anew

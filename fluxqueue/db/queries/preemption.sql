@@ -36,7 +36,7 @@ SELECT f.uid, f.jobid, f.queue, -- include: standing
        AS standing, a.starts_at AS started_at, f.grace_s
 FROM allocations a JOIN fluxjobs f USING (uid)
 WHERE a.is_live AND f.queue = ANY(CAST(:queues AS text[])) AND :below > -- include: standing
-  AND f.is_suspendable AND f.state IN ('Allocated', 'Running') AND f.result IS NULL
+  AND f.observed ? 'is_suspendable' AND f.state IN ('Allocated', 'Running') AND f.result IS NULL
   AND NOT f.is_deleting AND f.vacate_by IS NULL AND f.cancel_by IS NULL
   AND f.author_hold IS NULL AND NOT f.is_gone
   AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid)

@@ -14,10 +14,10 @@ queue = ANY(CAST(:queues AS text[]))
 AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
 
 -- fragment: pending
-uid, jobid, place, is_limited, priority, queue, user_name, request::text AS request, provision,
+uid, jobid, place, observed ? 'is_limited' AS is_limited, priority, queue, user_name, request::text AS request, observed ->> 'provision' AS provision,
 CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused,
-CASE WHEN ignored <> '[]' THEN ignored END AS ignored,
-namespace, state, reason, accepted_by, waits_gated
+observed -> 'ignored' AS ignored,
+namespace, state, reason, accepted_by, observed ? 'waits_gated' AS waits_gated
 
 -- fragment: head
 -- The head of each queue: an index scan that stops at its depth in any queue. Users that are full
@@ -101,9 +101,8 @@ FROM fluxjobs WHERE -- include: in_queues
 
 -- name: appraise
 -- Has the priorities in some queues computed anew by the trigger, where they change.
-UPDATE fluxjobs SET priority_parts = '{}' WHERE -- include: in_queues
-  AND priority_parts <> fluxjob_priority_parts(
-      queue, user_name, asked_priority, set_priority, is_priority_granted)
+UPDATE fluxjobs f SET priority_parts = '{}' WHERE -- include: in_queues
+  AND priority_parts <> fluxjob_priority_parts_of(f)
 
 -- name: quarantined_by_others
 -- Locks what other software has set aside, in the order of the UIDs, as in ``lock_queue``.

@@ -182,7 +182,7 @@ WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))
 
 -- name: set_missing
 -- Writes how many pods of a group are missing.
-UPDATE fluxjobs f SET missing = r.missing
+UPDATE fluxjobs f SET observed = f.observed || jsonb_build_object('missing', r.missing)
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, missing int) WHERE f.uid = r.uid
 
 -- name: ask_for_effects

@@ -4,8 +4,8 @@ SELECT uid FROM fluxjobs WHERE NOT is_gone OR fluxjob_lives(state)
 
 -- name: rows_seen
 -- What a resync compares with the cluster of some workloads.
-SELECT uid, jobid, state, version, flux_uid, wanted, result, is_deleting, is_gone, is_suspended,
-       CAST(ended_indexes AS text) AS ended_indexes, missing, cancel_by IS NOT NULL AS is_cancelled
+SELECT uid, jobid, state, version, flux_uid, observed, result, is_deleting, is_gone,
+       cancel_by IS NOT NULL AS is_cancelled
 FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
 
 -- name: pods_seen

@@ -11,8 +11,8 @@ SELECT uid, state, reason, held_by, blocked_by, blocked_reason,
                                ELSE coalesce(set_begin_at, begin_at) END)::bigint
            AS begin_at,
        extract(epoch FROM allocated_at)::bigint AS allocated_at,
-       coalesce(set_priority, asked_priority) AS asked_priority,
-       is_priority_granted OR set_priority IS NOT NULL AS is_priority_granted, accepted_by,
+       coalesce(set_priority, (observed ->> 'priority')::integer, 0) AS asked_priority,
+       observed ? 'is_priority_granted' OR set_priority IS NOT NULL AS is_priority_granted, accepted_by,
        ARRAY(SELECT s.node FROM allocations a JOIN allocation_slots s
                  ON s.allocation_id = a.id
              WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'

@@ -10,7 +10,7 @@ SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, stat
        EXISTS (SELECT FROM reservations r WHERE r.uid = f.uid) AS has_reservation,
        vacate_by IS NOT NULL AS is_vacating, cancel_by IS NOT NULL AS is_cancelled,
        coalesce((SELECT string_agg(f ->> 'message', '; ')
-                 FROM jsonb_array_elements(faults) AS t (f)), '')
+                 FROM jsonb_array_elements(observed -> 'faults') AS t (f)), '')
        || coalesce((SELECT string_agg(format('%s is refused: %s', t.key, t.value), '; ')
                     FROM jsonb_each_text(stalled) AS t), '') AS trouble
 FROM fluxjobs f
@@ -19,8 +19,8 @@ WHERE NOT is_gone OR fluxjob_lives(state) OR uid = ANY(CAST(:uids AS text[]))
 -- name: slot_members
 -- Pods of workloads without an object of their own, and the kind of slot that each needs.
 SELECT p.uid AS pod_uid, p.workload_uid AS uid, p.slot_kind
-FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.is_gathered
-  OR f.owner ->> 'suspend' <> ''
+FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.observed ? 'is_gathered'
+  OR f.observed -> 'owner' ->> 'suspend' <> ''
 
 -- name: live_allocations
 -- Live allocations, with the time until which their queues accepted them.

@@ -1,16 +1,16 @@
 -- fragment: columns
 f.uid, f.jobid, f.place, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid,
 f.flux_version, f.state, f.reason, f.size, f.version, f.written_version, f.told, f.told_version,
-f.ignored, f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
+f.observed, f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
                            -- Of other workloads no pod asks for a kind of slots.
-                           CASE WHEN f.is_gathered OR f.owner IS NOT NULL THEN s.kind ELSE '' END,
+                           CASE WHEN f.observed ?| '{is_gathered,owner}' THEN s.kind ELSE '' END,
                            'is_returned', s.state = 'returned' AND a.ended_at IS NULL)
                            ORDER BY s.number)
           FROM allocation_slots s WHERE s.allocation_id = a.id
             -- Of a sweep: what it has, or had at its end.
-            AND (NOT f.is_sweep OR s.state <> 'returned' OR s.returned_at >= a.ended_at)
+            AND (NOT f.observed ? 'is_sweep' OR s.state <> 'returned' OR s.returned_at >= a.ended_at)
          ), '[]'::jsonb) AS slots,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
                                               coalesce(n.fact -> 'capacity', '{}'::jsonb))
@@ -20,11 +20,11 @@ coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
 f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority, f.set_queue,
 f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
-since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at, f.owner, f.wait_reason,
+since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at, f.wait_reason,
 f.blocked_by, f.observed_generation, f.position, f.notices,
 a.id IS NOT NULL AND NOT EXISTS (
     SELECT FROM allocations b WHERE b.uid = f.uid AND b.id < a.id) AS is_first,
-f.faults, CASE WHEN f.faults <> '[]' THEN f.said END AS said, f.stalled, f.troubled_at,
+f.stalled, f.troubled_at,
 f.starting ->> 'fault' AS start_fault
 
 -- fragment: from

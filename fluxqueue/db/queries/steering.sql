@@ -1,7 +1,8 @@
 -- fragment: columns
-SELECT uid, jobid, namespace, workload_name AS name, workload_kind AS kind, is_suspendable, made_by,
-       owner, state, reason, held_by, author_hold, vacate_by, cancel_by, is_deleting, result, queue,
-       set_priority, steered, observed_generation
+SELECT uid, jobid, namespace, workload_name AS name, workload_kind AS kind,
+       observed ? 'is_suspendable' AS is_suspendable, observed ->> 'made_by' AS made_by,
+       observed -> 'owner' AS owner, state, reason, held_by, author_hold, vacate_by, cancel_by,
+       is_deleting, result, queue, set_priority, steered, observed_generation
 FROM fluxjobs
 
 -- name: find_by_name

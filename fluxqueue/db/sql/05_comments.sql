@@ -25,8 +25,6 @@ COMMENT ON COLUMN fluxjobs.release_at IS
     'pending action: change its workload object to what the row says, from then on';
 COMMENT ON COLUMN fluxjobs.reconcile_at IS
     'pending action: reconcile its pods, slots and begin time, from then on';
-COMMENT ON COLUMN fluxjobs.said IS 'last valid value of each annotation of its author';
-COMMENT ON COLUMN fluxjobs.faults IS 'fields of its objects that became invalid after admission';
 COMMENT ON COLUMN fluxjobs.stalled IS 'why each pending action is refused, by task';
 COMMENT ON COLUMN fluxjobs.troubled_at IS 'when its present faults or refusals began';
 COMMENT ON COLUMN fluxjobs.last_error IS 'why a pending action failed last';
@@ -35,9 +33,6 @@ COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
 COMMENT ON COLUMN fluxjobs.set_queue IS
     'queue that an operator chose; overrides queue of the author';
 COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
-COMMENT ON COLUMN fluxjobs.asked_priority IS 'priority that its author requested';
-COMMENT ON COLUMN fluxjobs.is_priority_granted IS
-    'a class that an administrator made gives what its author asked for';
 COMMENT ON COLUMN fluxjobs.set_priority IS
     'priority that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.priority_parts IS 'parts of the priority';
@@ -49,30 +44,20 @@ COMMENT ON COLUMN fluxjobs.position IS
     'estimated position in its queue, as far as the plan reaches';
 COMMENT ON COLUMN fluxjobs.held_by IS 'author, or the user that held it';
 COMMENT ON COLUMN fluxjobs.quarantined_by IS 'version of the software that could not decide it';
+COMMENT ON COLUMN fluxjobs.observed IS
+    'facts of its workload as last seen, without those that have their default';
 COMMENT ON COLUMN fluxjobs.request IS 'the jobspec';
 COMMENT ON COLUMN fluxjobs.size IS 'pods that run at once, all or none';
 COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null: without limit';
 COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
-COMMENT ON COLUMN fluxjobs.is_limited IS 'Kubernetes ends its pods after duration_s';
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that accepted it; checked again after a move';
 COMMENT ON COLUMN fluxjobs.begin_at IS 'earliest start';
 COMMENT ON COLUMN fluxjobs.set_begin_at IS
     'earliest start that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.steered IS 'spec changes by users that were applied last';
-COMMENT ON COLUMN fluxjobs.depends_on IS 'dependencies, as its author wrote them';
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why cycles do not consider it yet; null: they do';
 COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same as a sentence';
-COMMENT ON COLUMN fluxjobs.is_gathered IS 'a group of pods without an object of its own';
-COMMENT ON COLUMN fluxjobs.made_by IS
-    'object that makes its pods, if they cannot be deleted one by one';
-COMMENT ON COLUMN fluxjobs.owner IS
-    'reference to the object that makes its pods, if it is of a configured kind';
-COMMENT ON COLUMN fluxjobs.missing IS 'number of pods that are still missing';
-COMMENT ON COLUMN fluxjobs.gather_reason IS 'the same as a sentence';
-COMMENT ON COLUMN fluxjobs.gather_s IS 'how long missing pods may take, in seconds';
 COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
-COMMENT ON COLUMN fluxjobs.further IS 'kinds of slots that further pods may need; null: as request';
-COMMENT ON COLUMN fluxjobs.asked IS 'newer request than that of its allocation';
 COMMENT ON COLUMN fluxjobs.author_hold IS 'how its author holds it, beside other holds';
 COMMENT ON COLUMN fluxjobs.vacate_by IS
     'what ends its pods and returns it to the queue: a user, author, a preemptor or a fault';
@@ -80,39 +65,18 @@ COMMENT ON COLUMN fluxjobs.cancel_by IS 'user that cancelled it';
 COMMENT ON COLUMN fluxjobs.requeues IS 'how often it went back to the queue';
 COMMENT ON COLUMN fluxjobs.released_generation IS
     'generation of the BatchJob that our release made';
-COMMENT ON COLUMN fluxjobs.idle_in IS 'generation in which it was seen suspended, without pods';
-COMMENT ON COLUMN fluxjobs.has_affinity IS 'its pods require node affinity of their own';
-COMMENT ON COLUMN fluxjobs.is_pinnable IS 'its pod template may name the one node of all its slots';
-COMMENT ON COLUMN fluxjobs.is_placeable IS 'its pod template may name the node of each index';
 COMMENT ON COLUMN fluxjobs.is_placed IS
     'its pod template names the node of each index since its release';
-COMMENT ON COLUMN fluxjobs.is_suspendable IS 'its kind waits suspended';
-COMMENT ON COLUMN fluxjobs.replaces_pods IS 'its controller replaces a deleted pod';
-COMMENT ON COLUMN fluxjobs.restarts_on_loss IS
-    'if a pod is lost with its node, all its pods start again';
-COMMENT ON COLUMN fluxjobs.is_sweep IS 'its pods are independent: each starts in its own turn';
-COMMENT ON COLUMN fluxjobs.waits_gated IS
-    'it is not suspended while it waits: its pods exist, gated';
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
 COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing known';
 COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
 COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
 COMMENT ON COLUMN fluxjobs.retry_at IS 'earliest time of the next try';
-COMMENT ON COLUMN fluxjobs.start_timeout_s IS 'how long a start may take; null: as its queue says';
-COMMENT ON COLUMN fluxjobs.provision IS
-    'whether new nodes may be requested for it; null: when needed';
-COMMENT ON COLUMN fluxjobs.spare_failures IS
-    'how many of its pods may be deleted before it fails; null: any number';
-COMMENT ON COLUMN fluxjobs.ignored IS 'constraints of its pods that are not considered';
-COMMENT ON COLUMN fluxjobs.wanted IS 'number of pods that it can still use';
-COMMENT ON COLUMN fluxjobs.wanted_of IS 'wanted by kind of slots, if known';
 COMMENT ON COLUMN fluxjobs.lacking IS 'number of slots that the matcher must add';
-COMMENT ON COLUMN fluxjobs.ended_indexes IS 'completion indexes that get no further pod';
 COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: not yet';
 COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
 COMMENT ON COLUMN fluxjobs.is_gone IS 'its workload no longer exists';
-COMMENT ON COLUMN fluxjobs.is_suspended IS 'its workload is suspended';
 COMMENT ON COLUMN fluxjobs.is_examined IS 'a cycle has checked whether it can ever fit';
 COMMENT ON COLUMN fluxjobs.submitted_at IS 'when it was first seen';
 COMMENT ON COLUMN fluxjobs.allocated_at IS 'when its nodes were allocated';

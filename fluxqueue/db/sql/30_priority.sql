@@ -32,12 +32,19 @@ $$;
 CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAGE plpgsql AS $$
 BEGIN
     new_row.priority_parts := fluxjob_priority_parts(
-        new_row.queue, new_row.user_name, new_row.asked_priority, new_row.set_priority,
-        new_row.is_priority_granted);
+        new_row.queue, new_row.user_name, coalesce((new_row.observed ->> 'priority')::integer, 0),
+        new_row.set_priority, new_row.observed ? 'is_priority_granted');
     new_row.priority := (new_row.priority_parts ->> 'bounded')::bigint
         + (new_row.priority_parts ->> 'queue')::bigint
         + (new_row.priority_parts ->> 'fairShare')::bigint;
     RETURN new_row;
+END
+$$;
+
+-- Return the same parts of a stored row, which may be older than the rules of its queue.
+CREATE FUNCTION fluxjob_priority_parts_of(old_row fluxjobs) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (fluxjob_with_priority(old_row)).priority_parts;
 END
 $$;
 

@@ -40,7 +40,7 @@ $$;
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF new_row.depends_on IS DISTINCT FROM coalesce(old_row.depends_on, '[]') THEN
+    IF (new_row.observed -> 'depends_on') IS DISTINCT FROM (old_row.observed -> 'depends_on') THEN
         new_row.blocked_by := 'dependency';
         new_row.blocked_reason := 'its dependencies have yet to be looked at';
         new_row.reconcile_at := now();
@@ -90,14 +90,14 @@ CREATE FUNCTION fluxjobs_depend() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     is_new boolean := TG_OP = 'INSERT';
     renamed text[];
-    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.depends_on ELSE '[]' END;
+    old_edges jsonb := CASE WHEN TG_OP = 'UPDATE' THEN OLD.observed -> 'depends_on' END;
 BEGIN
-    IF NEW.depends_on IS DISTINCT FROM old_edges THEN
+    IF (NEW.observed -> 'depends_on') IS DISTINCT FROM old_edges THEN
         DELETE FROM dependencies WHERE uid = NEW.uid;
         INSERT INTO dependencies (uid, number, kind, namespace, job, target_uid)
         SELECT NEW.uid, edge.number, edge.value ->> 'type', NEW.namespace, edge.value ->> 'job',
                fluxjob_dependency_target(NEW.namespace, edge.value ->> 'job')
-        FROM jsonb_array_elements(NEW.depends_on) WITH ORDINALITY AS edge (value, number);
+        FROM jsonb_array_elements(NEW.observed -> 'depends_on') WITH ORDINALITY AS edge (value, number);
         -- Dependents may have waited in a circle that is now open. All jobs of a circle are held, so a
         -- chain that only waits is not walked: an author could change its first job again and again.
         PERFORM fluxqueue_defer('reconcile', ARRAY(
@@ -153,5 +153,6 @@ CREATE TRIGGER fluxjobs_depend_new AFTER INSERT ON fluxjobs
     FOR EACH ROW EXECUTE FUNCTION fluxjobs_depend();
 
 CREATE TRIGGER fluxjobs_depend AFTER UPDATE ON fluxjobs FOR EACH ROW
-    WHEN (NEW.state IS DISTINCT FROM OLD.state OR NEW.depends_on IS DISTINCT FROM OLD.depends_on)
+    WHEN (NEW.state IS DISTINCT FROM OLD.state
+          OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on'))
     EXECUTE FUNCTION fluxjobs_depend();

@@ -48,15 +48,15 @@ BEGIN
             CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
     END IF;
     IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
-        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation, new_row.faults,
-        new_row.stalled)
+        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation,
+        new_row.observed -> 'faults', new_row.stalled)
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
-        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation, old_row.faults,
-        old_row.stalled) THEN
+        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation,
+        old_row.observed -> 'faults', old_row.stalled) THEN
         new_row.version := old_row.version + 1;
     END IF;
-    IF new_row.faults = '[]' AND new_row.stalled = '{}' THEN
+    IF NOT new_row.observed ? 'faults' AND new_row.stalled = '{}' THEN
         new_row.troubled_at := NULL;
     ELSIF new_row.troubled_at IS NULL THEN
         new_row.troubled_at := now();

@@ -6,11 +6,11 @@ DECLARE
 BEGIN
     NEW.place := coalesce(NEW.place, NEW.jobid);
     NEW := fluxjob_with_priority(NEW);
-    IF NEW.depends_on <> '[]' OR NEW.begin_at IS NOT NULL THEN
+    IF NEW.observed ? 'depends_on' OR NEW.begin_at IS NOT NULL THEN
         NEW := fluxjob_with_block(NEW, nothing);
     END IF;
     -- After the block: a group that is complete takes the reason of what blocks it.
-    IF NEW.missing > 0 THEN
+    IF NEW.observed ? 'missing' THEN
         NEW := fluxjob_with_gathering(NEW, nothing);
     END IF;
     -- Last: it reads the version and the state.
@@ -23,21 +23,22 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF (NEW.queue, NEW.user_name, NEW.asked_priority, NEW.is_priority_granted, NEW.set_priority,
-        NEW.priority, NEW.priority_parts)
+    IF (NEW.queue, NEW.user_name, NEW.observed -> 'priority', NEW.observed -> 'is_priority_granted',
+        NEW.set_priority, NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
-       (OLD.queue, OLD.user_name, OLD.asked_priority, OLD.is_priority_granted, OLD.set_priority,
-        OLD.priority, OLD.priority_parts)
+       (OLD.queue, OLD.user_name, OLD.observed -> 'priority', OLD.observed -> 'is_priority_granted',
+        OLD.set_priority, OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
-    IF NEW.blocked_by IS NOT NULL OR NEW.depends_on IS DISTINCT FROM OLD.depends_on
+    IF NEW.blocked_by IS NOT NULL
+       OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on')
        OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;
     -- After the block: a group that is complete takes the reason of what blocks it.
-    IF NEW.missing > 0 OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
+    IF NEW.observed ? 'missing' OR NEW.state = 'Gathering' OR NEW.gather_until IS NOT NULL THEN
         NEW := fluxjob_with_gathering(NEW, OLD);
     END IF;
     -- After the steps that change the state.

@@ -39,18 +39,18 @@ $$;
 -- and its grace. A sweep has none, because its pods have ends of their own.
 CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb) RETURNS bigint
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN NOT job.is_sweep
+    SELECT CASE WHEN NOT job.observed ? 'is_sweep'
                 THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
 $$;
 
 -- Whether the priority of a FluxJob counts: those that wait, and running sweeps that still grow.
 CREATE FUNCTION fluxjob_has_turn(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT job.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-        OR (job.lacking > 0 AND job.is_sweep)
+        OR (job.lacking > 0 AND job.observed ? 'is_sweep')
 $$;
 
 -- When a FluxJob shows that it holds other slots. Most end soon after they return one.
 CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT coalesce(job.status_due_at,
-                    fluxjob_status_due_at(now(), CASE WHEN job.is_sweep THEN 5 ELSE 1 END))
+                    fluxjob_status_due_at(now(), CASE WHEN job.observed ? 'is_sweep' THEN 5 ELSE 1 END))
 $$;

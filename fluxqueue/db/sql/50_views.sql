@@ -23,9 +23,9 @@ SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reaso
 FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'input',
-       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(faults) f), NULL,
+       (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(observed -> 'faults') f), NULL,
        uid, date_trunc('second', now() - troubled_at)
-FROM fluxjobs WHERE faults <> '[]' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
+FROM fluxjobs WHERE observed ? 'faults' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
        (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
@@ -35,7 +35,7 @@ UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
 FROM quarantined_objects s
-WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.faults <> '[]')
+WHERE s.kind <> 'workload' OR NOT EXISTS (SELECT FROM fluxjobs f WHERE f.uid = s.key AND f.observed ? 'faults')
 ORDER BY jobid, namespace, name;
 
 CREATE VIEW node_usage AS

@@ -18,6 +18,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.destinations import DESTINATION, as_destination
 from fluxqueue.db.store.statuses import WrittenStatus
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.states import FluxJobState
@@ -74,18 +75,19 @@ _HAS_CHOICE = """EXISTS (
 
 _READ = f"""
 SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
-       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.is_suspendable, f.is_suspended,
-       f.pinned_to, f.is_placed, f.is_placeable, f.waits_gated, f.owner, f.jobid, f.size,
+       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.pinned_to, f.is_placed, f.observed,
+       f.jobid, f.size,
        CAST(extract(epoch FROM f.allocated_at) AS float8) AS allocated_s,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
-       CASE WHEN f.is_gathered AND f.cancel_by IS NOT NULL THEN (
+       CASE WHEN f.observed ? 'is_gathered' AND f.cancel_by IS NOT NULL THEN (
            SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
            FROM pods p WHERE p.workload_uid = f.uid) END AS members,
        -- Of a BatchJob that is not suspended nobody may change the template any more.
        -- After a start that failed each pod is gated, so that one of them can be sent elsewhere.
        -- The same where kube-scheduler chooses among several nodes.
-       CASE WHEN f.is_pinnable AND f.start_tries = 0 AND (f.is_suspended OR f.pinned_to IS NOT NULL)
+       CASE WHEN f.observed ? 'is_pinnable' AND f.start_tries = 0
+                 AND (f.observed ? 'is_suspended' OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
            SELECT {DESTINATION} FROM (
                SELECT min(s.node) AS node
@@ -93,7 +95,7 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
                WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
                HAVING count(DISTINCT s.node) = 1) s
            LEFT JOIN nodes n ON n.name = s.node) END AS pin,
-       CASE WHEN f.is_placeable AND f.start_tries = 0 AND f.is_suspended
+       CASE WHEN f.observed ?& '{{is_placeable,is_suspended}}' AND f.start_tries = 0
                  AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
            SELECT jsonb_agg(jsonb_build_array(s.number, {DESTINATION}, s.resources)
                             ORDER BY s.number)
@@ -119,16 +121,17 @@ async def read_pending_releases(database: Database, uids: Collection[str]) -> li
 def _desired(row: Mapping[str, Any]) -> DesiredState | None:
     if row["is_gone"]:
         return None
-    wanted = _wanted(row)
-    return None if wanted is None else replace(wanted, owner=read_reference(row["owner"]))
+    facts = WorkloadFacts.of(row["observed"])
+    wanted = _wanted(row, facts)
+    return None if wanted is None else replace(wanted, owner=read_reference(facts.owner))
 
 
-def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
+def _wanted(row: Mapping[str, Any], facts: WorkloadFacts) -> DesiredState | None:
     name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
     if row["cancel_by"] is not None:
         members = tuple((uid, pod) for uid, pod in row["members"] or ())
         return DesiredState(*name, is_deleted=True, members=members)
-    if not row["is_suspendable"] or row["is_deleting"]:
+    if not facts.is_suspendable or row["is_deleting"]:
         return None
     is_pinned, is_placed = row["pinned_to"] is not None, bool(row["is_placed"])
     if row["state"] in {"Allocated", "Running"}:
@@ -144,16 +147,16 @@ def _wanted(row: Mapping[str, Any]) -> DesiredState | None:
             )
         return DesiredState(
             *name,
-            is_pinned=is_pinned and row["is_suspended"],
+            is_pinned=is_pinned and facts.is_suspended,
             placement=_placement(row),
             # An interrupted release may have left a placement, too.
-            is_placed=row["is_placeable"] and row["is_suspended"],
+            is_placed=facts.is_placeable and facts.is_suspended,
         )
     is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
     is_waiting = FluxJobState(row["state"]).is_waiting
     if not is_waiting or (is_authors and not (is_pinned or is_placed)):
         return None
-    if row["waits_gated"]:
+    if facts.waits_gated:
         return None if is_authors else DesiredState(*name, is_pinned=is_pinned, is_placed=is_placed)
     return DesiredState(
         *name,

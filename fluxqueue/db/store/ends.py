@@ -39,9 +39,10 @@ OVERRUN = "Overrun"
 
 def next_limit(one: WorkloadSeen, old: Mapping[str, Any]) -> Limit:
     """Return the limit of an allocated workload after this observation."""
-    stored, seen = _stored(old), Limit(one.duration_s, one.grace_s, one.is_limited)
+    stored = _stored(old)
+    seen = Limit(one.duration_s, one.facts.grace_s, one.facts.is_limited)
     # A group without pods says nothing.
-    is_silent = one.result is not None or (one.is_gathered and not one.pods)
+    is_silent = one.result is not None or (one.facts.is_gathered and not one.pods)
     return stored if is_silent else limit_now(stored, seen, old["elapsed_s"])
 
 
@@ -67,8 +68,9 @@ async def follow_ends(
     if not moved:
         return
     rows = [
-        {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "has_own_ends": one.is_sweep}
+        {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "has_own_ends": sweeps}
         for uid, (one, limit) in moved.items()
+        for sweeps in [one.facts.is_sweep]
     ]
     changed = await tx.fetch(
         Q.follow_ends, columns, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S
@@ -96,7 +98,7 @@ def _moves(one: WorkloadSeen, old: Mapping[str, Any], last: WorkloadSeen | None)
         return now.duration_s != was.duration_s
     ends = (one.ends_at_s, None if last is None else last.ends_at_s)
     is_late = any(is_beyond(now, old["allocated_at_s"], end) for end in ends)
-    return now.grace_s != was.grace_s or (is_late and not one.is_sweep)
+    return now.grace_s != was.grace_s or (is_late and not one.facts.is_sweep)
 
 
 def _stored(old: Mapping[str, Any]) -> Limit:

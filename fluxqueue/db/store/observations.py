@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import orjson
@@ -25,12 +25,13 @@ from fluxqueue.db.store.starts import mark_refused
 from fluxqueue.db.tables import LIVING, fluxjobs
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.holders import LOST, UNSEEN
 from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import to_rfc3339
@@ -38,30 +39,15 @@ from fluxqueue.jobspec.comparison import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.workload.learned_sizes import LearnedSize
 
-OBSERVED_COLUMNS = (
-    *("wanted", "result", "is_deleting", "is_gone", "is_suspended", "idle_in", "ended_indexes"),
-    *("has_affinity", "is_suspendable", "replaces_pods", "is_pinnable", "pinned_to", "missing"),
-    *("gather_reason", "gather_s", "further", "made_by", "owner", "wanted_of"),
-    *("is_placeable", "is_placed"),
-    *("restarts_on_loss", "size", "duration_s", "depends_on", "asked_priority", "ignored"),
-    *("grace_s", "is_limited", "is_priority_granted"),
-    *("said", "faults"),
-    *(
-        "is_examined",
-        "author_hold",
-        "vacate_by",
-        "released_generation",
-        "held_by",
-        "state",
-        "reason",
-        "is_started",
-    ),
-    *("spare_failures", "start_timeout_s", "is_sweep", "waits_gated", "provision"),
+WRITTEN_COLUMNS = (
+    *("observed", "size", "duration_s"),
+    *("state", "reason", "held_by", "author_hold", "vacate_by", "released_generation", "result"),
+    *("pinned_to", "is_placed", "is_deleting", "is_examined", "is_started"),
 )
-"""Columns that an observation writes as it was seen, or as ``lifecycle`` decided."""
+"""Columns that each observation writes: its facts, and what ``lifecycle`` decides."""
 _KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
 """Columns that an observation writes too, but not over a value that stands there for a reason."""
-_FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name", "is_gathered")
+_FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name")
 """Columns that only the first observation writes."""
 _EFFECTS = {"must_reconcile": "reconcile_at", "must_release": "release_at"}
 
@@ -81,7 +67,7 @@ _POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
 
 def _insert(*more: str) -> str:
     """Build the statement that inserts rows. ``more``: columns beside those of an observation."""
-    columns = (*more, *_FIRST, *OBSERVED_COLUMNS, *_KEPT)
+    columns = (*more, *_FIRST, *WRITTEN_COLUMNS, *_KEPT)
     effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
     return f"""
 INSERT INTO fluxjobs ({", ".join((*columns, *_EFFECTS.values()))}) OVERRIDING SYSTEM VALUE
@@ -100,12 +86,12 @@ They are the rows of a database that was lost (``db.store.rebuild``).
 
 _UPDATE = f"""
 UPDATE fluxjobs f SET
-    {", ".join(f"{name} = r.{name}" for name in OBSERVED_COLUMNS)},
+    {", ".join(f"{name} = r.{name}" for name in WRITTEN_COLUMNS)},
+    is_gone = false,
     flux_uid = coalesce(r.flux_uid, f.flux_uid),
     flux_version = coalesce(r.flux_version, f.flux_version),
     -- Only a changed request is sent. It may change only while nothing has been given for it.
     request = coalesce(r.request, f.request),
-    asked = r.asked,
     place = CASE WHEN r.asks_for_more THEN fluxjob_next_place() ELSE f.place END,
     -- What a user set by hand wins over what the author wrote.
     begin_at = coalesce(f.set_begin_at, r.begin_at),
@@ -117,7 +103,7 @@ UPDATE fluxjobs f SET
                           OR (r.is_started AND NOT f.is_started AND f.starting IS NOT NULL)
                         THEN now() ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
-FROM {_records(("uid", *OBSERVED_COLUMNS, *_KEPT, "asked"))} WHERE f.uid = r.uid
+FROM {_records(("uid", *WRITTEN_COLUMNS, *_KEPT))} WHERE f.uid = r.uid
 """  # noqa: S608 constants
 
 # A gate never comes back. A writer that saw the pod before its gate went must not restore it.
@@ -197,7 +183,7 @@ as unmanaged.
 """
 
 _GONE = """
-UPDATE fluxjobs f SET is_gone = true, is_deleting = true, wanted = 0,
+UPDATE fluxjobs f SET is_gone = true, is_deleting = true, observed = f.observed - 'wanted',
     result = coalesce(f.result, g.result),
     reason = CASE WHEN f.state IN ('Allocated', 'Running') AND NOT g.is_seen
                        AND f.cancel_by IS NULL AND coalesce(f.result, g.result) IS NULL
@@ -211,24 +197,24 @@ WHERE f.uid = g.uid
 
 # Locks are taken in the order of the UIDs, as everywhere. Another order could deadlock.
 _LOCK = """
-SELECT f.uid, f.faults, f.state, f.reason, f.held_by, f.author_hold, f.vacate_by,
-       f.released_generation,
-       f.result, f.pinned_to, f.is_placed, f.size, f.duration_s, f.is_examined, f.is_started,
-       f.grace_s, f.is_limited, extract(epoch FROM f.allocated_at)::bigint AS allocated_at_s,
+SELECT f.uid, f.observed -> 'faults' AS faults, f.state, f.reason, f.held_by, f.author_hold,
+       f.vacate_by, f.released_generation, f.result, f.pinned_to, f.is_placed, f.size, f.duration_s,
+       f.grace_s, f.observed ? 'is_limited' AS is_limited, f.is_examined, f.is_started,
+       extract(epoch FROM f.allocated_at)::bigint AS allocated_at_s,
        extract(epoch FROM now() - f.allocated_at)::bigint AS elapsed_s,
        f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
        coalesce(f.request = r.request, false) AS is_same_request,
-       CASE WHEN coalesce(f.asked -> 'request', f.request) <> r.request
-            THEN coalesce(f.asked -> 'request', f.request) END AS former_request,
-       coalesce(f.asked_priority = r.asked_priority
-                AND f.is_priority_granted = r.is_priority_granted
-                AND f.queue = coalesce(f.set_queue, r.queue)
-                AND f.depends_on = r.depends_on, false)
-           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at) AS is_same_turn,
+       CASE WHEN coalesce(f.observed -> 'asked' -> 'request', f.request) <> r.request
+            THEN coalesce(f.observed -> 'asked' -> 'request', f.request) END AS former_request,
+       coalesce(f.queue = coalesce(f.set_queue, r.queue), false)
+           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at)
+           AND f.observed -> 'priority' IS NOT DISTINCT FROM r.observed -> 'priority'
+           AND f.observed -> 'depends_on' IS NOT DISTINCT FROM r.observed -> 'depends_on'
+           AND f.observed ? 'is_priority_granted' = r.observed ? 'is_priority_granted'
+           AS is_same_turn,
        (SELECT fluxqueue_room_is_awaited()) AS is_awaited
 FROM fluxjobs f LEFT JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, request jsonb, asked_priority int, is_priority_granted bool, queue text,
-    depends_on jsonb, begin_at timestamptz
+    uid text, request jsonb, observed jsonb, queue text, begin_at timestamptz
 ) USING (uid)
 WHERE f.uid = ANY(CAST(:uids AS text[])) ORDER BY f.uid FOR UPDATE OF f
 """
@@ -255,16 +241,21 @@ async def save_workloads(
     jobids : numbers that new rows get instead of the next ones, by UID.
     """
     gone, jobids = gone or {}, jobids or {}
-    asked = [_asked(one) for one in seen]
+    columns = {one.uid: _columns(one) for one in seen}
+    asked = [{name: of[name] for name in _COMPARED} for of in columns.values()]
     locked = await tx.fetch_dicts(
         _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
     )
     old = {row["uid"]: row for row in locked}
     # A row that no longer exists is written whole: a difference alone would lose its other pods.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
-    await _write(tx, _UPDATE, [_next(one, old, before) for one in seen if one.uid in old])
+    await _write(
+        tx,
+        _UPDATE,
+        [_next(one, columns[one.uid], old[one.uid], before) for one in seen if one.uid in old],
+    )
     await follow_ends(tx, [one for one in seen if one.uid in old], old, before)
-    new = [_to_row(one, on_first_seen(one)) for one in seen if one.uid not in old]
+    new = [columns[one.uid] | _decided(on_first_seen(one)) for one in seen if one.uid not in old]
     numbered = [row | {"jobid": jobids[row["uid"]]} for row in new if row["uid"] in jobids]
     await _write(tx, _INSERT_AS, numbered)
     await _write(tx, _INSERT, [row for row in new if row["uid"] not in jobids])
@@ -281,24 +272,24 @@ async def save_workloads(
     pods = [(one.uid, one.namespace, one.pods) for one in seen]
     pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
     await _save_pods(tx, pods, before)
-    await _tell_faults(tx, seen, {row["uid"]: row["faults"] for row in locked})
+    await _tell_faults(tx, seen, old)
     await mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     return any(row["is_awaited"] for row in locked)
 
 
 async def _tell_faults(
-    tx: Transaction, seen: Sequence[WorkloadSeen], before: Mapping[str, Sequence[Any]]
+    tx: Transaction, seen: Sequence[WorkloadSeen], stored: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Emit Events on what cannot be used, when it is new."""
     notices = []
-    for one in seen:
-        faults = [fault.to_json() for fault in one.faults]
-        if faults and faults != before.get(one.uid):
-            notices.append(_notice(one.uid, faults))
+    for one in (one for one in seen if one.facts.faults):
+        before = stored[one.uid]["faults"] if one.uid in stored else None
+        if before != [asdict(fault) for fault in one.facts.faults]:
+            notices.append(_notice(one.uid, one.facts.faults))
     await leave_notices(tx, notices)
 
 
-def _notice(uid: str, faults: Sequence[Mapping[str, Any]]) -> Notice:
+def _notice(uid: str, faults: Sequence[Fault]) -> Notice:
     word, message = described(faults)
     digest = hashlib.sha256(message.encode()).hexdigest()[:16]
     return Notice(uid, word, message, key=f"{word}/{digest}", is_warning=True)
@@ -309,21 +300,19 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
 
     The next good observation removes the note. Returns whether the workload has a row.
     """
-    faults_before = await tx.fetch_one(
-        "SELECT faults FROM fluxjobs WHERE uid = :uid FOR UPDATE",
-        value,
-        uid=uid,
+    observed = await tx.fetch_one(
+        "SELECT observed FROM fluxjobs WHERE uid = :uid FOR UPDATE", value, uid=uid
     )
-    if faults_before is None:
+    if observed is None:
         return False
-    faults = [fault.to_json()]
-    if faults_before != faults:
+    if WorkloadFacts.of(observed).faults != (fault,):
         await tx.execute(
-            "UPDATE fluxjobs SET faults = CAST(:faults AS jsonb) WHERE uid = :uid",
+            "UPDATE fluxjobs SET observed = observed || jsonb_build_object("
+            "'faults', CAST(:faults AS jsonb)) WHERE uid = :uid",
             uid=uid,
-            faults=orjson.dumps(faults).decode(),
+            faults=orjson.dumps([fault]).decode(),
         )
-        await leave_notices(tx, [_notice(uid, faults)])
+        await leave_notices(tx, [_notice(uid, [fault])])
     return True
 
 
@@ -339,11 +328,12 @@ async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, An
 
 def _next(
     one: WorkloadSeen,
-    stored: Mapping[str, Mapping[str, Any]],
+    columns: Mapping[str, Any],
+    old: Mapping[str, Any],
     before: Mapping[str, WorkloadSeen],
 ) -> dict[str, Any]:
-    """Return what an existing row becomes."""
-    old, last = stored[one.uid], before.get(one.uid)
+    """Return what the row ``old`` becomes. ``columns``: as it was seen."""
+    last = before.get(one.uid)
     row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
     change = on_seen(
         row,
@@ -352,17 +342,18 @@ def _next(
         is_reshaped=is_reshaped(last, one),
         has_progress=last is not None and one.succeeded > last.succeeded,
     )
-    values = _to_row(one, change)
+    values = {**columns, **_decided(change)}
     values["asks_for_more"] = _asks_for_more(old["former_request"], one.request)
     if row.is_same_request:
         del values["request"]
     if old["is_allocated"]:
         # The slots were decided for the stored request. The newer request is stored beside it.
         request = values.pop("request", None)
-        asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
+        if request is not None:
+            asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
+            values["observed"] = replace(one.facts, asked=asked).to_json()
         # What limits it counts as it is now: its end is enforced by what its object says.
         values |= {"size": old["size"], "duration_s": next_limit(one, old).duration_s}
-        values["asked"] = asked if request is not None else None
     return values
 
 
@@ -379,33 +370,25 @@ def _asks_for_more(former: Mapping[str, Any] | None, request: Mapping[str, Any])
 _STORED = tuple(one.name for one in fields(StoredRow))
 
 
-def _asked(one: WorkloadSeen) -> dict[str, Any]:
-    """Return what determines the order of the queue, for comparison with the row."""
-    return {
-        "uid": one.uid,
-        "request": one.request,
-        "asked_priority": one.priority,
-        "is_priority_granted": one.is_priority_granted,
-        "queue": one.queue,
-        "depends_on": one.depends_on,
+def _columns(one: WorkloadSeen) -> dict[str, Any]:
+    """Return columns of a row as they were seen, by name."""
+    return {name: getattr(one, name) for name in _AS_SEEN} | {
+        "observed": one.facts.to_json(),
         "begin_at": to_rfc3339(one.begin_at_s) if one.begin_at_s is not None else None,
     }
 
 
-def _to_row(one: WorkloadSeen, change: RowChange) -> dict[str, Any]:
-    """Return the columns of a row by name, and the effects that it asks for."""
-    return (
-        {name: getattr(one, name) for name in _SEEN_AS_IS}
-        | _asked(one)
-        | {"idle_in": one.generation if one.is_idle else None}
-        | {name: getattr(change, name) for name in _DECIDED}
-    )
+_AS_SEEN = (*_FIRST, "flux_uid", "flux_version", "request", "queue", "size", "duration_s")
+_COMPARED = ("uid", "request", "observed", "queue", "begin_at")
+"""Columns that decide the order of the queue."""
+
+
+def _decided(change: RowChange) -> dict[str, Any]:
+    """Return the columns that follow, and the effects that the row asks for."""
+    return {name: getattr(change, name) for name in _DECIDED}
 
 
 _DECIDED = tuple(one.name for one in fields(RowChange))
-_SEEN_AS_IS = tuple(
-    one.name for one in fields(WorkloadSeen) if one.name in {*_FIRST, *OBSERVED_COLUMNS, *_KEPT}
-)
 
 
 def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
@@ -413,7 +396,7 @@ def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
 
     An ungated or bound pod changes nothing, nor does a further running pod.
     """
-    if before is None or any(getattr(before, name) != getattr(seen, name) for name in _LOOKED_AT):
+    if before is None or _shape(before) != _shape(seen):
         return True
     old, new = ({pod.uid: _looked_at(pod) for pod in one.pods} for one in (before, seen))
     if any(old.get(uid) != fact for uid, fact in new.items()) or old.keys() != new.keys():
@@ -427,9 +410,9 @@ def is_reshaped(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:
     Only what this process has seen itself is compared. Another version, or other settings, may read
     the same object differently.
     """
-    if before is None or not seen.is_suspendable or before.request is seen.request:
+    if before is None or not seen.facts.is_suspendable or before.request is seen.request:
         return False
-    if before.generation == seen.generation:
+    if before.facts.generation == seen.facts.generation:
         return False  # an annotation, or a setting of ours: its pods are as they were
     # What the cluster adds, such as the defaults of a LimitRange, is no edit of its author.
     asked = (one.request if one.authored is None else one.authored for one in (before, seen))
@@ -449,18 +432,11 @@ def _without_counts(part: Any) -> Any:
     return [_without_counts(one) for one in part] if isinstance(part, list) else part
 
 
-_LOOKED_AT = (
-    "wanted",
-    "wanted_of",
-    "result",
-    "is_deleting",
-    "is_suspended",
-    "is_idle",
-    "ended_indexes",
-    "pinned_to",
-    "is_placed",
-    "is_sweep",
-)
+def _shape(seen: WorkloadSeen) -> tuple[object, ...]:
+    """Return what of a workload itself decides its slots."""
+    facts = seen.facts
+    own = (facts.wanted, facts.wanted_of, facts.is_suspended, facts.is_idle, facts.ended_indexes)
+    return (*own, facts.is_sweep, seen.result, seen.is_deleting, seen.pinned_to, seen.is_placed)
 
 
 def _looked_at(pod: PodFact) -> tuple[object, ...]:
@@ -711,16 +687,18 @@ async def read_known(tx: Transaction) -> Known:
         "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
         " user_name AS user,"
         " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
-        " CASE WHEN missing = 0 THEN size END AS size,"
+        " CASE WHEN NOT observed ? 'missing' THEN size END AS size,"
         " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
         "  WHERE p.workload_uid = f.uid) AS pods"
-        f" FROM fluxjobs f WHERE is_gathered AND (NOT is_gone OR {LIVING}) ORDER BY jobid"
+        f" FROM fluxjobs f WHERE observed ? 'is_gathered' AND (NOT is_gone OR {LIVING})"
+        " ORDER BY jobid"
     )
     foreign = await tx.fetch_dicts("SELECT pod_uid FROM foreign_usage")
     nodes = await tx.fetch_dicts("SELECT name FROM nodes")
     suspended = await tx.fetch_dicts(
         "SELECT DISTINCT split_part(owner ->> 'api_version', '/', 1) AS api_group,"  # noqa: S608 constant
-        " owner ->> 'kind' AS kind FROM fluxjobs"
+        " owner ->> 'kind' AS kind"
+        " FROM (SELECT observed -> 'owner' AS owner, is_gone, state FROM fluxjobs) f"
         f" WHERE owner ->> 'suspend' <> '' AND (NOT is_gone OR {LIVING})"
     )
     return Known(

@@ -137,10 +137,13 @@ async def _take_over(
     ]
     # Pods that a group no longer has are not missing: the group would gather for them, though it
     # runs or has ended.
-    begun = {case.uid for case in cases if case.found.seen.missing and case.has_begun}
+    begun = {case.uid for case in cases if case.found.seen.facts.missing and case.has_begun}
     for chunk in _chunks(found):
         seen = [
-            replace(one.seen, missing=0) if one.seen.uid in begun else one.seen for one in chunk
+            replace(one.seen, facts=replace(one.seen.facts, missing=0))
+            if one.seen.uid in begun
+            else one.seen
+            for one in chunk
         ]
         await save_workloads(tx, seen, jobids=jobids)
     await _retire_allocations(tx, [case.uid for case in cases if case.has_row])
@@ -237,7 +240,7 @@ def _is_suspended_by_author(found: Found) -> bool:
     record = found.record
     is_held = record is not None and record.author_hold == SUSPENDED
     is_held |= is_suspended_while_gated(found.seen)
-    return is_held and found.seen.is_suspended and found.seen.held_by is None
+    return is_held and found.seen.facts.is_suspended and found.seen.held_by is None
 
 
 async def _locked_states(tx: Transaction, uids: Sequence[str]) -> dict[str, str]:
@@ -364,7 +367,7 @@ async def _store_rest(
     tx: Transaction, allocation: int, case: _Case, free: dict[NodeResource, int]
 ) -> None:
     is_whole = not any(slot.pod_uid for slot in case.slots)
-    kept = keep(case.slots, wanted=case.found.seen.wanted, is_whole=is_whole, free=free)
+    kept = keep(case.slots, wanted=case.found.seen.facts.wanted, is_whole=is_whole, free=free)
     if is_whole and not kept:
         await tx.execute(Q.delete_allocation, id=allocation)
         case.target, case.slots = S.PENDING, []
@@ -413,7 +416,7 @@ def _times(case: _Case) -> dict[str, Any]:
 def _said(case: _Case) -> dict[str, Any]:
     record, seen = case.found.record, case.found.seen
     # It ran and is suspended: this generation is later than any that our release made.
-    released_generation = 0 if case.target is S.RUNNING and seen.is_suspended else None
+    released_generation = 0 if case.target is S.RUNNING and seen.facts.is_suspended else None
     if record is None:
         accepted_by = seen.queue if case.runs else None
         return {
@@ -476,7 +479,9 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
     for chunk in _chunks(cases):
         await tx.execute(
             Q.set_missing,
-            rows=_json([{"uid": one.uid, "missing": one.found.seen.missing} for one in chunk]),
+            rows=_json(
+                [{"uid": one.uid, "missing": one.found.seen.facts.missing} for one in chunk]
+            ),
         )
 
 
@@ -491,7 +496,7 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
             if case.target is S.ALLOCATED
             or (
                 case.target is S.PENDING
-                and case.found.seen.is_suspended == case.found.seen.waits_gated
+                and case.found.seen.facts.is_suspended == case.found.seen.facts.waits_gated
             )
             or _vacate_by(case) is not None
             or _cancel_by(case) is not None

@@ -30,7 +30,7 @@ from fluxqueue.db.store.slot_rows import (
     read,
 )
 from fluxqueue.db.store.starts import MissingPods
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.follow import FollowDecision, Slot, follow, is_lost_with
 from fluxqueue.fluxjob.holders import (
     LOST,
@@ -42,6 +42,7 @@ from fluxqueue.fluxjob.holders import (
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.lifecycle import on_requeued
 from fluxqueue.fluxjob.node import Destination
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import StartDecision, StartRules
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
@@ -112,21 +113,15 @@ NAMED = 3
 _WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
 
 _ROWS = f"""
-SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is_deleting,
-       f.replaces_pods, f.restarts_on_loss, f.reason, f.held_by, f.author_hold, f.vacate_by,
-       f.cancel_by, f.blocked_by, f.blocked_reason, f.begin_at, f.reconcile_at, f.has_affinity,
-       f.pinned_to, f.is_placed, f.is_sweep, f.is_started, f.starting, f.start_error, f.start_tries,
-       f.start_timeout_s, f.spare_failures, f.is_suspendable, f.released_generation, f.namespace,
-       f.workload_kind, f.owner,
+SELECT f.uid, f.jobid, f.state, f.observed, f.lacking, f.result, f.is_deleting, f.reason,
+       f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
+       f.begin_at, f.reconcile_at, f.pinned_to, f.is_placed, f.is_started, f.starting,
+       f.start_error, f.start_tries, f.released_generation, f.namespace, f.workload_kind,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
        CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
        coalesce(f.retry_at > now(), false) AS is_retry,
-       -- Its pods come without a gate. Some may exist that were not observed yet, until its
-       -- controller reports after our last write that there are none.
-       f.is_suspendable AND (f.pinned_to IS NOT NULL OR f.is_pinnable OR f.is_placeable)
-           AND NOT coalesce(f.idle_in > f.released_generation, false) AS is_stopping,
-       f.depends_on <> '[]' AS has_edges, coalesce(f.begin_at > now(), false) AS is_early,
+       coalesce(f.begin_at > now(), false) AS is_early,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
        a.id AS allocation_id,
@@ -135,12 +130,14 @@ SELECT f.uid, f.jobid, f.state, f.wanted, f.wanted_of, f.lacking, f.result, f.is
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id
              -- A sweep has given back more slots than it has.
-             AND (NOT f.is_sweep OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
+             AND (NOT f.observed ? 'is_sweep' OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
            ) END AS slots,
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg({array(POD_SQL)}), '[]')
            FROM pods p WHERE p.workload_uid = f.uid) END AS pods
 FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
+CROSS JOIN LATERAL (SELECT CAST(f.observed ->> 'ended_indexes' AS int4multirange) AS ended_indexes
+                    OFFSET 0) x
 WHERE f.uid = ANY(CAST(:uids AS text[]))
   AND (NOT CAST(:if_observed AS bool) OR fluxqueue_is_observed())
 ORDER BY f.uid
@@ -171,7 +168,7 @@ async def reconcile(
         is_pending = False
         if state.is_waiting and _is_over(row):
             _end_waiting(row, change)
-        elif state.is_waiting and (row["has_edges"] or row["blocked_by"] is not None):
+        elif state.is_waiting and (row["facts"].depends_on or row["blocked_by"] is not None):
             still.append(row)
         elif not state.is_final and row["allocation_id"] is not None:
             decision = _follow(row, state)
@@ -311,19 +308,31 @@ def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
 
 
 def _workload(row: Mapping[str, Any]) -> WorkloadFact:
+    facts: WorkloadFacts = row["facts"]
     return WorkloadFact(
-        wanted=row["wanted"],
+        wanted=facts.wanted,
         result=FluxJobState(row["result"]) if row["result"] else None,
         is_deleting=row["is_deleting"],
         is_vacating=row["vacate_by"] is not None,
         is_pinned=row["pinned_to"] is not None,
         is_placed=row["is_placed"],
         is_placing=starts_in_rows.is_placing(row),
-        is_stopping=row["is_stopping"],
-        wanted_of=row["wanted_of"] or {},
-        restarts_on_loss=row["restarts_on_loss"],
-        is_sweep=row["is_sweep"],
+        is_stopping=_is_stopping(row, facts),
+        wanted_of=facts.wanted_of,
+        restarts_on_loss=facts.restarts_on_loss,
+        is_sweep=facts.is_sweep,
     )
+
+
+def _is_stopping(row: Mapping[str, Any], facts: WorkloadFacts) -> bool:
+    """Return whether pods without a gate may exist that were not observed yet.
+
+    That is so until its controller reports, after our last write, that there are none.
+    """
+    comes_ungated = row["pinned_to"] is not None or facts.is_pinnable or facts.is_placeable
+    released = row["released_generation"]
+    is_idle = facts.is_idle and released is not None and facts.generation > released
+    return facts.is_suspendable and comes_ungated and not is_idle
 
 
 def _has_indexes(row: Mapping[str, Any]) -> bool:
@@ -405,7 +414,7 @@ def _note_effects(
     pods = {pod.uid: pod.fact() for pod in row["pods"]}
     namespaces = {pod.uid: pod.namespace for pod in row["pods"]}
     before = len(reconciled.evictions) + len(reconciled.ungates)
-    if row["replaces_pods"]:
+    if row["facts"].replaces_pods:
         reconciled.evictions += [
             Evict(uid, pod, namespaces[pod], pods[pod].name)
             for pod in dict.fromkeys((*decision.evict, *start.move, *start.again))
@@ -464,10 +473,11 @@ async def _store_requeued(tx: Transaction, row: Mapping[str, Any], rules: StartR
         " is_started = false, starting = NULL, start_tries = CAST(:tries AS int),"
         " retry_at = now() + make_interval(secs => CAST(:delay_s AS float8)),"
         # A request that changed meanwhile is decided from now on.
-        " request = coalesce(asked -> 'request', request), asked = NULL,"
-        " size = coalesce((asked ->> 'size')::int, size),"
-        " duration_s = CASE WHEN asked IS NULL THEN duration_s"
-        " ELSE (asked ->> 'duration_s')::int END,"
+        " request = coalesce(observed -> 'asked' -> 'request', request),"
+        " size = coalesce((observed -> 'asked' ->> 'size')::int, size),"
+        " duration_s = CASE WHEN observed ? 'asked'"
+        " THEN (observed -> 'asked' ->> 'duration_s')::int ELSE duration_s END,"
+        " observed = observed - 'asked',"
         " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
         state=str(requeued.state),
         reason=requeued.reason,
@@ -492,7 +502,7 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
     if not decision.lacking:
         return _loss_reason(row, decision)
-    if row["is_sweep"]:
+    if row["facts"].is_sweep:
         # The cycle says what they wait for. Most looks change nothing about that.
         said = row["reason"] if row["reason"].startswith(SOME_WAIT) else SOME_WAIT
         return _loss_reason(row, decision) or said
@@ -521,7 +531,7 @@ def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     nodes = compress(sorted({slot.node for slot in held}))
     are = "is" if len({slot.node for slot in held}) == 1 else "are"
     gone = "gone" if all(slot.is_gone for slot in held) else "down"
-    if row["replaces_pods"]:
+    if row["facts"].replaces_pods:
         then = "a pod that is lost there is made again elsewhere"
     elif all(pods[str(slot.pod_uid)].node for slot in held):
         then = "Kubernetes deletes the pod there after a while, and no controller makes it again"
@@ -557,11 +567,11 @@ def _ungates(
             to=destinations[holders[uid]],
             jobid=row["jobid"],
             nodes=nodes,
-            has_affinity=row["has_affinity"],
+            has_affinity=row["facts"].has_affinity,
             waited_s=row["waited_s"],
             others=tuple(host for _, host in given[uid].others or ()),
             workload_kind=row["workload_kind"],
-            owner=row["owner"],
+            owner=row["facts"].owner,
         )
         for uid in gated
     ]

@@ -14,7 +14,7 @@ from typing import Any
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.fluxjob.indexes import NO_INDEXES
+from fluxqueue.fluxjob.facts import WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,18 @@ class RowSeen:
     state: str
     version: int
     flux_uid: str | None
-    wanted: int
+    observed: Mapping[str, Any]
     result: str | None
     is_deleting: bool
     is_gone: bool
-    is_suspended: bool
-    ended_indexes: str = NO_INDEXES
-    missing: int = 0
     is_cancelled: bool = False
     pods: Mapping[str, tuple[str, bool, bool, str | None]] = field(default_factory=dict)
     """UID -> (phase, is_gated, is_terminating, node)."""
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        """Return what was last seen of its workload."""
+        return WorkloadFacts.of(self.observed)
 
 
 @dataclass(frozen=True, slots=True)

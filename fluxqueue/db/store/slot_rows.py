@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluxqueue.db.store.destinations import DESTINATION
-from fluxqueue.fluxjob.facts import PodFact
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.follow import Slot, SlotState
+from fluxqueue.fluxjob.pod_facts import PodFact
 
 UNDER_WAY = "interval '10 s'"
 """How long a pod that is being released is left to the worker that releases it.
@@ -27,8 +28,8 @@ _INDEX = (
 # A slot of the first allocation. Its index may get a pod as long as it has not ended. An index that
 # its author has cut off may come back.
 _NAMED = (
-    f"f.is_placed AND s.given_at <= f.allocated_at AND (NOT coalesce({_INDEX} <@ f.ended_indexes,"
-    " false) OR s.number >= CAST(f.asked ->> 'size' AS int))"
+    f"f.is_placed AND s.given_at <= f.allocated_at AND (NOT coalesce({_INDEX} <@ x.ended_indexes,"
+    " false) OR s.number >= CAST(f.observed -> 'asked' ->> 'size' AS int))"
 )
 SLOT_SQL = {
     "number": "s.number",
@@ -39,7 +40,7 @@ SLOT_SQL = {
     "is_gone": "n.name IS NULL",
     "is_refused": "s.refused_at IS NOT NULL",
     "completion_index": _INDEX,
-    "is_spent": f"coalesce({_INDEX} <@ f.ended_indexes, false)",
+    "is_spent": f"coalesce({_INDEX} <@ x.ended_indexes, false)",
     "is_named": f"coalesce({_NAMED}, false)",
     "kind": "s.kind",
     "destination": DESTINATION,
@@ -51,7 +52,10 @@ SLOT_SQL = {
         SELECT jsonb_agg(jsonb_build_array(o.name, o.hostname) ORDER BY o.name) FROM nodes o
         WHERE o.name = ANY(s.others) AND o.hostname IS NOT NULL), '[]') END""",
 }
-"""Of ``allocation_slots s``, its node ``n`` and its job ``f``. Times are epoch seconds."""
+"""Of ``allocation_slots s``, its node ``n`` and its job ``f``. Times are epoch seconds.
+
+``x`` has the ``ended_indexes`` of the job, read once for all of its slots.
+"""
 
 POD_SQL = {
     "uid": "p.uid",
@@ -155,11 +159,12 @@ def array(fields: Mapping[str, str]) -> str:
 
 
 def read(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a workload with its slots and pods by name."""
+    """Return the row of a workload with its facts, and with its slots and pods by name."""
     slots: Sequence[Sequence[Any]] = row["slots"] or ()
     pods: Sequence[Sequence[Any]] = row["pods"] or ()
     return {
         **row,
+        "facts": WorkloadFacts.of(row["observed"]),
         "slots": [SlotFields(*slot) for slot in slots],
         "pods": [PodFields(*pod) for pod in pods],
     }

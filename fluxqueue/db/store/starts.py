@@ -15,10 +15,11 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.slot_rows import SlotFields
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact, cut
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.holders import NOT_STARTED
 from fluxqueue.fluxjob.lifecycle import FailedTry
+from fluxqueue.fluxjob.pod_facts import PodFact, cut
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import (
     StartDecision,
@@ -68,7 +69,7 @@ def judge(
     if row["vacate_by"] is not None or row["result"] is not None or row["is_deleting"]:
         return NOT_JUDGED
     # Until its object is resumed no pod can be there. A refused release is reported by itself.
-    if row["is_suspendable"] and row["released_generation"] is None:
+    if row["facts"].is_suspendable and row["released_generation"] is None:
         return NOT_JUDGED
     facts = _facts(row, decision, pods, holders)
     return judge_start(facts, rules_of(row, rules), float(row["now_s"]))
@@ -79,7 +80,7 @@ def rules_of(row: Mapping[str, Any], rules: StartRules) -> StartRules:
 
     The timeout of its author counts, else that of its queue, else that of the settings.
     """
-    asked = row["start_timeout_s"] or _read_timeout(row["queue_timeout"])
+    asked = row["facts"].start_timeout_s or _read_timeout(row["queue_timeout"])
     return rules if asked is None else replace(rules, timeout_s=float(asked), is_asked=True)
 
 
@@ -112,16 +113,17 @@ def _facts(
         if not pod.is_terminal
     ]
     # While a template names the nodes, a new pod would be sent to the same place.
-    may_delete = row["replaces_pods"] and row["pinned_to"] is None and not is_placing(row)
-    spare = row["spare_failures"]
+    its: WorkloadFacts = row["facts"]
+    may_delete = its.replaces_pods and row["pinned_to"] is None and not is_placing(row)
+    spare = its.spare_failures
     return StartFacts(
         waited_s=float(row["released_s"] or 0),
-        needed=min(row["wanted"], len(kept)),
+        needed=min(its.wanted, len(kept)),
         pods=live,
         lacking=decision.lacking,
         refused={slot.node for slot in refused},
         spare=(None if spare is None else spare - len(refused)) if may_delete else 0,
-        can_requeue=row["is_suspendable"],
+        can_requeue=its.is_suspendable,
         has_started=row["is_started"],
         past=Starting.from_json(row["starting"]),
     )

@@ -11,6 +11,7 @@ import orjson
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.process.pacing import STATUS_CALM, STATUS_PATIENCE, STATUS_PATIENCE_UNSEEN
 
 
@@ -37,7 +38,7 @@ class StatusRow:
     written_version: int
     told: str | None
     told_version: int
-    ignored: Sequence[str]
+    observed: Mapping[str, Any]
     submitted_at: datetime
     allocated_at: datetime | None
     started_at: datetime | None
@@ -63,18 +64,20 @@ class StatusRow:
     unqueued_at: datetime | None = None
     reserved_at: datetime | None = None
     unreserved_at: datetime | None = None
-    owner: Mapping[str, str] | None = None
     wait_reason: str | None = None
     blocked_by: str | None = None
     observed_generation: int = 1
     position: int | None = None
     notices: Sequence[Mapping[str, Any]] = ()
     is_first: bool = False
-    faults: Sequence[Mapping[str, Any]] = ()
-    said: Mapping[str, str] | None = None
     stalled: Mapping[str, str] | None = None
     troubled_at: datetime | None = None
     start_fault: str | None = None
+
+    @property
+    def facts(self) -> WorkloadFacts:
+        """Return what was last seen of its workload."""
+        return WorkloadFacts.of(self.observed)
 
 
 async def read_due_statuses(database: Database, uids: Collection[str]) -> list[StatusRow]:

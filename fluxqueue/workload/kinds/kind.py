@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.indexes import Range
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import Wishes, read_wishes
@@ -334,7 +334,7 @@ class WorkloadKind(ABC):
 
     # --- how does it end ----------------------------------------------------------------------
 
-    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+    def pod_facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
         """Return its pods as rows store them, ordered by UID.
 
         Completion indexes count only if its pods have them, whatever a template contains.

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
@@ -233,11 +233,11 @@ class PodGroupKind(WorkloadKind):
             reason = f"{reason}; {spec['note']}"
         return Gathering(missing, reason, patience_s)
 
-    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+    def pod_facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
         kinds = workload["slotKinds"]
         return tuple(
             replace(fact, index=None, kind=kinds.get(fact.uid, ""))
-            for fact in super().facts(workload, pods)
+            for fact in super().pod_facts(workload, pods)
         )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
@@ -439,7 +439,7 @@ def _last_result(workload: Object, job: Object) -> FluxJobState | None:
     """Return how a BatchJob ended that is gone or being deleted."""
     uid = job["metadata"]["uid"]
     pods = [pod for pod in _ended(workload) if _maker(pod) == uid]
-    return BATCH_JOB.last_result(job, BATCH_JOB.facts(job, pods))
+    return BATCH_JOB.last_result(job, BATCH_JOB.pod_facts(job, pods))
 
 
 def _maker(pod: Object) -> str | None:

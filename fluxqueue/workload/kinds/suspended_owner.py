@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
@@ -267,11 +267,11 @@ class SuspendedOwnerKind(WorkloadKind):
 
     # --- how does it end ----------------------------------------------------------------------
 
-    def facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
+    def pod_facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
         kinds = workload["slotKinds"]
         return tuple(
             replace(fact, index=None, kind=kinds.get(fact.uid, ""))
-            for fact in super().facts(workload, pods)
+            for fact in super().pod_facts(workload, pods)
         )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:

@@ -215,7 +215,9 @@ async def test_an_unreadable_job_that_runs_is_followed_to_its_end(
     async with observing(database, client, settings_for(database_url_of(database))):
 
         async def row() -> Obj:
-            found = await dicts(database, "SELECT result, faults FROM fluxjobs")
+            found = await dicts(
+                database, "SELECT result, observed -> 'faults' AS faults FROM fluxjobs"
+            )
             return found[0] if found else {}
 
         await eventually(row, "its row")

@@ -72,9 +72,12 @@ async def row_is(database: Database, what: str, **wanted: Any) -> Row:
     async def look() -> Row | None:
         rows = await dicts(
             database,
-            "SELECT state, held_by, asked_priority, queue, duration_s, said, depends_on,"
+            "SELECT state, held_by, queue, duration_s, observed -> 'said' AS said,"
+            " coalesce((observed ->> 'priority')::int, 0) AS asked_priority,"
+            " coalesce(observed -> 'depends_on', '[]') AS depends_on,"
             " to_char(begin_at AT TIME ZONE 'UTC', 'YYYY') AS year, request, size,"
-            " ARRAY(SELECT f ->> 'where' FROM jsonb_array_elements(faults) f) AS faults"
+            " ARRAY(SELECT f ->> 'where' FROM jsonb_array_elements(observed -> 'faults') f)"
+            " AS faults"
             " FROM fluxjobs",
         )
         is_so = len(rows) == 1 and all(rows[0][key] == value for key, value in wanted.items())

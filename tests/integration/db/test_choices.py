@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.start_watch import StartRules
 from tests.integration.db.test_starts import look, pass_time, unbound
 from tests.support.pool_model import request

@@ -72,7 +72,8 @@ async def test_only_another_node_is_taken_out_of_the_template(
     await rows.see(workload("job", is_pinnable=True))
     await rows.match()
     await rows.execute(
-        "UPDATE fluxjobs SET pinned_to = :before, is_suspended = :is_suspended",
+        "UPDATE fluxjobs SET pinned_to = :before, observed = CASE WHEN :is_suspended"
+        " THEN observed ELSE observed - 'is_suspended' END",
         before=before,
         is_suspended=is_suspended,
     )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.jobspec import Count, Jobspec, Resource
 from fluxqueue.jobspec.model import RFC14, SLOT
 from fluxqueue.jobspec.render import render

@@ -14,8 +14,8 @@ import pytest
 from fluxqueue.db.store.rebuild import Found, take_over
 from fluxqueue.db.store.reconciling import Ungate
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import DecisionRecord

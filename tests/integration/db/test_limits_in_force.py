@@ -14,7 +14,7 @@ from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Jobspec
 from tests.integration.db.test_queues import queue, see_queues
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 GRACE_S = 30
 
@@ -64,7 +64,7 @@ def changed(seen: WorkloadSeen, asked: Jobspec | None, **more: Any) -> WorkloadS
     """The same Job after an edit of its object, released."""
     new = seen if asked is None else workload(seen.uid, asked)
     fields = {"request": new.request, "duration_s": new.duration_s, "is_suspended": False} | more
-    return replace(seen, **fields)
+    return but(seen, **fields)
 
 
 async def test_limit_and_grace_are_what_is_held(here: Rows) -> None:
@@ -132,14 +132,14 @@ async def test_a_job_with_a_limit_that_is_resumed_waits_for_its_turn(here: Rows)
     await here.execute("UPDATE fluxjobs SET released_generation = 2 WHERE uid = 'a'")
     ending = (pod("a-0", "Running", is_gated=False, is_terminating=True, node="n0"),)
     running = (replace(ending[0], is_terminating=False),)
-    await here.see(replace(first, pods=running, is_suspended=False, generation=2))
+    await here.see(but(first, pods=running, is_suspended=False, generation=2))
     await here.reconcile("a")
-    await here.see(replace(first, pods=ending, generation=3))
-    await here.see(replace(first, pods=ending, is_suspended=False, generation=4))
+    await here.see(but(first, pods=ending, generation=3))
+    await here.see(but(first, pods=ending, is_suspended=False, generation=4))
     row = (await here.fetch("SELECT vacate_by, release_at FROM fluxjobs WHERE uid = 'a'"))[0]
     assert row["vacate_by"] == "restarted"
     assert row["release_at"] is not None, "it is suspended again"
-    await here.see(replace(first, generation=5, is_suspended_again=True))
+    await here.see(but(first, generation=5, is_suspended_again=True))
     await here.reconcile("a")
     assert await here.states() == {"a": "Pending"}
 

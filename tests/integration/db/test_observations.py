@@ -140,8 +140,10 @@ async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
             {"a": WorkloadGone("default", (pod("q", is_terminating=True),)), "zz": WorkloadGone()},
         )
     assert (await effects(rows))["reconcile"] == ["a"]
-    (row,) = await rows.fetch("SELECT is_gone, is_deleting, wanted FROM fluxjobs")
-    assert row == {"is_gone": True, "is_deleting": True, "wanted": 0}
+    (row,) = await rows.fetch(
+        "SELECT is_gone, is_deleting, observed ? 'wanted' AS wants_pods FROM fluxjobs"
+    )
+    assert row == {"is_gone": True, "is_deleting": True, "wants_pods": False}
     assert await rows.fetch("SELECT uid FROM pods") == [{"uid": "q"}]
     async with rows.database.begin() as tx:
         assert (await read_known(tx)).flux_uids == {"a": "flux-a"}, "a pod of it is still there"
@@ -208,7 +210,7 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
         await dicts(tx, lock, uid="b")
     await writing
     assert await rows.value("SELECT is_gone FROM fluxjobs WHERE uid = 'a'")
-    assert await rows.value("SELECT asked_priority FROM fluxjobs WHERE uid = 'b'") == 3
+    assert await rows.value("SELECT observed -> 'priority' FROM fluxjobs WHERE uid = 'b'") == 3
 
 
 async def test_who_writes_is_told_whether_anybody_waits_for_room(rows: Rows) -> None:
@@ -260,6 +262,6 @@ async def test_the_first_user_stays(rows: Rows) -> None:
     """Whatever the annotation says later: limits and shares count for that user."""
     await rows.see(workload("a", user_name="alice"))
     await rows.see(workload("a", user_name="bob", priority=3))
-    assert await rows.fetch("SELECT user_name, asked_priority FROM fluxjobs") == [
-        {"user_name": "alice", "asked_priority": 3}
+    assert await rows.fetch("SELECT user_name, observed -> 'priority' AS asked FROM fluxjobs") == [
+        {"user_name": "alice", "asked": 3}
     ]

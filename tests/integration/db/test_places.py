@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fluxqueue.db.store import steering
@@ -11,7 +9,7 @@ from fluxqueue.fluxjob.observation import WorkloadSeen
 from tests.support.asked import Slots
 from tests.support.asked import asked as slots
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, workload
+from tests.support.rows import Rows, but, cpu_node, workload
 
 SMALL = request(2, cpu=2, duration_s=600)
 
@@ -114,7 +112,7 @@ async def test_growth_of_what_runs_is_a_request_of_now(rows: Rows) -> None:
     await rows.match()
     await rows.see(workload("b", SMALL))
     before = await rows.value("SELECT place FROM fluxjobs WHERE uid = 'a'")
-    grown = replace(workload("a", request(3, cpu=2, duration_s=600)), is_suspended=False)
+    grown = but(workload("a", request(3, cpu=2, duration_s=600)), is_suspended=False)
     await rows.see(grown)
     after = await rows.value("SELECT place FROM fluxjobs WHERE uid = 'a'")
     await rows.see(grown)

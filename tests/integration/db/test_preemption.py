@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from fluxqueue.db.store.decisions import NodeChanges, take_changes
 from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.process.metrics import REGISTRY
@@ -24,7 +23,7 @@ from fluxqueue.worker import schedule
 from fluxqueue.worker.status import _rendered
 from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod
+from tests.support.rows import Rows, but, cpu_node, pod
 
 LOWER: dict[str, Any] = {"within": "lowerPriority"}
 
@@ -40,7 +39,7 @@ async def start(rows: Rows, clock: ManualClock, *jobs: WorkloadSeen) -> None:
     for one in jobs:
         await rows.see(one)
         await rows.match()
-        await rows.see(replace(one, is_suspended=False, pods=pods_of(one, "Pending")))
+        await rows.see(but(one, is_suspended=False, pods=pods_of(one, "Pending")))
         await rows.reconcile(one.uid)
         await rows.see(running(one))
         await rows.reconcile(one.uid)
@@ -54,12 +53,12 @@ def pods_of(one: WorkloadSeen, phase: str) -> tuple[PodFact, ...]:
 
 def running(one: WorkloadSeen) -> WorkloadSeen:
     """The same with its pods running."""
-    return replace(one, is_suspended=False, pods=pods_of(one, "Running"))
+    return but(one, is_suspended=False, pods=pods_of(one, "Running"))
 
 
 async def leave(rows: Rows, one: WorkloadSeen) -> None:
     """It is suspended and its pods are gone."""
-    await rows.see(replace(one, is_suspended=True, pods=()))
+    await rows.see(but(one, is_suspended=True, pods=()))
     await rows.reconcile(one.uid)
 
 
@@ -258,7 +257,7 @@ async def test_what_is_given_back_is_kept_for_whom_it_was_given_back(rows: Rows)
     await rows.see(
         job("highest", "other", request(cpu=4, duration_s=1), priority=99),
         job("short", "q", request(cpu=1, duration_s=1), priority=99),
-        replace(running(LOW[0]), wanted=2),
+        but(running(LOW[0]), wanted=2),
     )
     await rows.execute("UPDATE fluxjobs SET lacking = 1 WHERE uid = 'a'")
     clock.advance(100)
@@ -318,7 +317,7 @@ async def test_until_the_suspension_others_use_what_is_free(rows: Rows) -> None:
     assert states["for-60"] in {"Pending", "Reserved"}
     assert [event for event, _ in await events(rows, "a")] == ["PreemptionPlanned"]
     for one in (LOW[0], short):
-        await rows.see(replace(one, wanted=0, is_suspended=False, result="Completed"))
+        await rows.see(but(one, wanted=0, is_suspended=False, result="Completed"))
         await rows.reconcile(one.uid)
     await rows.match()
     states = await rows.states()
@@ -360,7 +359,7 @@ async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
     await start(rows, clock, *LOW[:2])
     await rows.see(HIGH)
     await rows.match()
-    await rows.see(replace(LOW[0], is_suspended=False, result="Completed"))
+    await rows.see(but(LOW[0], is_suspended=False, result="Completed"))
     await rows.reconcile("a")
     clock.advance(10)
     await rows.match()
@@ -453,7 +452,7 @@ async def test_the_grace_of_a_victims_pods_counts(rows: Rows) -> None:
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("q", preemption=LOWER))
-    slow = replace(LOW[0], grace_s=600)
+    slow = but(LOW[0], grace_s=600)
     await start(rows, clock, slow)
     await rows.see(HIGH)
     await rows.match()

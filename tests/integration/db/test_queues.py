@@ -25,7 +25,7 @@ from fluxqueue.worker import schedule
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.schedule import ROLE
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 
 def queue(name: str, *, namespaces: list[str] | None = None, **spec: Any) -> QueueSeen:
@@ -189,16 +189,16 @@ async def test_a_job_counts_until_its_last_slot_is_returned(rows: Rows) -> None:
     await rows.see(first, job("a2", "q", user_name="alice"))
     await rows.match()
     pods = tuple(pod(f"a{n}", "Running", is_gated=False, node="n0") for n in range(2))
-    await rows.see(replace(first, pods=pods, is_suspended=False))
+    await rows.see(but(first, pods=pods, is_suspended=False))
     await rows.reconcile("a")
-    await rows.see(replace(first, pods=pods[:1], wanted=1, is_suspended=False))
+    await rows.see(but(first, pods=pods[:1], wanted=1, is_suspended=False))
     await rows.reconcile("a")
     assert [slot[2] for slot in await rows.slots("a")].count("returned") == 1
     await rows.see(job("carol", "q", user_name="carol"), job("b", "q", user_name="alice"))
     await rows.match()
     assert "perUser.jobs is 2, user alice has 2" in (await told(rows, "b"))[1]
     assert "total.nodes is 2, queue q has 2" in (await told(rows, "carol"))[1]
-    await rows.see(replace(first, wanted=0, result="Completed"))
+    await rows.see(but(first, wanted=0, result="Completed"))
     await rows.reconcile("a")
     await rows.match()
     assert (await rows.states())["carol"] == "Allocated"
@@ -262,7 +262,7 @@ async def test_what_runs_grows_within_the_limits_of_its_queue(
     await rows.match()
     assert set((await rows.states()).values()) == {"Allocated"}
     pods = tuple(pod(f"p{n}") for n in range(5))
-    await rows.see(replace(small, wanted=5, pods=pods))
+    await rows.see(but(small, wanted=5, pods=pods))
     await rows.reconcile("a")
     await rows.match()
     await rows.reconcile("a")
@@ -493,8 +493,7 @@ async def test_queues_change_while_cycles_run(rows: Rows) -> None:
     )
     assert after == before
     wrong = await rows.fetch(
-        "SELECT uid FROM fluxjobs WHERE state IN ('Pending', 'Reserved') AND priority_parts <>"
-        " fluxjob_priority_parts(queue, user_name, asked_priority, set_priority,"
-        " is_priority_granted)"
+        "SELECT uid FROM fluxjobs f WHERE state IN ('Pending', 'Reserved')"
+        " AND priority_parts <> fluxjob_priority_parts_of(f)"
     )
     assert wrong == []

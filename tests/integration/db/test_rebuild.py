@@ -20,7 +20,7 @@ from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.scheduler.resource_set import GivenSlots
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 CPU = {"cpu": 1, "pods": 1}
 
@@ -41,7 +41,7 @@ def _found(
     run = [pod(f"{uid}-{n}", "Running", is_gated=False, node=node) for n, node in enumerate(nodes)]
     seen = workload(uid, request(size, cpu=1), is_suspended=not nodes, pods=tuple(run))
     placed = tuple(PlacedPod(p.uid, p.name, p.node, {"cpu": 1}, p.phase) for p in run)
-    return Found(replace(seen, **more), record, placed)
+    return Found(but(seen, **more), record, placed)
 
 
 async def _take(rows: Rows, *found: Found) -> TakenOver:
@@ -213,8 +213,8 @@ async def test_a_group_whose_pods_have_ended_gathers_no_more(rows: Rows) -> None
         _found("c", _record(S.ALLOCATED, 3, "gone", "gone"), size=2, missing=2, **gathered),
     )
     assert await rows.states() == {"a": "Completed", "b": "Running", "c": "Gathering"}
-    found = await rows.fetch("SELECT uid, missing FROM fluxjobs ORDER BY uid")
-    assert [row["missing"] for row in found] == [2, 1, 2]
+    found = await rows.fetch("SELECT observed FROM fluxjobs ORDER BY uid")
+    assert [row["observed"]["missing"] for row in found] == [2, 1, 2]
     await rows.check()
 
 

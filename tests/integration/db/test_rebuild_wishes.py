@@ -25,7 +25,7 @@ from fluxqueue.worker import status
 from tests.integration.db import test_preemption as preempting
 from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 ALICE = "alice@host"
 LOST = (
@@ -111,7 +111,7 @@ async def test_what_runs_and_left_no_record_was_taken_in(rows: Rows) -> None:
     runs = workload("a", queue="fast", is_suspended=False, generation=2, pods=(_pod("a-0"),))
     await _take(rows, Found(runs, None, (_placed("a-0"),)))
     await _steer(steering.requeue, rows, "a")
-    await rows.see(replace(runs, is_suspended=True, generation=3, pods=()))
+    await rows.see(but(runs, is_suspended=True, generation=3, pods=()))
     await rows.reconcile("a")
     await rows.match()
     assert await rows.states() == {"a": "Pending"}
@@ -148,7 +148,7 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
     await _steer(steering.requeue, rows, "a")
     record = (await _records(rows, "a"))["a"]
     await _lose_all(rows)
-    left = replace(seen, is_suspended=is_suspended, pods=seen.pods[1:])
+    left = but(seen, is_suspended=is_suspended, pods=seen.pods[1:])
     await _take(rows, Found(left, record, (_placed("a-1"),)))
     assert "a" in await rows.asked(TaskName.RELEASE)
     version = await rows.value("SELECT version FROM fluxjobs")
@@ -156,12 +156,12 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
     wanted = await rows.wanted("a")
     assert wanted is not None
     assert wanted.is_suspended
-    await rows.see(replace(left, is_suspended=True, generation=3))
+    await rows.see(but(left, is_suspended=True, generation=3))
     await rows.reconcile("a")
     assert await rows.fetch("SELECT state, vacate_by, reason FROM fluxjobs") == [
         {"state": "Running", "vacate_by": ALICE, "reason": record.reason}
     ]
-    await rows.see(replace(left, is_suspended=True, generation=3, pods=()))
+    await rows.see(but(left, is_suspended=True, generation=3, pods=()))
     await rows.reconcile("a")
     assert await rows.fetch("SELECT state, vacate_by, held_by, reason FROM fluxjobs") == [
         {"state": "Pending", "vacate_by": None, "held_by": None, "reason": f"requeued by {ALICE}"}
@@ -175,7 +175,7 @@ async def test_a_requeue_whose_last_pod_went_meanwhile_is_done(rows: Rows) -> No
     await _steer(steering.requeue, rows, "a")
     record = (await _records(rows, "a"))["a"]
     await _lose_all(rows)
-    gone = replace(seen, is_suspended=True, generation=3, pods=())
+    gone = but(seen, is_suspended=True, generation=3, pods=())
     await _take(rows, Found(gone, record))
     await rows.reconcile("a")
     await rows.see(gone)

@@ -10,11 +10,11 @@ from fluxqueue.db.store.reconciling import Reconciled, reconcile
 from fluxqueue.db.store.starts import keep_words
 from fluxqueue.db.store.steering import release
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.start_watch import StartRules
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 RULES = StartRules(unschedulable_s=5, timeout_s=300, tries_max=2)
 WORDS = "0/3 nodes are available: 1 node(s) had untolerated taint(s)"
@@ -328,7 +328,7 @@ async def test_a_start_that_all_pods_have_made_is_not_looked_at_again(rows: Rows
     one = released("a", pods=(running("a0", nodes["a0"]), pod("a1", is_gated=False)))
     await rows.see(replace(one, running=1))
     assert (await row(rows))["is_started"] is False
-    later = replace(one, wanted=1, running=0, succeeded=1, pods=(pod("a1", is_gated=False),))
+    later = but(one, wanted=1, running=0, succeeded=1, pods=(pod("a1", is_gated=False),))
     await rows.see_after({"a": replace(one, running=1)}, later)
     assert (await row(rows))["is_started"] is True
     await pass_time(rows, 60)

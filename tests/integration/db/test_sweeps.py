@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fluxqueue.db.store.decisions import REUSE_S, load_graph
@@ -12,7 +10,7 @@ from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.policy.queue_rules import PLANNED_S
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 
 WIDTH = 3
 
@@ -21,13 +19,13 @@ def a_sweep(uid: str = "x", done: int = 0, *, width: int = WIDTH, **more: object
     """A released sweep whose first tasks are done. The next ones have gated pods."""
     seen = workload(uid, request(cpu=1), is_sweep=True, is_suspended=False)
     gated = tuple(pod(f"{uid}-{n}", index=n) for n in range(done, done + width))
-    return replace(seen, wanted=width, pods=gated, **more)  # type: ignore[arg-type]
+    return but(seen, wanted=width, pods=gated, **more)  # type: ignore[arg-type]
 
 
 async def start(rows: Rows, seen: WorkloadSeen) -> None:
     """Let it start and grow."""
     await rows.add_nodes(cpu_node("n0", cpu=2))
-    await rows.see(replace(seen, is_suspended=True, pods=()))
+    await rows.see(but(seen, is_suspended=True, pods=()))
     await rows.match()
     await rows.see(seen)
     await grow(rows, seen.uid)
@@ -75,7 +73,7 @@ async def test_the_rows_of_many_tasks_are_few(rows: Rows) -> None:
         await rows.reconcile("x")
     assert await rows.value("SELECT count(*) FROM allocation_slots") <= 4
     await rows.execute("DELETE FROM pods")
-    await rows.see(replace(a_sweep(), pods=(), wanted=0, result="Completed"))
+    await rows.see(but(a_sweep(), pods=(), wanted=0, result="Completed"))
     await rows.reconcile("x")
     assert await rows.states() == {"x": "Completed"}
     used = float(await rows.value("SELECT cpu_s FROM accounting"))

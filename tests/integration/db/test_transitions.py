@@ -31,8 +31,8 @@ async def force(rows: Rows, state: FluxJobState) -> None:
         await tx.execute("ALTER TABLE fluxjobs DISABLE TRIGGER fluxjobs_before_update")
         await tx.execute(
             f"UPDATE fluxjobs SET state = :state, ended_at = {ended},"
-            " reason = '', gather_reason = '', gather_s = 600,"
-            " missing = CAST(:state = 'Gathering' AS int)",
+            " reason = '', observed = CASE WHEN :state = 'Gathering'"
+            " THEN '{\"missing\": 1, \"gather_s\": 600}' ELSE '{}' END::jsonb",
             state=state,
         )
         await tx.execute("ALTER TABLE fluxjobs ENABLE TRIGGER fluxjobs_before_update")
@@ -59,10 +59,11 @@ async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
 async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
     ended = "now()" if new.is_final else "NULL"
     # Nobody enters or leaves this state but by what is missing; see test_gathering.
-    missing = int(new is FluxJobState.GATHERING)
+    missing = new is FluxJobState.GATHERING
+    observed = '{"missing": 1, "gather_s": 600, "gather_reason": "why"}' if missing else "{}"
     to = FluxJobState.PENDING if missing else new
     move = f"UPDATE fluxjobs SET state = :new, reason = 'why', ended_at = {ended}"
-    move += f", missing = {missing}, gather_reason = 'why'"
+    move += f", observed = '{observed}'"
     if new not in TRANSITIONS[old]:
         with pytest.raises(DBAPIError, match="is not a transition"):
             await rows.execute(move, new=str(to))
@@ -83,7 +84,7 @@ async def test_what_nobody_sees_makes_no_noise(rows: Rows) -> None:
     await rows.see(workload("a"))
     version = await rows.value("SELECT version FROM fluxjobs")
     await written_version(rows)
-    await rows.execute("UPDATE fluxjobs SET wanted = 7, is_suspended = false, is_examined = true")
+    await rows.execute("UPDATE fluxjobs SET observed = '{\"wanted\": 7}', is_examined = true")
     assert await rows.value("SELECT version FROM fluxjobs") == version
     assert await rows.asked(TaskName.STATUS) == []
 

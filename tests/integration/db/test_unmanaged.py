@@ -13,11 +13,11 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.store.notices import UNMANAGED_USE
 from fluxqueue.db.store.observations import is_reshaped
 from fluxqueue.db.store.reconciling import Ungate
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.holders import AUTHOR, CHANGED, CHANGED_REASON
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.rows import Rows, but, cpu_node, pod, workload
 from tests.support.sql import dicts
 
 
@@ -154,13 +154,13 @@ async def test_suspended_edited_and_resumed_is_decided_for_anew(rows: Rows) -> N
     edited = workload("a", request(2, cpu=3), is_suspended=True, generation=4)
     await rows.see(edited)
     assert (await row_of(rows))["vacate_by"] == AUTHOR
-    resumed = replace(edited, is_suspended=False, generation=5, pods=(asking("big", 3),))
+    resumed = but(edited, is_suspended=False, generation=5, pods=(asking("big", 3),))
     await rows.see(resumed)
     row = await row_of(rows)
     assert (row["vacate_by"], row["reason"]) == (CHANGED, CHANGED_REASON)
     assert row["release_at"] is not None  # it is suspended again
     assert await rows.reconcile("a") == []
-    again = replace(resumed, is_suspended=True, is_suspended_again=True, generation=6, pods=())
+    again = but(resumed, is_suspended=True, is_suspended_again=True, generation=6, pods=())
     await rows.see(again)
     await rows.reconcile("a")
     row = await row_of(rows)
@@ -173,7 +173,7 @@ async def test_resumed_as_it_was_keeps_its_slots(rows: Rows) -> None:
     await release(rows)
     seen = workload("a", request(2, cpu=1), is_suspended=True, generation=3)
     await rows.see(seen)
-    await rows.see(replace(seen, is_suspended=False, generation=4))
+    await rows.see(but(seen, is_suspended=False, generation=4))
     row = await row_of(rows)
     assert (row["state"], row["vacate_by"]) == ("Allocated", None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.controller.observing.read_workload import (
-    see_facts,
+    see_progress,
     see_workload,
     trim_job,
     trim_pod,
@@ -49,12 +49,12 @@ def see(workload: dict[str, Any], *pods: dict[str, Any]) -> Any:
 def test_wishes_on_the_start_are_observed() -> None:
     """Edges as rows keep them, the begin time from the creation, the hold as its author's."""
     seen = see(job({"depends-on": "afterok:a after:7", "begin-time": "+1m", "hold": "true"}))
-    assert seen.depends_on == (
+    assert seen.facts.depends_on == (
         {"type": "afterok", "job": "a"},
         {"type": "after", "job": "7"},
     )
     assert seen.begin_at_s == 1_893_456_060
-    assert (seen.held_by, seen.has_hold, seen.generation) == ("author", True, 3)
+    assert (seen.held_by, seen.has_hold, seen.facts.generation) == ("author", True, 3)
 
 
 def test_a_suspension_by_its_author_is_no_annotated_hold() -> None:
@@ -115,9 +115,9 @@ def test_a_spoilt_annotation_does_not_stop_the_following() -> None:
     }
     with pytest.raises(InvalidInput):
         see(spoilt)
-    seen = see_facts(before, spoilt, [pod(phase="Succeeded")])
-    assert (seen.priority, seen.result, seen.wanted) == (5, "Completed", 0)
-    assert not seen.is_suspended
+    seen = see_progress(before, spoilt, [pod(phase="Succeeded")])
+    assert (seen.facts.priority, seen.result, seen.facts.wanted) == (5, "Completed", 0)
+    assert not seen.facts.is_suspended
     assert seen.pods == (), "a pod that has ended needs nothing any more"
 
 
@@ -134,16 +134,16 @@ def test_what_has_ended_of_an_indexed_job() -> None:
     told = {**indexed, "status": {"completedIndexes": "0", "succeeded": 1}}
     pods = [_of_index(0, "Succeeded"), _of_index(2, "Succeeded"), _of_index(3, "Failed")]
     seen = see(told, *pods)
-    assert (seen.wanted, seen.ended_indexes) == (2, "{[0,1),[2,3),[4,)}")
+    assert (seen.facts.wanted, seen.facts.ended_indexes) == (2, "{[0,1),[2,3),[4,)}")
     smaller = {**told, "spec": {**told["spec"], "completions": 2, "parallelism": 2}}
-    assert see_facts(seen, smaller, pods).wanted == 1
-    assert see_facts(seen, smaller, pods).ended_indexes == "{[0,1),[2,)}"
+    assert see_progress(seen, smaller, pods).facts.wanted == 1
+    assert see_progress(seen, smaller, pods).facts.ended_indexes == "{[0,1),[2,)}"
 
 
 def test_only_an_indexed_job_has_indexes() -> None:
     """Whatever its template says: else all its pods would share one slot."""
     seen = see(job({}, completions=4, parallelism=4), _of_index(7, "Running"))
-    assert (seen.pods[0].index, seen.ended_indexes) == (None, "{}")
+    assert (seen.pods[0].index, seen.facts.ended_indexes) == (None, "{}")
 
 
 @pytest.mark.parametrize(("marks", "uses"), [({"fluxqueue/managed": "true"}, 500), ({}, None)])
@@ -192,7 +192,7 @@ def test_what_limits_a_job_and_when_its_pods_have_ended() -> None:
     own = {"nodeName": "n0", "terminationGracePeriodSeconds": 600}
     there = trim_pod({"metadata": owned, "spec": own, "status": {"phase": "Running"}})
     seen = see(running, there)
-    assert (seen.duration_s, seen.grace_s, seen.is_limited) == (20, 90, True)
+    assert (seen.duration_s, seen.facts.grace_s, seen.facts.is_limited) == (20, 90, True)
     assert seen.request["attributes"]["system"]["fluxqueue"]["grace"] == 90
     assert seen.ends_at_s == 1_893_456_000 + 20 + 600
     unbound = trim_pod({"metadata": owned, "spec": {}, "status": {}})
@@ -201,7 +201,7 @@ def test_what_limits_a_job_and_when_its_pods_have_ended() -> None:
 
 def test_a_wish_that_nothing_enforces_is_no_limit() -> None:
     seen = see(job({"duration": "1h"}))
-    assert (seen.duration_s, seen.is_limited) == (3600, False)
+    assert (seen.duration_s, seen.facts.is_limited) == (3600, False)
 
 
 def test_nothing_that_a_container_is_given_is_observed() -> None:

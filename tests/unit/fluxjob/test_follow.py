@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.follow import FollowDecision, Slot, SlotState, follow
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 
 ALLOCATED, RUNNING = FluxJobState.ALLOCATED, FluxJobState.RUNNING

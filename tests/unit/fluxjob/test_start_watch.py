@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.fluxjob.facts import NOT_SEEN, WORDS_MAX, PodFact, cut
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, WORDS_MAX, PodFact, cut
 from fluxqueue.fluxjob.start_watch import (
     DELAY_MAX_S,
     NOT_SEEN_S,

@@ -164,19 +164,19 @@ def test_where_others_change_pods_the_first_of_a_template_have_a_gate() -> None:
     single["spec"] |= {"parallelism": 1, "completions": 1, "suspend": True}
     changed = [True]
     reader = WorkloadReader(Site(), are_pods_changed=lambda: changed[0])
-    assert not reader.see(single, [], "f", {}).is_pinnable
+    assert not reader.see(single, [], "f", {}).facts.is_pinnable
     changed[0] = False
-    assert reader.see(single, [], "f", {}).is_pinnable
+    assert reader.see(single, [], "f", {}).facts.is_pinnable
     changed[0] = True
     # Its first pod is as large as its template: that is remembered, too.
     reader.see(single, [pod({"cpu": "2"})], "f", {})
     assert [one.extra for one in reader.sizes.news] == [()]
-    assert reader.see(single, [], "f", {}).is_pinnable
+    assert reader.see(single, [], "f", {}).facts.is_pinnable
     # What is released already stays as it is.
     other = job(serviceAccountName="other")
     other["spec"] |= {"parallelism": 1, "completions": 1, "suspend": True}
-    assert not reader.see(other, [], "f", {}).is_pinnable
-    assert reader.see(other, [pod({"cpu": "2"})], "f", {}).is_pinnable
+    assert not reader.see(other, [], "f", {}).facts.is_pinnable
+    assert reader.see(other, [pod({"cpu": "2"})], "f", {}).facts.is_pinnable
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.facts import NOT_SEEN, PodFact
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact
 from fluxqueue.fluxjob.times import LAST_S
 from fluxqueue.workload import pods
 from tests.support.workloads import bare_pod, owner

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.fluxjob.facts import WorkloadFact
+from fluxqueue.fluxjob.pod_facts import WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from tests.support.jobspecs import draw

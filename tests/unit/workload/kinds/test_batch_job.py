@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.facts import PodFact
 from fluxqueue.fluxjob.indexes import as_multirange
+from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.render import render

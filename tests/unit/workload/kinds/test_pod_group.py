@@ -161,7 +161,7 @@ def test_facts_bear_the_kind_of_slot_and_no_index() -> None:
     index = {"annotations": {"batch.kubernetes.io/job-completion-index": "3"}}
     pod = member("a", meta=index)
     assert pod_fact(pod).index == 3
-    (fact,) = POD_GROUP.facts(group(pod), [pod])
+    (fact,) = POD_GROUP.pod_facts(group(pod), [pod])
     assert (fact.index, fact.kind) == (None, slot_kind(pod))
 
 
