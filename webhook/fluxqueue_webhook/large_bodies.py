@@ -51,7 +51,7 @@ class LargeBodies:
         self._waiting: dict[str, tuple[int, asyncio.Future[None]]] = {}
         self._of_each: Counter[tuple[str, ...]] = Counter()
         self._next: str | None = None
-        """The request whose turn it is. It waits until its room is free, and others after it."""
+        """The next request in turn. It waits until its room is free, and others after it."""
         self._numbers = itertools.count()
 
     @asynccontextmanager

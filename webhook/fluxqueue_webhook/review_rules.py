@@ -26,7 +26,7 @@ MAX_WARNING = 240
 _KINDS: Mapping[tuple[str, str], WorkloadKind] = {
     (one.group, one.name): one for one in (BATCH_JOB, BARE_POD)
 }
-"""The kinds of workloads whose objects the API server knows."""
+"""The kinds of workloads that are objects of the API server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,30 +8,33 @@ from pathlib import Path
 
 import pytest
 
+from fluxqueue.db.queries import read_statements
 from fluxqueue.fluxjob import lifecycle
 from fluxqueue.fluxjob.holders import BY_DEPENDENCY, BY_QUEUE
 from fluxqueue.fluxjob.lifecycle import Judged, Move, on_judged
 from fluxqueue.fluxjob.states import TRANSITIONS
 from fluxqueue.fluxjob.states import FluxJobState as S
 
-STORE = Path(lifecycle.__file__).parents[1] / "db" / "store"
+DB = Path(lifecycle.__file__).parents[1] / "db"
 MOVES = {name: one for name, one in vars(lifecycle).items() if isinstance(one, Move)}
 WRITERS = {
     "reconciling.py": "on_requeued decides",
-    "slot_changes.py": "fluxjob.follow decides",
-    "dependencies.py": "on_judged decides",
-    "decisions.py": "the plan: RESERVED and WAITING, with the expected start",
-    "rebuild.py": "what the cluster shows, in a marked session",
-    "drift_repair.py": "what runs without a slot, by way of Pending",
-    "moves.py": "all others",
+    "slot_changes.sql": "fluxjob.follow decides",
+    "dependencies.sql": "on_judged decides",
+    "decisions.sql": "the plan: RESERVED and WAITING, with the expected start",
+    "rebuild.sql": "what the cluster shows, in a marked session",
+    "drift_repair.sql": "what runs without a slot, by way of Pending",
+    "moves.sql": "all others",
 }
-"""The modules that write a state, and what decides it. Those of ``observations.py`` are decided by
+"""The files that write a state, and what decides it. Those of ``observations.py`` are decided by
 ``on_seen``, and its statement is generated from a list of fields."""
 _SETS_A_STATE = re.compile(r"UPDATE fluxjobs\b.*?\bSET\b(.*?)(?:\bFROM\b|\bWHERE\b|$)", re.DOTALL)
 
 
 def _statements(path: Path) -> list[str]:
-    """The texts of a module, with a blank for each inserted part."""
+    """The statements of a file, or the texts of a module, with a blank for each inserted part."""
+    if path.suffix == ".sql":
+        return [words for _, words in read_statements(path.read_text(encoding="utf-8"), path.name)]
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.JoinedStr):
@@ -66,7 +69,7 @@ def test_states_are_written_where_they_are_decided() -> None:
     """One door: a new UPDATE of a state belongs to a move, or has its decision in ``lifecycle``."""
     found = {
         path.name
-        for path in STORE.glob("*.py")
+        for path in [*DB.glob("queries/*.sql"), *DB.glob("store/*.py")]
         for text in _statements(path)
         for assigned in _SETS_A_STATE.findall(text)
         if re.search(r"(?:^|[\s,])state = ", assigned)

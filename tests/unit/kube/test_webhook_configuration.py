@@ -1,4 +1,4 @@
-"""The webhook configuration: who is asked about, who never."""
+"""The webhook configuration: which objects are asked about, and which never."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_objects_opt_out_by_label() -> None:
 
 
 def test_pods_of_jobs_are_left_out_before_anything_of_them_is_read() -> None:
-    """A condition has the API server take the whole pod to pieces; a selector reads labels."""
+    """A condition has the API server take the whole pod to pieces. A selector reads labels."""
     of_a_job = {"batch.kubernetes.io/controller-uid": "3c1e", "fluxqueue/pod-group": "mpi"}
     jobs, pods = _build()
     assert not _selects(pods["objectSelector"], of_a_job)
@@ -223,7 +223,7 @@ def test_what_makes_pods_is_asked_about_where_it_is_labelled() -> None:
     assert rules["ray.io", "rayjobs"]["operations"] == ["CREATE", "UPDATE"]
 
 
-def test_what_can_be_suspended_is_asked_about_in_namespaces_whose_sets_are_managed() -> None:
+def test_what_can_be_suspended_is_asked_about_in_namespaces_with_managed_sets() -> None:
     _, suspended, *_ = build_configuration(URL, CA)["webhooks"]
     assert suspended["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/all-ask"
     assert not _selects(suspended["namespaceSelector"], _namespace("user"))
@@ -273,7 +273,7 @@ def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
 
 
 def test_every_question_reaches_us_and_none_that_did_not_is_taken() -> None:
-    """Who asks is written down at admission, in whichever namespace."""
+    """Admission records the user that asks, in each namespace."""
     webhook = build_configuration(URL, CA)["webhooks"][-1]
     assert webhook["name"].startswith("placementreviews.")
     (rule,) = webhook["rules"]

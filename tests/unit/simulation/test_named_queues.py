@@ -98,8 +98,8 @@ def test_a_default_duration_lets_backfill_plan() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("kind: Job\nmetadata: {name: x}\n", "no FluxQueue"),
-        ("- 1", "no FluxQueue"),
+        ("kind: Job\nmetadata: {name: x}\n", "other than FluxQueues"),
+        ("- 1", "other than FluxQueues"),
         ("kind: FluxQueue\nmetadata: {name: x}\nspec: {policy: magic}\n", "x: spec.policy"),
     ],
 )

@@ -268,7 +268,7 @@ def test_every_suspension_of_ours_says_so(patch: dict[str, Any]) -> None:
 
 
 def test_a_patch_fails_on_a_job_that_has_changed_meanwhile() -> None:
-    """What was let go for good is not suspended again, and what was released is not let go."""
+    """A freed Job is not suspended again, and a released one is not freed."""
     job = _admit(batch_job())
     again, leave = (
         releases.suspend_again_patch(job),
