@@ -25,7 +25,8 @@ from benchmarks.under_way import under_way
 from fluxqueue.clock import SystemClock
 from fluxqueue.db import leadership, migrate
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadSeen

@@ -23,8 +23,8 @@ from benchmarks.cycle import node
 from benchmarks.under_way import under_way
 from fluxqueue.cli.main import GC_THRESHOLDS
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.decisions import load_graph, take_changes
-from fluxqueue.db.store.observations import save_foreign, save_nodes
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
+from fluxqueue.db.store.matcher_rows import load_graph, take_changes
 from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
 from fluxqueue.db.store.sharing import POLICIES
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact

@@ -1,6 +1,6 @@
 """Running workloads that need further slots, and the slots that they got. Pure data.
 
-``db.store.decisions`` reads and stores them. ``top_up`` and ``sweeps`` decide.
+``db.store.matcher_rows`` reads them, ``decisions`` stores them. ``top_up`` and ``sweeps`` decide.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from math import ceil
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.store import node_pools
-from fluxqueue.db.store.decisions import NodeChanges
+from fluxqueue.db.store.matcher_rows import NodeChanges
 from fluxqueue.db.store.node_pools import OpenRequests
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.wait_reason import WaitReason

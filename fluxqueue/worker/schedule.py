@@ -18,14 +18,8 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import may_decide
 from fluxqueue.db.reading.review_records import has_news
 from fluxqueue.db.store.choices import follow_choices
-from fluxqueue.db.store.decisions import (
-    NodeChanges,
-    lacking,
-    load_graph,
-    store_decisions,
-    store_growth,
-    take_changes,
-)
+from fluxqueue.db.store.decisions import store_decisions, store_growth
+from fluxqueue.db.store.matcher_rows import NodeChanges, lacking, load_graph, take_changes
 from fluxqueue.db.store.pending_actions import BOOKING, forgive_except, note_failures
 from fluxqueue.db.store.queue_snapshot import (
     OF_EACH,

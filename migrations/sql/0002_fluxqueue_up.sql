@@ -879,7 +879,7 @@ END
 $$;
 
 -- One cycle reads all changes, whichever transactions made them. It takes all waiting tasks with it
--- when it begins (db/store/decisions.py). If no worker matches, 20 waiting tasks are enough.
+-- when it begins (db/store/matcher_rows.py). If no worker matches, 20 waiting tasks are enough.
 CREATE FUNCTION fluxqueue_wake_matcher() RETURNS void
 LANGUAGE plpgsql SET search_path = public, procrastinate AS $$
 BEGIN

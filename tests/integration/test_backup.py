@@ -16,7 +16,8 @@ import pytest
 from psycopg import sql
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_nodes
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue_devtools.localpg.binaries import PostgresBinaries
 from tests.support.postgres import PostgresServer, by_major, running_server
 from tests.support.rows import cpu_node, settings_for, workload

@@ -17,8 +17,9 @@ import pytest
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.store import reconciling, steering
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
 from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
-from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable, LostLeadership

@@ -13,7 +13,7 @@ import pytest
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.reading.figures import fluxjob_lines, node_lines, run_figures
 from fluxqueue.db.reading.snapshot import DriftRow, UsageRow, read_rows
-from fluxqueue.db.store.observations import save_foreign, save_nodes
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.process.settings import Settings
 

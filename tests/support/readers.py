@@ -15,7 +15,7 @@ from fluxqueue.db.reading.fluxjobs import living
 from fluxqueue.db.reading.gauges import read_gauges
 from fluxqueue.db.reading.snapshot import drift, read_rows
 from fluxqueue.db.store.fair_shares import read_shares
-from fluxqueue.db.store.observations import read_known
+from fluxqueue.db.store.known import read_known
 from fluxqueue.db.store.outlook import read_promises, read_told
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.queues import read_figures

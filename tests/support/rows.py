@@ -13,8 +13,9 @@ from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
 from fluxqueue.db.store import desired_state
-from fluxqueue.db.store.decisions import load_graph
-from fluxqueue.db.store.observations import save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_nodes
+from fluxqueue.db.store.matcher_rows import load_graph
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.reconciling import Ungate, reconcile
 from fluxqueue.db.store.slot_rows import UNDER_WAY
 from fluxqueue.db.task_queue import TaskName

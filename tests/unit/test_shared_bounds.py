@@ -223,11 +223,11 @@ SHARED: dict[str, tuple[str, Check]] = {
 WITHIN: dict[str, str] = {
     "one text or number": """
         db/engine.py:_PORT_MAX db/liveness.py:TEXT_MAX db/reading/accounting.py:DIGITS_MAX
-        db/store/decisions.py:AMOUNT_MAX,TIME_MAX db/store/pending_actions.py:ERROR_MAX
+        db/store/matcher_rows.py:AMOUNT_MAX,TIME_MAX db/store/pending_actions.py:ERROR_MAX
         db/store/queue_snapshot.py:REASON_MAX errors.py:SHOWN_MAX,QUOTED_MAX,MESSAGE_MAX
         explain/status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
-        fluxjob/facts.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
+        fluxjob/pod_facts.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
         jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
         process/logs.py:ERROR_MAX nodepools/plan/node_requests.py:REASON_MAX

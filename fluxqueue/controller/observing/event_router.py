@@ -22,7 +22,7 @@ from fluxqueue.controller.observing.quarantine import FOREIGN, OWNER, WORKLOAD, 
 from fluxqueue.controller.observing.read_workload import is_news, is_pod_news
 from fluxqueue.controller.observing.unmanaged_pods import ForeignPods
 from fluxqueue.controller.observing.workloads import Workloads
-from fluxqueue.db.store.observations import KnownGroup
+from fluxqueue.db.store.known import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.process.pacing import ENDED_S, GATHER_S, LATER_S

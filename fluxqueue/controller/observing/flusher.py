@@ -30,14 +30,10 @@ from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Wat
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
+from fluxqueue.db.store.cluster_rows import save_autoscaler, save_foreign, save_nodes
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
-from fluxqueue.db.store.observations import (
-    save_autoscaler,
-    save_foreign,
-    save_nodes,
-    save_workloads,
-)
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.db.store.rule_rows import RuleSeen, save_rules
 from fluxqueue.errors import (

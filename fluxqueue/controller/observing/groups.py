@@ -30,7 +30,7 @@ from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared
 from fluxqueue.controller.observing.workloads import LEFT_MAX
-from fluxqueue.db.store.observations import KnownGroup
+from fluxqueue.db.store.known import KnownGroup
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels

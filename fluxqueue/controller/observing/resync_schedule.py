@@ -30,7 +30,7 @@ from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Wat
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.controller.term import Term
 from fluxqueue.db.liveness import Liveness
-from fluxqueue.db.store.observations import Known, read_known
+from fluxqueue.db.store.known import Known, read_known
 from fluxqueue.db.store.queues import queue_names
 from fluxqueue.db.store.rebuild import prepare
 from fluxqueue.db.store.rule_rows import read_stored_rules

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.observations import count_unmanaged, tell_matcher
+from fluxqueue.db.store.cluster_rows import tell_matcher
+from fluxqueue.db.store.pod_rows import count_unmanaged
 from fluxqueue.graph.ledger.shares import ShareLedger
 
 

@@ -15,8 +15,8 @@ import orjson
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
+from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.db.store.moves import Moved, apply_move
-from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.lifecycle import ALLOCATION_LOST
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes

@@ -1,4 +1,4 @@
-"""Writes what the controller saw: workloads with their pods, nodes, and unmanaged pods.
+"""Writes what the controller saw of workloads and their pods.
 
 Only the controller calls it. Each function takes whole present states, never events. Writing the
 same state twice therefore changes nothing, and the last writer is right. Rows are locked in the
@@ -9,8 +9,8 @@ For this reason one call writes all workloads of a transaction.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import orjson
@@ -19,25 +19,21 @@ from sqlalchemy.dialects import postgresql
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reader import value
 from fluxqueue.db.store.ends import follow_ends, next_limit
-from fluxqueue.db.store.learned import read_learned
-from fluxqueue.db.store.notices import UNMANAGED_USE, Notice, leave_notices
+from fluxqueue.db.store.notices import Notice, leave_notices
+from fluxqueue.db.store.pod_rows import save_pods
 from fluxqueue.db.store.starts import mark_refused
-from fluxqueue.db.tables import LIVING, fluxjobs
-from fluxqueue.db.task_queue import TaskName
+from fluxqueue.db.tables import fluxjobs
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.faults import Fault, described
-from fluxqueue.fluxjob.holders import LOST, UNSEEN
+from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
-from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
-from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec.comparison import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
-from fluxqueue.workload.learned_sizes import LearnedSize
 
 WRITTEN_COLUMNS = (
     *("observed", "size", "duration_s"),
@@ -105,82 +101,6 @@ UPDATE fluxjobs f SET
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
 FROM {_records(("uid", *WRITTEN_COLUMNS, *_KEPT))} WHERE f.uid = r.uid
 """  # noqa: S608 constants
-
-# A gate never comes back. A writer that saw the pod before its gate went must not restore it.
-_PODS = """
-INSERT INTO pods AS p (uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node,
-                       completion_index, slot_kind, uses, used_first, unschedulable,
-                       unschedulable_at)
-SELECT uid, workload_uid, namespace, name, phase, is_gated, is_terminating, node, completion_index,
-       slot_kind, nullif(uses, '{}'), nullif(uses, '{}'), nullif(unschedulable, ''),
-       CASE WHEN unschedulable <> '' THEN now() END
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, workload_uid text, namespace text, name text, phase text, is_gated bool,
-    is_terminating bool, node text, completion_index int, slot_kind text, uses jsonb,
-    unschedulable text)
-ON CONFLICT (uid) DO UPDATE SET
-    phase = excluded.phase, is_gated = p.is_gated AND excluded.is_gated, node = excluded.node,
-    is_terminating = excluded.is_terminating, uses = coalesce(excluded.uses, p.uses),
-    used_first = coalesce(p.used_first, excluded.uses), unschedulable = excluded.unschedulable,
-    -- Other words are no other beginning.
-    unschedulable_at = CASE WHEN excluded.unschedulable IS NOT NULL
-                            THEN coalesce(p.unschedulable_at, excluded.unschedulable_at) END
-WHERE (p.phase, p.is_gated, p.node, p.is_terminating, p.uses, p.unschedulable) IS DISTINCT FROM
-      (excluded.phase, p.is_gated AND excluded.is_gated, excluded.node, excluded.is_terminating,
-       coalesce(excluded.uses, p.uses), excluded.unschedulable)
--- One look for each pod. For EXISTS, the planner may read all slots, of ended jobs too.
-RETURNING p.node IS NOT NULL AND (
-    SELECT s.others IS NOT NULL FROM allocation_slots s WHERE s.pod_uid = p.uid) AS has_landed
-"""
-
-# A slot keeps its granted size, and grows when its pod is resized in place. It does not shrink with
-# its pod: the pod, or the one that replaces it, may want the resources again.
-_RESIZE = """
-WITH resized AS (
-    SELECT s.allocation_id, s.number, coalesce(s.granted, s.resources) AS granted,
-           (SELECT coalesce(jsonb_object_agg(g.key, CASE WHEN p.uses ? g.key THEN
-                least(1::bigint << 52, g.value::numeric + greatest(0, (p.uses ->> g.key)::bigint
-                    - coalesce((p.used_first ->> g.key)::bigint, 0)))
-                ELSE g.value::numeric END), '{}')
-            FROM jsonb_each_text(coalesce(s.granted, s.resources)) g) AS resources
-    FROM pods p JOIN allocation_slots s ON s.pod_uid = p.uid AND s.state = 'held'
-    WHERE p.uid = ANY(CAST(:pods AS text[])) AND (s.granted IS NOT NULL OR p.uses <> p.used_first)
-)
-UPDATE allocation_slots s SET resources = r.resources, granted = r.granted
-FROM resized r WHERE s.allocation_id = r.allocation_id AND s.number = r.number
-  AND s.resources <> r.resources
-RETURNING s.allocation_id
-"""
-
-COUNT_UNMANAGED = """
-WITH its AS (
-    SELECT p.uid, CASE
-        WHEN p.node IS NULL OR p.uses IS NULL THEN NULL
-        WHEN s.pod_uid IS NOT NULL THEN (
-            SELECT jsonb_object_agg(u.key, u.value::bigint
-                                    - coalesce((s.resources ->> u.key)::bigint, 0))
-            FROM jsonb_each_text(p.uses) u
-            WHERE u.value::bigint > coalesce((s.resources ->> u.key)::bigint, 0))
-        -- It is about to be given one of these.
-        WHEN EXISTS (SELECT FROM allocations a JOIN allocation_slots o ON o.allocation_id = a.id
-                     WHERE a.uid = p.workload_uid AND a.is_live AND o.state = 'free'
-                       AND o.node = p.node) THEN NULL
-        ELSE p.uses END AS unmanaged
-    FROM pods p LEFT JOIN allocation_slots s
-         ON s.pod_uid = p.uid AND s.state = 'held'
-            -- Its slot is about to follow it to one of these.
-            AND (s.node = p.node OR p.node = ANY(s.others))
-    WHERE p.workload_uid = ANY(CAST(:uids AS text[]))
-)
-UPDATE pods p SET unmanaged = its.unmanaged FROM its
-WHERE p.uid = its.uid AND p.unmanaged IS DISTINCT FROM its.unmanaged
-RETURNING p.uid, p.workload_uid, p.namespace, p.name, p.node, p.unmanaged
-"""
-"""Counts what these workloads' pods use beyond their slots.
-
-They count with their own requests, whatever slot they were given. Without a slot, all of it counts
-as unmanaged.
-"""
 
 _GONE = """
 UPDATE fluxjobs f SET is_gone = true, is_deleting = true, observed = f.observed - 'wanted',
@@ -271,7 +191,7 @@ async def save_workloads(
     pods: list[tuple[str, str, Sequence[PodFact]]]
     pods = [(one.uid, one.namespace, one.pods) for one in seen]
     pods += [(uid, gone[uid].namespace, gone[uid].pods) for uid in left]
-    await _save_pods(tx, pods, before)
+    await save_pods(tx, pods, before)
     await _tell_faults(tx, seen, old)
     await mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
     return any(row["is_awaited"] for row in locked)
@@ -446,267 +366,3 @@ def _looked_at(pod: PodFact) -> tuple[object, ...]:
 
 def _runs(seen: WorkloadSeen) -> bool:
     return any(pod.phase == "Running" for pod in seen.pods)
-
-
-async def _save_pods(
-    tx: Transaction,
-    seen: Sequence[tuple[str, str, Sequence[PodFact]]],
-    before: Mapping[str, WorkloadSeen],
-) -> None:
-    """Make the pod rows of the given workloads (UID, namespace, pods) what they are now."""
-    rows: list[dict[str, Any]] = []
-    left: list[str] = []
-    whole: list[str] = []
-    gone: list[Mapping[str, Any]] = []
-    for uid, namespace, pods in seen:
-        known = before.get(uid)
-        live = {pod.uid: pod for pod in pods if not pod.is_terminal}
-        old = {pod.uid: pod for pod in known.pods if not pod.is_terminal} if known else {}
-        rows += [_pod_row(uid, namespace, pod) for pod in live.values() if old.get(pod.uid) != pod]
-        if known is None:
-            whole.append(uid)
-        else:
-            left += old.keys() - live.keys()
-    if whole:
-        deleted = await tx.fetch_dicts(
-            "DELETE FROM pods WHERE workload_uid = ANY(CAST(:workloads AS text[]))"  # noqa: S608
-            " AND NOT uid = ANY(CAST(:pods AS text[]))"
-            f" RETURNING {_GAVE_BACK}",
-            workloads=whole,
-            pods=[row["uid"] for row in rows],
-        )
-        gone += deleted
-    if left:
-        gone += await tx.fetch_dicts(
-            "DELETE FROM pods WHERE uid = ANY(CAST(:pods AS text[]))"  # noqa: S608 constant
-            f" RETURNING {_GAVE_BACK}",
-            pods=left,
-        )
-    await tell_matcher(tx, "foreign", [row["node"] for row in gone if row["node"] is not None])
-    if rows:
-        written = await tx.fetch_dicts(_PODS, rows=orjson.dumps(rows).decode())
-        if any(row["has_landed"] for row in written):
-            # Its slot follows it. Only the process with the matcher moves slots, and a bound pod
-            # by itself is no reason to reconcile.
-            await tx.wake_matcher()
-    if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
-        resized = await tx.fetch_dicts(_RESIZE, pods=running)
-        ids = {str(row["allocation_id"]) for row in resized}
-        await tell_matcher(tx, "allocation", sorted(ids))
-    await count_unmanaged(tx, {row["workload_uid"] for row in rows if row["node"]})
-
-
-_GAVE_BACK = "CASE WHEN unmanaged IS NOT NULL THEN node END AS node"
-
-
-async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:
-    """Count what the pods of these workloads use beyond their slots.
-
-    Notify the matcher, and leave a notice for the user on the FluxJob.
-    """
-    if not uids:
-        return
-    changed = await tx.fetch_dicts(COUNT_UNMANAGED, uids=sorted(uids))
-    await tell_matcher(tx, "foreign", [row["node"] for row in changed])
-    notices = [
-        Notice(
-            uid=row["workload_uid"],
-            event=UNMANAGED_USE,
-            message=f"pod {row['namespace']}/{row['name']} takes {describe(row['unmanaged'])} of"
-            f" {row['node']} that no slot of this job covers; it counts as unmanaged",
-            key=f"{UNMANAGED_USE}/{row['uid']}",
-        )
-        for row in changed
-        if row["unmanaged"]
-    ]
-    await leave_notices(tx, notices)
-
-
-def _pod_row(workload_uid: str, namespace: str, pod: PodFact) -> dict[str, Any]:
-    return {
-        "uid": pod.uid,
-        "workload_uid": workload_uid,
-        "namespace": namespace,
-        "name": pod.name,
-        "phase": pod.phase,
-        "is_gated": pod.is_gated,
-        "is_terminating": pod.is_terminating,
-        "node": pod.node,
-        "completion_index": pod.index,
-        "slot_kind": pod.kind,
-        "uses": dict(pod.uses),
-        "unschedulable": pod.unschedulable,
-    }
-
-
-async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequence[str]) -> None:
-    """Write nodes as they are, delete those that are gone, and notify the matcher of real changes.
-
-    Rows that already hold the same values are not locked.
-    """
-    changed = await tx.fetch_dicts(
-        """
-        INSERT INTO nodes AS n (name, fact)
-        SELECT r ->> 'name', r FROM jsonb_array_elements(CAST(:rows AS jsonb)) r
-        LEFT JOIN nodes old ON old.name = r ->> 'name' WHERE old.fact IS DISTINCT FROM r
-        ORDER BY 1
-        ON CONFLICT (name) DO UPDATE SET fact = excluded.fact, seen_at = now()
-        RETURNING name
-        """,
-        rows=orjson.dumps([fact.to_json() for fact in present]).decode(),
-    )
-    removed = await tx.fetch_dicts(
-        "DELETE FROM nodes WHERE name = ANY(CAST(:gone AS text[])) RETURNING name", gone=list(gone)
-    )
-    names = [row["name"] for row in (*changed, *removed)]
-    await tell_matcher(tx, "node", names)
-    await _reconcile_lost(tx, names)
-
-
-async def _reconcile_lost(tx: Transaction, names: Sequence[str]) -> None:
-    """Have workloads reconciled that lose nodes.
-
-    They need slots on nodes that no longer take pods, or have pods on nodes that are down or gone.
-    """
-    if not names:
-        return
-    rows = await tx.fetch_dicts(
-        """
-        SELECT DISTINCT a.uid FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id
-        LEFT JOIN nodes n ON n.name = s.node
-        LEFT JOIN fluxjobs f ON f.uid = a.uid
-        WHERE a.is_live AND s.node = ANY(CAST(:names AS text[])) AND s.state <> 'returned'
-          AND (NOT coalesce((n.fact ->> 'up')::boolean, false)
-               OR starts_with(f.reason, CAST(:lost AS text))
-               OR (NOT (n.fact ->> 'schedulable')::boolean
-                   AND (s.state = 'free' OR EXISTS (
-                        SELECT FROM pods p WHERE p.uid = s.pod_uid
-                        AND (p.node IS NULL OR p.is_terminating)))))
-        """,
-        names=list(names),
-        lost=LOST,
-    )
-    await tx.defer(TaskName.RECONCILE, [row["uid"] for row in rows])
-
-
-async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Sequence[str]) -> None:
-    """Write unmanaged pods that use a node, and delete those that no longer do.
-
-    Rows that already hold the same values are not locked.
-    """
-    changed = await tx.fetch_dicts(
-        """
-        INSERT INTO foreign_usage AS u (pod_uid, namespace, name, node, resources, is_permanent)
-        SELECT r.* FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-            uid text, namespace text, name text, node text, resources jsonb, is_permanent bool)
-        LEFT JOIN foreign_usage old ON old.pod_uid = r.uid
-        WHERE (old.node, old.resources) IS DISTINCT FROM (r.node, r.resources)
-        ORDER BY r.uid
-        ON CONFLICT (pod_uid) DO UPDATE SET node = excluded.node, resources = excluded.resources
-        RETURNING node, is_permanent
-        """,
-        rows=orjson.dumps(present).decode(),
-    )
-    removed = await tx.fetch_dicts(
-        "DELETE FROM foreign_usage WHERE pod_uid = ANY(CAST(:gone AS text[]))"
-        " RETURNING node, is_permanent",
-        gone=list(gone),
-    )
-    rows = [*changed, *removed]
-    # Permanent use decides what can ever run on the node.
-    await tell_matcher(tx, "node", [row["node"] for row in rows if row["is_permanent"]])
-    await tell_matcher(tx, "foreign", [row["node"] for row in rows if not row["is_permanent"]])
-
-
-async def save_autoscaler(tx: Transaction, names: str) -> None:
-    """Write what adds nodes to the cluster. Reasons of jobs that fit no node are judged again."""
-    changed = await tx.fetch_dicts(
-        "UPDATE cluster SET autoscaler = :names WHERE autoscaler <> :names RETURNING uid",
-        names=names,
-    )
-    await tell_matcher(tx, "cluster", [row["uid"] for row in changed])
-
-
-async def tell_matcher(tx: Transaction, kind: str, keys: Sequence[str]) -> None:
-    """Record what the matcher must read again. The rows wake it."""
-    if keys:
-        await tx.execute(
-            "INSERT INTO graph_changes (kind, key)"
-            " SELECT DISTINCT CAST(:kind AS text), unnest(CAST(:keys AS text[]))",
-            kind=kind,
-            keys=list(keys),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class KnownGroup:
-    """A workload without an object of its own, and the UIDs of its pods.
-
-    ``size``: the number of its pods, once it was complete.
-    """
-
-    uid: str
-    namespace: str
-    name: str
-    fluxjob: str
-    user: str
-    created: str
-    pods: frozenset[str] = frozenset()
-    size: int | None = None
-    flux_uid: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What the rows know of the cluster, for a controller that starts.
-
-    ``groups``: oldest first. ``suspended``: API groups and kinds that are held by suspension.
-    ``namespaces``: the namespace of each workload of ``flux_uids``. ``learned``: what pods ask for
-    beyond their templates.
-    """
-
-    flux_uids: Mapping[str, str | None]
-    foreign: frozenset[str]
-    nodes: frozenset[str]
-    groups: Sequence[KnownGroup] = ()
-    suspended: frozenset[tuple[str, str]] = frozenset()
-    namespaces: Mapping[str, str] = field(default_factory=dict)
-    learned: Sequence[LearnedSize] = ()
-
-
-async def read_known(tx: Transaction) -> Known:
-    """Read what the rows know, to find what vanished while no controller watched.
-
-    ``flux_uids`` maps each workload to the UID of its FluxJob, unless both the workload and its
-    pods were seen gone. (A workload may go before its pods do, and the observer between the two.)
-    """
-    workloads = await tx.fetch_dicts(
-        f"SELECT uid, flux_uid, namespace FROM fluxjobs WHERE NOT is_gone OR {LIVING}"  # noqa: S608 constant
-    )
-    groups = await tx.fetch_dicts(
-        "SELECT uid, flux_uid, namespace, workload_name AS name, name AS fluxjob,"  # noqa: S608 constant
-        " user_name AS user,"
-        " to_char(submitted_at AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"') AS created,"
-        " CASE WHEN NOT observed ? 'missing' THEN size END AS size,"
-        " (SELECT coalesce(array_agg(p.uid), '{}') FROM pods p"
-        "  WHERE p.workload_uid = f.uid) AS pods"
-        f" FROM fluxjobs f WHERE observed ? 'is_gathered' AND (NOT is_gone OR {LIVING})"
-        " ORDER BY jobid"
-    )
-    foreign = await tx.fetch_dicts("SELECT pod_uid FROM foreign_usage")
-    nodes = await tx.fetch_dicts("SELECT name FROM nodes")
-    suspended = await tx.fetch_dicts(
-        "SELECT DISTINCT split_part(owner ->> 'api_version', '/', 1) AS api_group,"  # noqa: S608 constant
-        " owner ->> 'kind' AS kind"
-        " FROM (SELECT observed -> 'owner' AS owner, is_gone, state FROM fluxjobs) f"
-        f" WHERE owner ->> 'suspend' <> '' AND (NOT is_gone OR {LIVING})"
-    )
-    return Known(
-        flux_uids={row["uid"]: row["flux_uid"] for row in workloads},
-        foreign=frozenset(row["pod_uid"] for row in foreign),
-        nodes=frozenset(row["name"] for row in nodes),
-        groups=[KnownGroup(**row | {"pods": frozenset(row["pods"])}) for row in groups],
-        suspended=frozenset((row["api_group"], row["kind"]) for row in suspended),
-        namespaces={row["uid"]: row["namespace"] for row in workloads},
-        learned=await read_learned(tx),
-    )

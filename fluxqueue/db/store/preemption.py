@@ -21,8 +21,8 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns, value
+from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.db.store.notices import Notice, leave_notices
-from fluxqueue.db.store.observations import tell_matcher
 from fluxqueue.fluxjob.holders import by_preemptor
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.scheduler.cycle_decisions import Decisions

@@ -16,7 +16,7 @@ import orjson
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.policy.fair_share import to_points
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PLANNED_S, QueueRules, rules_or_none

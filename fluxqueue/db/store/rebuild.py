@@ -19,7 +19,8 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.observations import save_workloads, tell_matcher
+from fluxqueue.db.store.cluster_rows import tell_matcher
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,

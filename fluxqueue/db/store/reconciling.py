@@ -18,7 +18,7 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.store import starts as starts_in_rows
 from fluxqueue.db.store.dependencies import look_at
 from fluxqueue.db.store.destinations import as_destination
-from fluxqueue.db.store.observations import count_unmanaged
+from fluxqueue.db.store.pod_rows import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
 from fluxqueue.db.store.slot_rows import (
     POD_SQL,

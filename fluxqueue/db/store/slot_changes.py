@@ -15,7 +15,7 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.observations import tell_matcher
+from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.states import FluxJobState
 

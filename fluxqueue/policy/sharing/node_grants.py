@@ -1,7 +1,7 @@
 """Which policy counts for each node, and what it gives there now.
 
-The worker that matches owns one ``NodeSharing``, beside its matcher. ``db.store.decisions`` asks it
-for each node that it reads. A policy that fails is set aside for that node, and matching goes on.
+The worker that matches owns one ``NodeSharing``, beside its matcher. ``db.store.matcher_rows`` asks
+it for each node that it reads. A policy that fails is set aside for that node. Matching goes on.
 Pure: the callers pass times.
 """
 

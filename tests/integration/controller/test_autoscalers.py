@@ -12,7 +12,7 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.autoscalers import STATUS_NAME, AutoscalerWatch
 from fluxqueue.db import cluster_identity
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import save_autoscaler
+from fluxqueue.db.store.cluster_rows import save_autoscaler
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import CONFIGMAPS, CRDS, NAMESPACES, NODE_POOLS

@@ -13,7 +13,8 @@ from fluxqueue.controller import term
 from fluxqueue.controller.observing import flusher
 from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import Known, read_known, save_workloads
+from fluxqueue.db.store.known import Known, read_known
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions

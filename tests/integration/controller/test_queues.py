@@ -13,7 +13,8 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.queues import QueueWatch
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
-from fluxqueue.db.store.observations import save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_nodes
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.node import NodeFact

@@ -14,7 +14,8 @@ import yaml
 from fluxqueue.clock import ManualClock
 from fluxqueue.controller.observing.rule_watch import SHARING, RuleWatch
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.rule_rows import RuleRowKind, save_rules
 from fluxqueue.errors import ApiError, Invalid, NotFound
 from fluxqueue.fluxjob.node import ForeignPod

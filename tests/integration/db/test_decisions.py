@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.db.store.decisions import store_decisions
-from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.fluxjob.node import ForeignPod

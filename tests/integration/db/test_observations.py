@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-from fluxqueue.db.store.observations import read_known, save_foreign, save_nodes, save_workloads
+from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
+from fluxqueue.db.store.known import read_known
+from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.node import ForeignPod

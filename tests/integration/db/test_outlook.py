@@ -8,7 +8,7 @@ from typing import cast
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.reading.snapshot import PromiseRow, read_rows
-from fluxqueue.db.store.observations import save_foreign
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec import Count, Jobspec, Resource

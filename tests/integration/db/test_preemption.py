@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.snapshot import read_rows
-from fluxqueue.db.store.decisions import NodeChanges, take_changes
+from fluxqueue.db.store.matcher_rows import NodeChanges, take_changes
 from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName

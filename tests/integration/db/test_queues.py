@@ -10,7 +10,7 @@ import pytest
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.decisions import load_graph
+from fluxqueue.db.store.matcher_rows import load_graph
 from fluxqueue.db.store.queue_snapshot import QueueHead, _head_values, appraise
 from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
 from fluxqueue.errors import LostLeadership

@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from fluxqueue.db import leadership
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.db.store.desired_state import read_pending_releases
-from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.rebuild import Found, TakenOver, prepare, put_back, take_over
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.holders import ANNOTATION, author_reason

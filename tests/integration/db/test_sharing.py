@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.db.store.observations import save_foreign
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, read_stored_rules, save_rules
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.db.store.decisions import REUSE_S, load_graph
+from fluxqueue.db.store.decisions import REUSE_S
+from fluxqueue.db.store.matcher_rows import load_graph
 from fluxqueue.db.store.queues import read_use
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.graph.ledger.shares import ShareLedger

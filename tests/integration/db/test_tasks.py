@@ -22,8 +22,8 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.engine import libpq_url
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
-from fluxqueue.db.store.observations import save_foreign
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.statuses import read_due_statuses
 from fluxqueue.db.task_queue import CROWDED, TaskName, app_on, every, rescue_stalled

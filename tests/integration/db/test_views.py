@@ -12,7 +12,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reading.fluxjobs import ALL, Narrow, Turn, living, values_of
 from fluxqueue.db.reading.gauges import read_gauges
-from fluxqueue.db.store.observations import save_foreign
+from fluxqueue.db.store.cluster_rows import save_foreign
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request

@@ -12,7 +12,7 @@ import pytest_asyncio
 from fluxqueue.clock import ManualClock
 from fluxqueue.db import cluster_identity
 from fluxqueue.db.database import Database
-from fluxqueue.db.store.observations import save_autoscaler, save_nodes
+from fluxqueue.db.store.cluster_rows import save_autoscaler, save_nodes
 from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient

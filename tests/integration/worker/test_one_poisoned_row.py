@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db.store import decisions, desired_state, reconciling
+from fluxqueue.db.store import desired_state, matcher_rows, reconciling
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.process import metrics
@@ -166,7 +166,7 @@ async def test_a_node_that_no_ledger_can_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever is raised."""
-    read = decisions._set_node
+    read = matcher_rows._set_node
     raised = iter([*EXCEPTIONS.values()] * 9)
 
     def raising(ledger: Any, fact: NodeFact, *others: Any) -> None:
@@ -174,7 +174,7 @@ async def test_a_node_that_no_ledger_can_hold(
             raise next(raised)()
         read(ledger, fact, *others)
 
-    monkeypatch.setattr(decisions, "_set_node", raising)
+    monkeypatch.setattr(matcher_rows, "_set_node", raising)
     before = metrics.ROWS_SKIPPED.labels("node")._value.get()
     async with rows_of(database_url) as rows:
         bad = [cpu_node(f"bad{number}", cpu=99) for number in range(len(EXCEPTIONS))]

@@ -10,7 +10,7 @@ from fluxqueue.controller.observing.groups import WINDOWS_MAX, Groups
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared, read_declared
 from fluxqueue.controller.observing.read_workload import age
-from fluxqueue.db.store.observations import KnownGroup
+from fluxqueue.db.store.known import KnownGroup
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner
 
