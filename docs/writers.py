@@ -30,7 +30,7 @@ REASONS = {
     "allocated_at": "A start sets it. A requeue clears it.",
     "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
     "blocked_reason": "as `blocked_by`",
-    "duration_s": "An observation follows the limit of a run. The requeue adopts that of `asked`.",
+    "duration_s": "An observation follows the limit of a run. The requeue adopts a newer one.",
     "expected_start": "The plan sets it. Every way out of the queue clears it.",
     "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",

@@ -17,7 +17,6 @@ from fluxqueue.controller.observing.resync_diff import (
     publication,
 )
 from fluxqueue.db.store.resync_rows import Present, RowSeen
-from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.observation import WorkloadGone
 from fluxqueue.workload.labels import GATE
@@ -35,7 +34,7 @@ ROW = RowSeen(
     state="Running",
     version=5,
     flux_uid="flux",
-    facts=WorkloadFacts(wanted=1),
+    observed={"wanted": 1},
     result=None,
     is_deleting=False,
     is_gone=False,
@@ -145,7 +144,7 @@ async def test_what_changed_unseen() -> None:
     """Pods, suspension, completions: the row is written again."""
     row = replace(ROW, pods={})
     assert _names(await _compare(_sight(), row)) == {"changed"}
-    suspended = replace(ROW, facts=WorkloadFacts(wanted=1, is_suspended=True))
+    suspended = replace(ROW, observed={"wanted": 1, "is_suspended": True})
     assert _names(await _compare(_sight(), suspended)) == {"changed"}
 
 
@@ -165,7 +164,7 @@ def _of_index(index: int, phase: str, created: str, node: str, reason: str = "")
 
 async def test_an_index_that_has_ended_unseen() -> None:
     """Its pod was gone before; only the status of the BatchJob tells."""
-    row = replace(ROW, pods={}, facts=WorkloadFacts(wanted=3, ended_indexes="{[1,2),[4,)}"))
+    row = replace(ROW, pods={}, observed={"wanted": 3, "ended_indexes": "{[1,2),[4,)}"})
     sight = {"pods_of": {UID: {}}}
     told = _sight(objects={UID: _indexed(completedIndexes="1")}, **sight)
     assert _names(await _compare(told, row)) == set()
@@ -173,7 +172,7 @@ async def test_an_index_that_has_ended_unseen() -> None:
     job = _indexed(completedIndexes="1", failedIndexes="2")
     more = {**job, "spec": {**job["spec"], "parallelism": 2}}
     sight_of_more = _sight(objects={UID: more}, **sight)
-    fewer = replace(row, facts=replace(row.facts, wanted=2))
+    fewer = replace(row, observed={**row.observed, "wanted": 2})
     assert _names(await _compare(sight_of_more, fewer)) == {"changed"}
 
 
