@@ -220,7 +220,7 @@ _FSTRING = getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING)
 
 
 def test_only_names() -> Found:
-    """Functions and classes of the product that only tests name."""
+    """Functions and classes that only tests name, and constants that nothing names."""
     outside = _words("benchmarks", "docs", "migrations", ".ci", "chart", "localcluster/src")
     for page in sorted((ROOT / "docs/user").glob("*.md")):
         outside.update(re.findall(r"`(\w+)\(", text_of(page)))
@@ -232,6 +232,16 @@ def test_only_names() -> Found:
         if isinstance(node, Function | ast.ClassDef)
         if not node.decorator_list and not _FRAMEWORK.match(node.name)
         if product[node.name] == 1 and tests[node.name] and not outside[node.name]
+    ] + [
+        f"{_name(file)}:{target.id}"
+        for file in modules(*OURS)
+        for node in tree_of(file).body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name) and not target.id.startswith("__")
+        if len(re.findall(rf"\b{target.id}\b", text_of(file))) == 1
+        if target.id.startswith("_")
+        or not (product[target.id] > 1 or tests[target.id] or outside[target.id])
     ]
 
 

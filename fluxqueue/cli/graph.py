@@ -46,10 +46,6 @@ def graph(
     ] = False,
 ) -> None:
     """Export the cluster's graph as JGF, or draw its topology and the use of each node."""
-    import orjson
-
-    from fluxion.formats.export import whole_jgf
-    from fluxion.model.from_nodes import graph_from_nodes
     from fluxqueue.client.cluster_view import read_cluster
     from fluxqueue.fluxjob.levels import parse_levels
 
@@ -66,6 +62,11 @@ def graph(
         draw(view, levels, output)
         typer.echo(f"wrote {output}")
         return
+    import orjson
+
+    from fluxion.formats.export import whole_jgf
+    from fluxion.model.from_nodes import graph_from_nodes
+
     nodes = view.nodes if whole else view.free_nodes()
     built = graph_from_nodes(nodes, levels=levels, memory_granule_bytes=MEMORY_GRANULE_BYTES)
     text = orjson.dumps(whole_jgf(built)).decode()

@@ -188,7 +188,11 @@ class JobHandle(JobView, _Blocking):
 
     def close(self) -> None:
         """Follow it no longer. Its properties stay as they are, and the job continues."""
-        self._thread.loop.call_soon_threadsafe(self._inner.close)
+
+        async def close() -> None:
+            self._inner.close()
+
+        self._thread.run(close())
 
     changes = _iterate(AsyncJobHandle.changes)
     result = _run(AsyncJobHandle.result)

@@ -85,7 +85,6 @@ CSI_NODES = ApiResource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 PRIORITY_CLASSES = ApiResource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
 WORKLOAD_CLASSES = frozenset({("kueue.x-k8s.io", "WorkloadPriorityClass")})
 """API group and kind. The version depends on the release of Kueue that left the definition."""
-NEW_EVENTS = ApiResource("events.k8s.io", "v1", "events", "Event", True)
 NODE_TOPOLOGIES = tuple(
     ApiResource(
         "topology.node.k8s.io", version, "noderesourcetopologies", "NodeResourceTopology", False

@@ -61,3 +61,11 @@ def test_the_figures_count_what_they_say(house: dict[str, Any], tree: Path) -> N
     assert len(counted(house, "files that name is_sweep")) == 1
     assert counted(house, "file names used twice") == ["a.py: fluxqueue/a.py, fluxqueue/room/a.py"]
     assert counted(house, "rooms") == ["fluxqueue/a.py", "fluxqueue/room", "webhook"]
+
+
+def test_a_constant_that_nothing_names_is_found(house: dict[str, Any], tree: Path) -> None:
+    """Another module may have a private one of the same name."""
+    (tree / "a.py").write_text('_PART = "a"\nLEFT = 1\nUSED = 2\nprint(USED)\n')
+    (tree / "b.py").write_text('_PART = "b"\nprint(_PART)\n')
+    found = counted(house, "names that only tests call")
+    assert found == ["fluxqueue/a.py:_PART", "fluxqueue/a.py:LEFT"]

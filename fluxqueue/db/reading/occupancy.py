@@ -63,19 +63,6 @@ class PlaceRow(NamedTuple):
 RUNNING, ENDED, PROMISED = "running", "ended", "promised"
 
 
-_AMOUNTS = """
-(SELECT jsonb_object_agg(node, amounts) FROM (
-    SELECT node, jsonb_object_agg(resource, amount) AS amounts FROM (
-        SELECT s.node, r.key AS resource, sum(CAST(r.value AS numeric)) AS amount
-        FROM allocation_slots s, LATERAL jsonb_each_text(s.resources) AS r
-        WHERE s.allocation_id = a.id AND (s.state <> 'returned' OR NOT a.is_live)
-        GROUP BY s.node, r.key
-    ) AS each GROUP BY node
-) AS of_node)
-"""
-_MAY_SEE = "(CAST(:namespaces AS text[]) IS NULL OR f.namespace = ANY(CAST(:namespaces AS text[])))"
-
-
 async def all_nodes(reader: DatabaseReader, *, limit: int) -> list[MapNodeRow]:
     """Return nodes in the order of their names.
 

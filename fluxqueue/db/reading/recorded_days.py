@@ -15,34 +15,6 @@ from fluxqueue.errors import InvalidInput
 FORM = "fluxqueue-history/1"
 
 
-_AMOUNTS = """
-(SELECT jsonb_object_agg(node, amounts) FROM (
-    SELECT node, jsonb_object_agg(resource, amount) AS amounts FROM (
-        SELECT s.node, r.key AS resource,
-               least(sum(CASE WHEN jsonb_typeof(r.value) = 'number'
-                              THEN CAST(r.value AS numeric) ELSE 0 END), 1::bigint << 52)::bigint
-                   AS amount
-        FROM allocation_slots s, LATERAL jsonb_each(s.resources) AS r
-        WHERE s.allocation_id = r1.allocation_id
-        GROUP BY s.node, r.key
-    ) AS each GROUP BY node
-) AS of_node)
-"""
-
-# When it could start: after holds and gathering (the last return to Pending before its start),
-# after its begin time, and after the jobs that it depends on.
-_COULD_START = """
-greatest(r1.queued_at,
-    coalesce(f.set_begin_at, f.begin_at),
-    (SELECT max(h.at) FROM history h
-     WHERE h.uid = r1.uid AND h.event = 'Pending' AND h.at > r1.queued_at
-       AND h.detail ->> 'from' IN ('Held', 'Gathering', 'Unsatisfiable')
-       AND h.at <= coalesce(r1.allocated_at, now())),
-    (SELECT max(t.ended_at) FROM dependencies d JOIN fluxjobs t ON t.uid = d.target_uid
-     WHERE d.uid = r1.uid AND t.ended_at <= coalesce(r1.allocated_at, now())))
-"""
-
-
 async def read_day(
     reader: DatabaseReader, *, since_s: int, until_s: int, limit: int
 ) -> dict[str, Any]:

@@ -68,9 +68,13 @@ async def follow_ends(
     if not moved:
         return
     rows = [
-        {"uid": uid, "held_s": limit.held_s, "ends_at": one.ends_at_s, "has_own_ends": sweeps}
+        {
+            "uid": uid,
+            "held_s": limit.held_s,
+            "ends_at": one.ends_at_s,
+            "has_own_ends": one.facts.is_sweep,
+        }
         for uid, (one, limit) in moved.items()
-        for sweeps in [one.facts.is_sweep]
     ]
     changed = await tx.fetch(
         Q.follow_ends, columns, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S

@@ -188,6 +188,13 @@ def test_a_command_of_the_server_names_the_extra(
     )
 
 
+def test_levels_are_shown_without_fluxions_matcher(tmp_path: Path) -> None:
+    """It gets as far as the API server. Only an export as JGF needs the extra ``graph``."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG, encoding="utf-8")
+    said = run_without_server("graph", "--levels", KUBECONFIG=str(tmp_path / "kubeconfig"))
+    assert (said.returncode, "127.0.0.1:9" in said.stderr) == (1, True), said.stderr
+
+
 def test_a_missing_module_of_ours_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a fault, and no extra brings it."""
 
