@@ -27,9 +27,9 @@ from fluxqueue.kube.resources import (
     REPLICASETS,
 )
 from tests.adversary.tenants import Tenant
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.test_groups import member
-from tests.e2e.test_sets import a_set
+from tests.support.e2e.group_members import member
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.replica_sets import a_set
 from tests.support.forger import flood
 from tests.support.hostile_jobspecs import HOSTILE, above, series, slot
 from tests.support.large_objects import LARGE

@@ -15,10 +15,10 @@ import pytest_asyncio
 from pytest_asyncio import is_async_test
 
 from tests.adversary.tenants import Tenant, tenancy
-from tests.e2e.health import assert_nothing_left
-from tests.e2e.rights import kept_rights_world
-from tests.e2e.world import World
 from tests.support.control_plane import missing_reason
+from tests.support.e2e.health import assert_nothing_left
+from tests.support.e2e.rights import kept_rights_world
+from tests.support.e2e.world import World
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 600

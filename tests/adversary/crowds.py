@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import ApiResource
-from tests.e2e.world import World
+from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.adversary.tenants import Tenant
-from tests.e2e.objects import FOR_EVER, job
+from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.greedy_lives import is_broken
 from tests.support.waiting import eventually
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.e2e.world import World
+from tests.support.e2e.world import World
 
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\).*?(?=^\d\d:\d\d:\d\d |\Z)", re.M | re.S

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import CONFIGMAPS, JOBS
 from tests.adversary.tenants import Tenant
-from tests.e2e.objects import job
+from tests.support.e2e.objects import job
 from tests.support.figures import write_down
 from tests.support.machine import SharedMachine
 from tests.support.waiting import WAIT_S, Pauses
@@ -58,19 +57,14 @@ class Probing:
         self._task = asyncio.create_task(self._go_on())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: Any) -> None:
         assert self._task is not None
         self._is_over = True
         try:
             await self._task
         finally:
-            self._machine.__exit__(kind, error, trace)
-            await self._pauses.__aexit__(kind, error, trace)
+            self._machine.__exit__(*raised)
+            await self._pauses.__aexit__(*raised)
             await self._root.close()
         self._write_down()
 

@@ -24,8 +24,8 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.kube.transport import HttpTransport, TransportError
 from tests.adversary.crowds import all_of
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.world import World
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]

@@ -19,7 +19,7 @@ from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS
 from fluxqueue.workload.annotations import read_wishes
 from tests.adversary.attacks import POOL
 from tests.adversary.tenants import Tenant
-from tests.e2e.objects import FOR_EVER, job
+from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.waiting import eventually
 from tests.support.workloads import batch_job
 

@@ -19,8 +19,8 @@ from fluxqueue.scheduler.promises import START_TOLERANCE_S
 from localcluster import NodeShape
 from tests.adversary.greedy import CPU, NODES, RAISED_S, Life
 from tests.adversary.tenants import tenancy
-from tests.e2e.health import assert_invariants, assert_nothing_left, assert_own_nodes
-from tests.e2e.world import World
+from tests.support.e2e.health import assert_invariants, assert_nothing_left, assert_own_nodes
+from tests.support.e2e.world import World
 from tests.support.figures import write_down
 from tests.support.waiting import Pauses, eventually
 

@@ -19,7 +19,7 @@ from tests.adversary.crowds import all_of, remove_all
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
-from tests.e2e.world import World
+from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 Obj = dict[str, Any]

@@ -19,8 +19,8 @@ from tests.adversary.crowds import all_of, remove_all
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant
-from tests.e2e.objects import job
-from tests.e2e.world import World
+from tests.support.e2e.objects import job
+from tests.support.e2e.world import World
 
 Obj = dict[str, Any]
 SIZE = float(os.environ.get("FLUXQUEUE_ADVERSARY_SIZE") or 0.02)

@@ -35,11 +35,11 @@ from tests.adversary.attacks import POOL
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Answer, Tenant, let
-from tests.e2e.health import PATIENCE_S
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import WAITING, Space, make_space
-from tests.e2e.world import World
-from tests.support.waiting import eventually
+from tests.support.e2e.health import PATIENCE_S
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import WAITING, Space, make_space
+from tests.support.e2e.world import World
+from tests.support.waiting import eventually, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("tenants act on Jobs that run")]
 
@@ -82,23 +82,16 @@ async def _assert_counted(world: World, *, told: str = "") -> None:
 
     ``told``: a namespace in which the checker may name pods that run without a slot.
     """
-    said = ""
 
-    async def are_equal() -> bool:
-        nonlocal said
+    async def counts() -> tuple[dict[str, int], dict[str, int]]:
         rows = await world.rows(
             "SELECT node, sum(allocated + foreign_used) AS used FROM node_usage"
             " WHERE resource = 'cpu' GROUP BY node"
         )
         counted = {row["node"]: int(row["used"]) for row in rows if row["used"]}
-        pods = +_in_use((await world.client.list(PODS)).items)
-        said = f"rows: {counted}, pods: {dict(pods)}"
-        return counted == dict(pods)
+        return counted, dict(+_in_use((await world.client.list(PODS)).items))
 
-    try:
-        await eventually(are_equal, "the rows count what runs")
-    except AssertionError as error:
-        raise AssertionError(f"{error}; {said}") from error
+    await until(counts, lambda two: two[0] == two[1], "the rows count what runs")
     findings = await check(world.database, world.client, SystemClock(), patience_s=PATIENCE_S)
     invariant, where = "ungated pod without a slot", f"{told}/"
     others = [

@@ -16,8 +16,8 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.pinning import sealed_in
 from fluxqueue.workload.pods import gate_index
 from tests.adversary.tenants import Tenant
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, job
 from tests.support.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("gangs run, are suspended and run again")]

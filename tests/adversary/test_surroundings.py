@@ -24,12 +24,12 @@ from fluxqueue.kube.resources import JOBS
 from tests.adversary.attacks import ATTACKS
 from tests.adversary.probing import Probing
 from tests.adversary.tenants import Tenant, tenancy
-from tests.e2e.database import dump, everybody_killed, restore
-from tests.e2e.health import assert_nothing_left
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space, create_with_patience, make_space, remove_space
-from tests.e2e.world import World, embedded_world
 from tests.support.api_proxy import ApiProxy
+from tests.support.e2e.database import dump, everybody_killed, restore
+from tests.support.e2e.health import assert_nothing_left
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space, create_with_patience, make_space, remove_space
+from tests.support.e2e.world import World, embedded_world
 from tests.support.waiting import eventually
 
 pytestmark = [

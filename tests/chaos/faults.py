@@ -24,9 +24,9 @@ from fluxqueue.kube.resources import NODES
 from localcluster import NodeShape
 from tests.chaos.plan import NODES as NODE_NAMES
 from tests.chaos.plan import Step
-from tests.e2e import database
-from tests.e2e.world import World
 from tests.support.api_proxy import ApiProxy
+from tests.support.e2e import database
+from tests.support.e2e.world import World
 
 NODE_SHAPES = {name: NodeShape(name, cpu="16", memory="64Gi") for name in NODE_NAMES}
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, NotFound
 from fluxqueue.kube.resources import JOBS, PODS, ApiResource
-from tests.e2e.objects import Obj, bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import Obj, bare_pod, job
+from tests.support.e2e.space import Space
 
 LOOK_EVERY = 20
 UNFINISHED_MAX = 60

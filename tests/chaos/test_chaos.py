@@ -28,9 +28,9 @@ from tests.chaos.verdict import (
     until_all_have_ended,
     until_told,
 )
-from tests.e2e.space import make_space, remove_space
-from tests.e2e.world import embedded_world
 from tests.support.api_proxy import ApiProxy
+from tests.support.e2e.space import make_space, remove_space
+from tests.support.e2e.world import embedded_world
 
 SHORT_S = 6.0
 DURATION_S = float(os.environ.get("FLUXQUEUE_CHAOS_DURATION_S") or SHORT_S)

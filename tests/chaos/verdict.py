@@ -11,11 +11,11 @@ from typing import Any
 from fluxqueue.errors import ApiUnavailable, DatabaseUnavailable
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from tests.chaos.load import Load, has_ended
-from tests.e2e.health import assert_invariants, what_is_left
-from tests.e2e.recording import Recording
-from tests.e2e.space import Space
-from tests.e2e.world import World
-from tests.support.waiting import eventually
+from tests.support.e2e.health import assert_invariants, what_is_left
+from tests.support.e2e.recording import Recording
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import World
+from tests.support.waiting import eventually, until
 
 FINAL = ("Completed", "Failed", "Cancelled")
 LOOK_S = 0.5
@@ -160,16 +160,7 @@ def assert_nothing_ran_twice(seen: Recording, load: Load) -> None:
 
 async def assert_clean(world: World) -> None:
     """Nothing is left in the rows, every invariant holds, and no session leaks."""
-    left: list[str] = []
-
-    async def is_clean() -> bool:
-        left[:] = await what_is_left(world)
-        return not left
-
-    try:
-        await eventually(is_clean, "nothing left in the rows")
-    except AssertionError as error:
-        raise AssertionError("\n".join([str(error), *left])) from error
+    await until(lambda: what_is_left(world), lambda left: not left, "nothing left in the rows")
     await assert_invariants(world)
     sessions = await world.rows(_SESSIONS)
     aborted = [row for row in sessions if "aborted" in (row["state"] or "")]

@@ -27,8 +27,8 @@ from fluxqueue.kube.resources import (
 )
 from fluxqueue.workload.labels import MANAGED
 from tests.chart.rendering import render
-from tests.chart.test_steering_policy import _POLICIES
 from tests.support.embedded_plane import Plane
+from tests.support.policies import POLICIES
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -94,9 +94,9 @@ async def space(plane: Plane) -> AsyncIterator[Space]:
         (CRDS, definition(one)) for one in (TRAIN_JOBS, MPI_JOBS)
     ]
     made += [
-        (_POLICIES[one["kind"]], one)
+        (POLICIES[one["kind"]], one)
         for one in rendered
-        if one["kind"] in _POLICIES and one["metadata"]["name"].endswith(("-limits", "-graces"))
+        if one["kind"] in POLICIES and one["metadata"]["name"].endswith(("-limits", "-graces"))
     ]
     rules = [
         {"apiGroups": ["*"], "resources": ["jobs", "pods", "trainjobs", "mpijobs"], "verbs": ["*"]}

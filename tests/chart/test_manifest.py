@@ -12,7 +12,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, NAMESPACES, ApiResource
 from tests.chart.rendering import CHART, NAMESPACE, by_id, render
-from tests.chart.test_installed import NOT_EMBEDDED, Place, place
+from tests.support.chart_places import NOT_EMBEDDED, Place, place
 from tests.support.waiting import eventually
 
 __all__ = ["place"]

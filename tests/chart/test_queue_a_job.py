@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from fluxqueue.kube.resources import JOBS, NAMESPACES, SERVICE_ACCOUNTS
 from tests.chart.rendering import container, environment
-from tests.e2e.world import World, embedded_world
+from tests.support.e2e.world import World, embedded_world
 from tests.support.waiting import eventually
 
 pytestmark = [

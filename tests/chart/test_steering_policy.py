@@ -22,11 +22,11 @@ from fluxqueue.kube.resources import (
     NAMESPACES,
     PLACEMENT_REVIEWS,
     ROLE_BINDINGS,
-    ApiResource,
 )
 from fluxqueue.workload.labels import MANAGED, OWN_NAMESPACE
 from tests.chart.rendering import render
 from tests.support.embedded_plane import Plane
+from tests.support.policies import POLICIES
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)
@@ -42,14 +42,6 @@ FLUXJOB = {
     },
 }
 ROLES = ("viewer", "user", "operator")
-_ADMISSION = "admissionregistration.k8s.io"
-_POLICIES = {
-    kind: ApiResource(_ADMISSION, "v1", plural, kind, False)
-    for kind, plural in (
-        ("ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-        ("ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-    )
-}
 
 
 class People:
@@ -68,9 +60,9 @@ class People:
 async def people(plane: Plane) -> AsyncIterator[People]:
     """The policy and the roles in force; all of it gone after the test."""
     policies = [
-        (_POLICIES[one["kind"]], one)
+        (POLICIES[one["kind"]], one)
         for one in render(name=RELEASE)
-        if one["kind"] in _POLICIES and one["metadata"]["name"].endswith("-steering")
+        if one["kind"] in POLICIES and one["metadata"]["name"].endswith("-steering")
     ]
     names = {f"{RELEASE}-fluxqueue-{role}": role for role in ROLES}
     roles = [

@@ -1,7 +1,7 @@
 """Fluxion's own recorded cases: the same arguments and commands must give the same bytes.
 
 267 runs of flux-sched's resource-query (v0.54), from its shell tests; they live beside the
-repository (``FLUXQUEUE_SHARED`` overrides) and are skipped where they are not at hand.
+repository (``FLUXQUEUESHARED`` overrides) and are skipped where they are not at hand.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from fluxion.resource_query import main
+from tests.support.upstream import SHARED
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", _REPOSITORY.parent / "shared"))
-_CORPUS = _SHARED / "fluxion-conformance"
+_CORPUS = SHARED / "fluxion-conformance"
 _CASES = sorted((_CORPUS / "cases").glob("*.json.gz"))
 
 EXCEPTIONS = {

@@ -17,12 +17,12 @@ from pytest_asyncio import is_async_test
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import NODES as NODE_OBJECTS
-from tests.e2e.health import assert_nothing_left, assert_own_nodes
-from tests.e2e.objects import job
-from tests.e2e.rights import is_under_rights, sufficient_rights
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.world import NODES, World, embedded_world, real_world
 from tests.support.control_plane import missing_reason
+from tests.support.e2e.health import assert_nothing_left, assert_own_nodes
+from tests.support.e2e.objects import job
+from tests.support.e2e.rights import is_under_rights, sufficient_rights
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.world import NODES, World, embedded_world, real_world
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 900

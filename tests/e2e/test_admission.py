@@ -11,8 +11,8 @@ import pytest
 
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, PODS
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import WAITING, Space
 
 GATE = [{"name": "fluxqueue"}]
 

@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, ROLE_BINDINGS
-from tests.e2e.space import Space
 from tests.support.chart_rights import CLUSTER_ROLES
+from tests.support.e2e.space import Space
 from tests.support.waiting import WAIT_S
 
 HELD = "fluxqueue/hold"

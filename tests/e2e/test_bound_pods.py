@@ -8,9 +8,10 @@ import pytest
 
 from fluxqueue.kube.resources import CLAIMS, PODS, STORAGE_CLASSES, VOLUMES
 from fluxqueue.workload.labels import HOSTNAME
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import WAITING, Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.refusals import was_refused
+from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
 
 ZONE = "topology.kubernetes.io/zone"
@@ -207,14 +208,6 @@ async def test_a_claim_for_one_pod_keeps_the_next_job_waiting(space: Space) -> N
         await assert_invariants(space.world)
     finally:
         await space.client.delete(VOLUMES, None, volume["metadata"]["name"])
-
-
-async def was_refused(space: Space, name: str) -> bool:
-    """Whether a pod of the Job was left unbound for a while."""
-    fluxjob = await space.fluxjob(name)
-    assert fluxjob is not None
-    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
-    return "Unschedulable" in {one["reason"] for one in told}
 
 
 async def _knows_the_claim(space: Space, volumes: list[Obj], words: str = "node-3") -> bool:

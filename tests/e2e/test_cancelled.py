@@ -11,24 +11,21 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NAMESPACES, PODS, ApiResource
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_groups import MPI_JOB, member
-from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, create, template
-from tests.e2e.test_trainjobs import RUNTIMES, asks
+from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB, TRAIN_JOB
+from tests.support.e2e.group_members import member
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import RUNTIMES, asks, create, template
+from tests.support.e2e.space import Space
 from tests.support.figures import write_down
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 EACH = int(os.environ.get("FLUXQUEUE_TEST_CANCELLED", "1"))
 """How many jobs of each kind, way and moment. 5 make more than 200 Jobs."""

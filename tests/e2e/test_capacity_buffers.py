@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.e2e.objects import job
-from tests.e2e.pools import Pools
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.world import WORKERS
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import job
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import WORKERS
 from tests.support.waiting import eventually
 
 

@@ -13,8 +13,8 @@ import pytest
 from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
 from fluxqueue.kube.resources import FLUXJOBS
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space
 
 PATIENCE_S = 30.0
 """Longer than anything is in transit on a busy machine. In health nobody waits for it."""

@@ -14,12 +14,12 @@ import pytest_asyncio
 
 from fluxqueue.kube.resources import PODS
 from fluxqueue.workload.labels import HOSTNAME
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import Space
-from tests.e2e.test_bound_pods import was_refused
-from tests.e2e.world import late_node
-from tests.support.waiting import eventually
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.refusals import was_refused
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import late_node
+from tests.support.waiting import eventually, until
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 LATE = range(101, 131)
@@ -57,19 +57,14 @@ async def until_booked(space: Space, name: str, node: str, count: int) -> None:
         " JOIN pods p ON p.uid = s.pod_uid JOIN fluxjobs f ON f.uid = p.workload_uid"
         " WHERE f.namespace = :space AND f.workload_name = :name"
     )
-    last: list[Any] = []
 
-    async def look() -> bool:
+    async def booked() -> list[Any]:
         rows = await space.world.rows(sql, space=space.name, name=name)
         status = (await space.fluxjob(name) or {}).get("status") or {}
-        last[:] = [rows, status.get("nodes")]
-        is_booked = rows == [{"node": node, "is_settled": True, "unmanaged": None}] * count
-        return is_booked and status.get("nodes") == node
+        return [rows, status.get("nodes")]
 
-    try:
-        await eventually(look, f"{name} is booked on {node}")
-    except AssertionError as error:
-        raise AssertionError(f"{error}; {last}") from error
+    expected = [[{"node": node, "is_settled": True, "unmanaged": None}] * count, node]
+    await until(booked, expected.__eq__, f"{name} is booked on {node}")
 
 
 async def test_a_pod_runs_where_kube_scheduler_finds_its_place(

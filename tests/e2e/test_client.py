@@ -21,9 +21,10 @@ from fluxqueue.client import (
 )
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS, ROLE_BINDINGS
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space
 from tests.support.chart_rights import CLUSTER_ROLES
+from tests.support.e2e.health import assert_no_allocation
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space
 from tests.support.host_programs import HOST, host_programs, keep_running
 from tests.support.waiting import WAIT_S, eventually
 
@@ -190,19 +191,6 @@ async def test_an_array_that_is_cancelled_frees_its_nodes(
     pods = (await space.client.list(PODS, space.name)).items
     assert {pod["status"].get("phase") for pod in pods} <= {"Succeeded", "Failed"}
     await assert_no_allocation(space)
-
-
-async def assert_no_allocation(space: Space) -> None:
-    """No row says that anything of the namespace has a node, a moment later."""
-    sql = (
-        "SELECT FROM allocations a JOIN fluxjobs f USING (uid)"
-        " WHERE a.is_live AND f.namespace = :namespace"
-    )
-
-    async def is_free() -> bool:
-        return not await space.world.rows(sql, namespace=space.name)
-
-    await eventually(is_free, "no live allocation")
 
 
 async def test_one_failed_call_of_a_map_is_raised_in_its_turn(client: AsyncClient) -> None:

@@ -17,8 +17,8 @@ import pytest_asyncio
 from fluxqueue.client import Client, WorkFailed
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.kube.transport import HttpTransport, Reply
-from tests.e2e.space import Space
-from tests.e2e.test_client import assert_no_allocation
+from tests.support.e2e.health import assert_no_allocation
+from tests.support.e2e.space import Space
 from tests.support.host_programs import HOST, host_programs, keep_running
 from tests.support.waiting import eventually
 

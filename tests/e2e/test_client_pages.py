@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.e2e.space import Space
-from tests.e2e.test_pages import _in_namespace
+from tests.support.e2e.pages import in_namespace
+from tests.support.e2e.space import Space
 from tests.support.host_programs import HOST, host_programs, keep_running
 
 pytest.importorskip("cloudpickle")
@@ -32,7 +32,7 @@ async def surroundings(
         pytest.skip("a control plane without kubelets has no logs")
     await space.world.has_view()
     keep_running(monkeypatch)
-    monkeypatch.setenv("KUBECONFIG", str(_in_namespace(space, tmp_path)))
+    monkeypatch.setenv("KUBECONFIG", str(in_namespace(space, tmp_path)))
     monkeypatch.setenv("FLUXQUEUE_IMAGE", HOST)
     monkeypatch.chdir(DOCS.parent)
     async with host_programs(space.client, space.name):

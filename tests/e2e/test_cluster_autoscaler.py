@@ -11,10 +11,10 @@ import pytest_asyncio
 
 from fluxqueue.kube.resources import NODES
 from fluxqueue.nodepools.cluster.pool_sources import read_pool_sources
-from tests.e2e.cluster_autoscaler import GROUP_LABEL, running_autoscaler
-from tests.e2e.objects import job
-from tests.e2e.pools import Pools
-from tests.e2e.space import Space
+from tests.support.e2e.cluster_autoscaler import GROUP_LABEL, running_autoscaler
+from tests.support.e2e.objects import job
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 LONG_S = 120

@@ -20,10 +20,10 @@ import pytest
 import pytest_asyncio
 
 from benchmarks.throughput.meters import SqlMeter
-from tests.e2e.health import assert_nothing_left
-from tests.e2e.objects import job
-from tests.e2e.rights import RightsWorld, kept_rights_world
-from tests.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.health import assert_nothing_left
+from tests.support.e2e.objects import job
+from tests.support.e2e.rights import RightsWorld, kept_rights_world
+from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.waiting import eventually
 
 pytestmark = [

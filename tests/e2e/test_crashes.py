@@ -5,23 +5,23 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from fluxqueue.errors import ApiUnavailable
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import Obj, job
-from tests.e2e.recording import Recording
-from tests.e2e.space import Space, create_with_patience
-from tests.e2e.world import World
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.kills import ALL_DONE_S, VICTIMS, kill_part
+from tests.support.e2e.objects import Obj, job
+from tests.support.e2e.recording import Recording
+from tests.support.e2e.space import Space, create_with_patience
+from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 WAVE = 10
-ALL_DONE_S = 300.0
 
 
 def _wave(victim: str) -> list[Obj]:
@@ -48,39 +48,6 @@ def _assert_nothing_ran_twice(seen: Recording) -> None:
     capacity = {"gpu-1": 8_000, "gpu-2": 8_000}
     over = {n: cpu for n, cpu in seen.peak_cpu_m().items() if cpu > capacity.get(n, 16_000)}
     assert not over
-
-
-async def kill_part(world: World, name: str) -> None:
-    """kill -9 one part, and wait until the stack has started it again."""
-    part = world.stack.parts[name]
-    before = part.restarts
-    os.kill(world.pid(name), signal.SIGKILL)
-
-    async def is_back() -> bool:
-        return part.restarts > before and part.pid is not None
-
-    await eventually(is_back, f"{name} started again")
-
-
-async def kill_postgres(world: World) -> None:
-    """kill -9 the database server, and wait until it answers again."""
-    postgres = world.stack.postgres
-    assert postgres is not None
-    await asyncio.to_thread(postgres.kill)
-
-    async def is_back() -> bool:
-        return postgres.is_running
-
-    await eventually(is_back, "Postgres started again")
-
-
-VICTIMS: dict[str, Callable[[World], Awaitable[None]]] = {
-    "controller": lambda world: kill_part(world, "controller"),
-    "worker-0": lambda world: kill_part(world, "worker-0"),
-    "worker-1": lambda world: kill_part(world, "worker-1"),
-    "webhook": lambda world: kill_part(world, "webhook"),
-    "postgres": kill_postgres,
-}
 
 
 @pytest.mark.long("each part in turn dies under ten Jobs of its own")

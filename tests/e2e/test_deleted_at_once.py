@@ -16,8 +16,8 @@ from fluxqueue.client.following import FluxJobFollower
 from fluxqueue.client.handles import handle_of
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import JOBS, PODS
-from tests.e2e.objects import bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import WAIT_S, eventually
 
 ROUNDS = int(os.environ.get("FLUXQUEUE_TEST_DELETED", "2"))

@@ -22,16 +22,15 @@ from fluxqueue.kube.resources import (
     RESOURCE_SLICES,
     ApiResource,
 )
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
-from tests.e2e.test_bound_pods import was_refused
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.refusals import was_refused
+from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.parametrize(
     "cluster_kind", [pytest.param("real", marks=pytest.mark.real_cluster)], indirect=True
 )
 
-Obj = dict[str, Any]
 DRIVER = "gpu.example.com"
 RESOURCE = "devices.example.com/gpu"
 A100 = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].model == 'a100'"

@@ -12,13 +12,11 @@ from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload.pinning import pinned_node
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space
-from tests.e2e.test_groups import until_reason
-from tests.e2e.test_sets import until_held
+from tests.support.e2e.group_members import until_reason
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.replica_sets import until_held
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 SINGLE = {"pool": "single", "run": FOR_EVER}
 """One node of 16 cpu."""

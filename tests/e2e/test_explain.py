@@ -18,40 +18,14 @@ from fluxqueue.kube.resources import (
     PRIORITY_CLASSES,
     ROLE_BINDINGS,
 )
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Obj, Space
+from tests.support.e2e.explaining import RBAC, ask
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.space import Space
 from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-
-RBAC = "rbac.authorization.k8s.io"
-
-
-async def ask(space: Space, client: KubeClient | None = None, **spec: Any) -> Obj:
-    """Make a review and wait for its status; who is told to ask again later does."""
-    client = client or space.client
-    body = {
-        "apiVersion": PLACEMENT_REVIEWS.api_version,
-        "kind": PLACEMENT_REVIEWS.kind,
-        "metadata": {"generateName": "ask-"},
-        "spec": spec,
-    }
-    made = await client.create(PLACEMENT_REVIEWS, space.name, body)
-    at = (PLACEMENT_REVIEWS, space.name, made["metadata"]["name"])
-
-    async def look() -> Obj | None:
-        found = await client.get(*at)
-        return found if (found.get("status") or {}).get("answeredAt") else None
-
-    found = await eventually(look, f"an answer to {spec}")
-    assert found is not None
-    await client.delete(*at)
-    if "retryAfterSeconds" in found["status"]:
-        await asyncio.sleep(found["status"]["retryAfterSeconds"])
-        return await ask(space, client, **spec)
-    return found
 
 
 async def _status(space: Space, client: KubeClient | None = None, **spec: Any) -> Obj:

@@ -9,13 +9,12 @@ import pytest
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, PODS
-from tests.e2e.objects import FOR_EVER, bare_pod
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import _acting, phases
+from tests.support.e2e.group_members import acting, phases
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
-Obj = dict[str, Any]
 MAIN = {"pool": "main"}
 
 
@@ -73,7 +72,7 @@ async def test_a_driver_starts_with_room_for_its_executors(space: Space) -> None
     first = await space.until_state("one", "Running")
     assert first["spec"]["size"] == 3
     await space.until_state("two", "Reserved", "Pending")
-    account: KubeClient = await _acting(space, f"system:serviceaccount:{space.name}:default")
+    account: KubeClient = await acting(space, f"system:serviceaccount:{space.name}:default")
     for number in (1, 2):
         await account.create(PODS, space.name, executor(made[0], f"one-{number}"))
     running = {"one": "Running", "one-1": "Running", "one-2": "Running", "two": "Pending"}

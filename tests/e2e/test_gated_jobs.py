@@ -12,13 +12,13 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, JOBS, PODS
 from fluxqueue.workload.labels import WAIT
 from fluxqueue.workload.pods import gate_index
-from tests.e2e.database import empty, everybody_killed
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import WAITING, Space
-from tests.e2e.test_groups import until_reason
-from tests.e2e.test_queues import Queues
-from tests.e2e.test_sets import until_held
-from tests.e2e.world import GATED_QUEUE
+from tests.support.e2e.database import empty, everybody_killed
+from tests.support.e2e.group_members import until_reason
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.queues import Queues
+from tests.support.e2e.replica_sets import until_held
+from tests.support.e2e.space import WAITING, Space
+from tests.support.e2e.world import GATED_QUEUE
 from tests.support.waiting import eventually
 
 SINGLE = {"pool": "single"}

@@ -7,39 +7,12 @@ Argo CD and Flux CD first compare by a dry run.
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, ROLE_BINDINGS
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import WAITING, Space
-from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
-RBAC = "rbac.authorization.k8s.io"
-TOOL = "gitops"
-
-
-async def tool_account(space: Space) -> KubeClient:
-    """The account of a GitOps tool, with the role ``admin`` in the namespace."""
-    binding = {
-        "metadata": {"name": TOOL},
-        "subjects": [{"kind": "User", "name": TOOL, "apiGroup": RBAC}],
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "admin"},
-    }
-    await space.client.create(ROLE_BINDINGS, space.name, binding)
-    tool = space.client.acting_as(TOOL)
-
-    async def may() -> bool:
-        asked = {"verb": "patch", "group": "batch", "resource": "jobs", "namespace": space.name}
-        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
-        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-        spec = {"resourceAttributes": asked}
-        answer = await tool.request("POST", path, body={**body, "spec": spec})
-        return bool(answer["status"]["allowed"])
-
-    await eventually(may, "the tool has its role")
-    return tool
+from fluxqueue.kube.resources import FLUXJOBS, JOBS
+from tests.support.e2e.gitops import TOOL, close, tool_account
+from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.space import WAITING, Space
 
 
 async def _sync(space: Space, tool: KubeClient, manifest: Obj) -> Obj:
@@ -95,10 +68,6 @@ async def test_an_exported_job_runs_on_another_node(space: Space) -> None:
         assert found["status"]["nodes"] != node
     finally:
         await close(space, node, is_closed=None)
-
-
-async def close(space: Space, node: str, *, is_closed: bool | None = True) -> None:
-    await space.client.patch(NODES, None, node, {"spec": {"unschedulable": is_closed}})
 
 
 def _exported(stored: Obj) -> Obj:

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import pytest
 import yaml
 
 from fluxqueue.db.store import steering
-from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
+from fluxqueue.errors import Invalid
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.resources import CRDS, FLUXJOBS, JOBS, PODS, ROLE_BINDINGS, ApiResource
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.scheduler.resource_set import read_resource_set
 from tests.e2e.conftest import make_space, remove_space
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_manifests import FOLDER
+from tests.support.e2e.custom_kinds import MPI_JOB, POD_GROUP, define
+from tests.support.e2e.group_members import (
+    SIZES,
+    acting,
+    assert_each_ran_once_in_order,
+    create_mixed,
+    member,
+    phases,
+    until_reason,
+)
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
+from tests.support.upstream import MANIFESTS
 from tests.support.waiting import eventually
 
-Obj = dict[str, Any]
-
-LAMMPS = FOLDER / "flux-k8s/examples/lammps/lammps_mpijob.yaml"
-
-
-def member(name: str, group: str, size: int | str, *, cpu: str = "1", **more: Any) -> Obj:
-    """A Pod of a group, of the pool ``main``."""
-    pod = bare_pod(name, cpu=cpu, nodeSelector={"pool": "main"}, **more)
-    pod["metadata"]["labels"] = {"fluxqueue/pod-group": group, "fluxqueue/group-size": str(size)}
-    return pod
+LAMMPS = MANIFESTS / "flux-k8s/examples/lammps/lammps_mpijob.yaml"
 
 
 def member_job(name: str, group: str, size: int | str, **more: Any) -> Obj:
@@ -40,24 +40,6 @@ def member_job(name: str, group: str, size: int | str, **more: Any) -> Obj:
         "fluxqueue/group-size": str(size),
     }
     return made
-
-
-async def until_reason(space: Space, group: str, state: str, words: str) -> Obj:
-    """Until its FluxJob is in ``state`` and says ``words``."""
-
-    async def look() -> Obj | None:
-        found = await space.fluxjob(group)
-        status = (found or {}).get("status") or {}
-        is_so = status.get("state") == state and words in status.get("reason", "")
-        return found if is_so else None
-
-    return await eventually(look, what=f"{group} {state}: {words}")
-
-
-async def phases(space: Space) -> dict[str, str]:
-    """Of all pods of the namespace."""
-    pods = (await space.client.list(PODS, space.name)).items
-    return {pod["metadata"]["name"]: pod["status"].get("phase", "Pending") for pod in pods}
 
 
 async def test_a_group_gathers_and_starts_as_one(space: Space) -> None:
@@ -172,9 +154,6 @@ async def test_a_name_that_is_used_again_is_another_group(space: Space) -> None:
     assert again["spec"]["workload"]["uid"] != first["spec"]["workload"]["uid"]
 
 
-SIZES = (2, 4, 4, 4, 5, 6)
-
-
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
     """Fluence's open wound: six groups whose pods arrive mixed, on room for two of them."""
@@ -195,38 +174,6 @@ async def test_groups_that_come_out_of_step_do_not_clog(space: Space) -> None:
             its = [one for one in state.values() if one.name.startswith(f"g{group}-")]
             assert len(its) == size or all(one.is_gated for one in its), "let go incomplete"
     await assert_each_ran_once_in_order(space)
-
-
-async def create_mixed(space: Space, pods: list[tuple[int, Obj]]) -> None:
-    """Make the pods of several groups in the order of their numbers, each with its number."""
-    firsts = [pod for number, pod in pods if not number]
-    for count, pod in enumerate(firsts, 1):
-        await space.create(pod)
-        await until_queued(space, count)
-    await space.create_all(pod for number, pod in sorted(pods, key=lambda pair: pair[0]) if number)
-
-
-async def until_queued(space: Space, count: int) -> None:
-    """Until so many are known to the queue: their order is that in which they became known."""
-    sql = "SELECT count(*) AS n FROM fluxjobs WHERE namespace = :namespace"
-
-    async def look() -> bool:
-        return await space.world.rows(sql, namespace=space.name) == [{"n": count}]
-
-    await eventually(look, f"{count} are queued")
-
-
-async def assert_each_ran_once_in_order(space: Space) -> None:
-    """Of ``SIZES``: one allocation each, with all its slots, and in the order of their names."""
-    rows = await space.world.rows(
-        "SELECT f.workload_name AS name, count(DISTINCT a.id) AS runs, count(*) AS slots"
-        " FROM fluxjobs f JOIN allocations a USING (uid)"
-        " JOIN allocation_slots s ON s.allocation_id = a.id"
-        " WHERE f.namespace = :namespace GROUP BY 1 ORDER BY min(a.id)",
-        namespace=space.name,
-    )
-    assert [(row["runs"], row["slots"]) for row in rows] == [(1, size) for size in SIZES]
-    assert [row["name"] for row in rows] == sorted(row["name"] for row in rows)
 
 
 @pytest.mark.long("seconds of processor time for a crash that a cheaper test covers in parts")
@@ -256,58 +203,6 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
     await space.until_gone(FLUXJOBS, "whole-group")
     await space.until_gone(JOBS, "part")
     assert await phases(space) == {}
-
-
-POD_GROUP = ApiResource("scheduling.sigs.k8s.io", "v1alpha1", "podgroups", "PodGroup", True)
-POD_GROUPS = (
-    ApiResource("scheduling.x-k8s.io", "v1alpha1", "podgroups", "PodGroup", True),
-    POD_GROUP,
-)
-"""Of coscheduling, and of coscheduling as it was called before."""
-APPROVED = {"api-approved.kubernetes.io": "unapproved, of the structure of what once was"}
-MPI_JOB = ApiResource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", True)
-
-
-def definition(resource: ApiResource) -> Obj:
-    """A definition of the same structure as the original."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": resource.key, "annotations": APPROVED},
-        "spec": {
-            "group": resource.group,
-            "scope": "Namespaced",
-            "names": {
-                "plural": resource.plural,
-                "singular": resource.kind.lower(),
-                "kind": resource.kind,
-            },
-            "versions": [
-                {
-                    "name": resource.version,
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": schema},
-                }
-            ],
-        },
-    }
-
-
-async def define(space: Space, resource: ApiResource) -> None:
-    """Install a definition, and wait until it is served."""
-    with suppress(Conflict):
-        await space.client.create(CRDS, None, definition(resource))
-
-    async def is_served() -> bool:
-        try:
-            await space.client.list(resource)
-        except NotFound:
-            return False
-        return True
-
-    await eventually(is_served, what=f"{resource.key} is served")
 
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
@@ -368,34 +263,11 @@ async def test_the_workers_of_an_mpijob_of_before_start_as_a_group(space: Space)
         assert not let_go or len(state) >= 4, "started with fewer than minMember"
 
 
-async def _acting(space: Space, user: str) -> KubeClient:
-    """A client of somebody who may make pods in this namespace."""
-    rbac = "rbac.authorization.k8s.io"
-    binding = {
-        "metadata": {"name": user},
-        "subjects": [{"kind": "User", "name": user, "apiGroup": rbac}],
-        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "admin"},
-    }
-    await space.client.create(ROLE_BINDINGS, space.name, binding)
-    acting = space.client.acting_as(user)
-
-    async def may_make() -> bool:
-        """The API server reads rights some time after they are written."""
-        try:
-            await acting.create(PODS, space.name, bare_pod("may-i"), dry_run=True)
-        except ApiError:
-            return False
-        return True
-
-    await eventually(may_make, f"{user} may make pods")
-    return acting
-
-
 async def test_who_joins_a_group_is_its_user_or_is_named(space: Space) -> None:
     """Bob may make pods in the namespace, and write on his what he likes: the name of the group of
     Alice makes him a group by himself, which starts neither. Where her pods name him, he is let in;
     that his name her is not enough."""
-    alice, bob = await _acting(space, "alice"), await _acting(space, "bob")
+    alice, bob = await acting(space, "alice"), await acting(space, "bob")
     users = {"fluxqueue/group-users": "alice,bob"}
 
     async def make(client: KubeClient, name: str, group: str, **notes: str) -> None:

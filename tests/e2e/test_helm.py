@@ -20,11 +20,9 @@ import yaml
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS
-from tests.e2e.objects import FOR_EVER, QUICK, job
-from tests.e2e.space import WAITING, Space
-from tests.e2e.test_gitops import TOOL, close, tool_account
-
-Obj = dict[str, Any]
+from tests.support.e2e.gitops import TOOL, close, tool_account
+from tests.support.e2e.objects import FOR_EVER, QUICK, Obj, job
+from tests.support.e2e.space import WAITING, Space
 
 RELEASE = "nightly"
 PROGRAM = os.environ.get("FLUXQUEUE_TEST_HELM") or shutil.which("helm")

@@ -19,14 +19,12 @@ import yaml
 from fluxqueue.errors import Conflict, Invalid
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, FLUXQUEUES, ApiResource
 from fluxqueue.workload.owner_kinds import BUILT_IN
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space
-from tests.e2e.test_groups import define
-from tests.e2e.test_owners import JOB_SET
+from tests.support.e2e.custom_kinds import JOB_SET, define
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
 
-Obj = dict[str, Any]
 K = "kueue.x-k8s.io/"
 QUEUE = "user-queue"
 EXAMPLES = Path(os.environ.get("FLUXQUEUE_KUEUE_EXAMPLES", "absent"))

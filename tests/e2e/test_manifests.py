@@ -6,8 +6,6 @@ copied. The images need not exist: the simulated nodes decide how pods end.
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +21,12 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     ApiResource,
 )
-from tests.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.objects import Obj
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.upstream import MANIFESTS
 from tests.support.waiting import eventually
 
-Obj = dict[str, Any]
-
-SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[3] / "shared"))
-FOLDER = SHARED / "manifests"
-FILES = sorted(FOLDER.rglob("*.yaml")) if FOLDER.is_dir() else []
+FILES = sorted(MANIFESTS.rglob("*.yaml")) if MANIFESTS.is_dir() else []
 SETS = {
     "Deployment": DEPLOYMENTS,
     "ReplicaSet": REPLICASETS,
@@ -41,14 +37,14 @@ FOREIGN_KINDS = {"PodGroup", "MPIJob"}
 
 def _documents() -> list[Any]:
     return [
-        pytest.param(document, id=f"{path.relative_to(FOLDER)}-{document['kind']}")
+        pytest.param(document, id=f"{path.relative_to(MANIFESTS)}-{document['kind']}")
         for path in FILES
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))
     ]
 
 
 @pytest.mark.cases_long("the other cases are variations of the first")
-@pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
+@pytest.mark.skipif(not FILES, reason=f"{MANIFESTS} has no manifests")
 @pytest.mark.parametrize("document", _documents())
 async def test_a_manifest_runs(space: Space, document: Obj) -> None:
     """Jobs to their end, Pods (which never end by themselves) to Running."""
@@ -70,7 +66,7 @@ async def test_a_manifest_runs(space: Space, document: Obj) -> None:
 
 
 @pytest.mark.cases_long("the other cases are variations of the first")
-@pytest.mark.skipif(not FILES, reason=f"{FOLDER} has no manifests")
+@pytest.mark.skipif(not FILES, reason=f"{MANIFESTS} has no manifests")
 @pytest.mark.parametrize("document", [one for one in _documents() if one.values[0]["kind"] in SETS])
 async def test_a_set_runs_queued_where_its_namespace_says_so(space: Space, document: Obj) -> None:
     """Unchanged, whatever scheduler it names; and what it had is given back when it goes."""

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from fluxqueue.kube.resources import JOBS
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import WAIT_S
 
 

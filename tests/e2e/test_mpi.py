@@ -6,21 +6,17 @@ LAMMPS and AMG as flux-k8s has them, GROMACS without any requests; the operator 
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fluxqueue.kube.resources import PODS
 from localcluster import NodeShape
-from tests.e2e.objects import FOR_EVER, bare_pod
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_groups import MPI_JOB, phases
-from tests.e2e.test_owners import ASKS, all_are, create, until
-from tests.e2e.test_suspended_owners import until_waiting
-from tests.e2e.world import World
-
-Obj = dict[str, Any]
+from tests.support.e2e.custom_kinds import MPI_JOB
+from tests.support.e2e.group_members import phases
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import ASKS, all_are, create, until, until_waiting
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import World
 
 LATE = {"pool": "late"}
 NODES = ("late-1", "late-2")

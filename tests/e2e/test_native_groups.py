@@ -15,24 +15,22 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES
-from tests.e2e.health import assert_invariants
-from tests.e2e.lives import KINDS, POD_GROUP
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.test_groups import (
+from tests.support.control_plane import ControlPlane, gang_scheduling, missing_reason
+from tests.support.e2e.custom_kinds import define
+from tests.support.e2e.group_members import (
     SIZES,
     assert_each_ran_once_in_order,
     create_mixed,
-    define,
     phases,
     until_reason,
 )
-from tests.e2e.test_random_lives import SHORT_STEPS, live
-from tests.e2e.world import World, embedded_world, real_world
-from tests.support.control_plane import ControlPlane, gang_scheduling, missing_reason
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.lives import KINDS, POD_GROUP
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.random_lives import SHORT_STEPS, live
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.world import World, embedded_world, real_world
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 ZONE = "topology.kubernetes.io/zone"
 

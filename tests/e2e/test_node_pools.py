@@ -15,11 +15,11 @@ from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import EVENTS, FLUX_NODE_POOLS, FLUXJOBS, NODES
 from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import SOURCE_MISSING
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.pools import Pools
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import VICTIMS, kill_part
-from tests.e2e.world import WORKERS
+from tests.support.e2e.kills import VICTIMS, kill_part
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import WORKERS
 from tests.support.waiting import eventually
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"

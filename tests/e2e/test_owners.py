@@ -6,106 +6,38 @@ admission left them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
-from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import (
+from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
+from tests.support.e2e.custom_kinds import (
+    GANG,
+    JOB_SET,
+    MINI_CLUSTER,
+    RAY_CLUSTER,
+    RAY_JOB,
+    WORKFLOW,
+    define,
+)
+from tests.support.e2e.group_members import (
     SIZES,
     assert_each_ran_once_in_order,
-    define,
-    phases,
     until_queued,
 )
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, Obj
+from tests.support.e2e.owned_pods import (
+    ASKS,
+    all_are,
+    create,
+    delete_all,
+    job_of,
+    pod_of,
+    reference,
+    template,
+    until,
+)
+from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.owners import job_set_spec
-from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
-
-ASKS = {"fluxqueue/managed": "true"}
-JOB_SET = ApiResource("jobset.x-k8s.io", "v1alpha2", "jobsets", "JobSet", True)
-MINI_CLUSTER = ApiResource("flux-framework.org", "v1alpha2", "miniclusters", "MiniCluster", True)
-TRAIN_JOB = ApiResource("trainer.kubeflow.org", "v1alpha1", "trainjobs", "TrainJob", True)
-WORKFLOW = ApiResource("argoproj.io", "v1alpha1", "workflows", "Workflow", True)
-RAY_CLUSTER = ApiResource("ray.io", "v1", "rayclusters", "RayCluster", True)
-RAY_JOB = ApiResource("ray.io", "v1", "rayjobs", "RayJob", True)
-GANG = ApiResource("example.org", "v1", "gangs", "Gang", True)
-
-MAIN = {"pool": "main"}
-
-
-def template(*, cpu: str = "1", run: Any = None) -> Obj:
-    """A pod template of the pool ``main``."""
-    pod = bare_pod("x", cpu=cpu, nodeSelector=MAIN, **({} if run is None else {"run": run}))
-    return {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
-
-
-def pod_of(owner: Obj, name: str, made_from: Obj) -> Obj:
-    """A Pod as an operator makes it."""
-    meta = {**made_from["metadata"], "name": name, "ownerReferences": [owner]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": made_from["spec"]}
-
-
-def job_of(owner: Obj, name: str, made_from: Obj, *, pods: int, **spec: Any) -> Obj:
-    """A Job as an operator makes it."""
-    made = job(name, pods=pods, **spec)
-    made["metadata"]["ownerReferences"] = [owner]
-    made["spec"]["template"] = made_from
-    return made
-
-
-def reference(resource: ApiResource, made: Obj) -> Obj:
-    meta = made["metadata"]
-    return {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-    }
-
-
-async def create(
-    space: Space, resource: ApiResource, name: str, spec: Obj, *, owner: Obj | None = None
-) -> Obj:
-    """An operator's object that asks to be queued, unless it is made by another."""
-    await define(space, resource)
-    meta: Obj = {"name": name, "labels": {} if owner else ASKS}
-    meta |= {"ownerReferences": [owner]} if owner else {}
-    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
-    return await space.client.create(resource, space.name, body | {"spec": spec})
-
-
-async def until(space: Space, name: str, state: str, words: str = "") -> Obj:
-    """Until the FluxJob ``name`` is in a state and says so."""
-
-    async def look() -> Obj | None:
-        found = (await space.client.list(FLUXJOBS, space.name)).items
-        for one in found:
-            status = one.get("status") or {}
-            is_so = status.get("state") == state and words in status.get("reason", "")
-            if one["metadata"]["name"] == name and is_so:
-                return one
-        return None
-
-    return await eventually(look, what=f"{name} {state}: {words}")
-
-
-async def all_are(space: Space, phase: str, count: int) -> None:
-    async def look() -> bool:
-        return list((await phases(space)).values()) == [phase] * count
-
-    await eventually(look, what=f"{count} pods {phase}")
-
-
-async def delete_all(space: Space, pods: Iterable[str]) -> None:
-    for name in pods:
-        await space.delete(name, PODS)
 
 
 async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:

@@ -9,53 +9,26 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 
 from fluxqueue.kube.resources import NODES, PODS
 from fluxqueue_devtools.localpg.binaries import find_binaries
-from tests.e2e.space import Space
-from tests.e2e.test_groups import define
-from tests.e2e.test_owners import JOB_SET
 from tests.support.console import BLOCK, Command, Console, commands
+from tests.support.e2e.custom_kinds import JOB_SET, define
+from tests.support.e2e.pages import CANNOT_RUN, DOCS, ROOT, in_namespace, skipping, why_not
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
-ROOT = Path(__file__).parents[2]
-DOCS = ROOT / "docs"
 FIRST = ("user/run", "user/waiting", "developer/extending")
 """Pages that run in every run; the others are played in ``make test-long``."""
 
-CANNOT_RUN = {
-    r"make ": "what it calls is run by the tests of it: test_demo, test_up, all of `make test`",
-    r"docker |kubectl --kubeconfig kubeconfig": "needs Docker; test_compose_processes runs all",
-    r"for lock in requirements": "downloads all packages; images/assemble has a test of its own",
-    r"helm (?!template)|.*&& helm ": "needs pods that run images; tests/chart renders all",
-    r"kubectl (create namespace fluxqueue-system|apply --server-side -f dist)": (
-        "installs a release: tests/chart/test_manifest applies it"
-    ),
-    r"kubectl -n (fluxqueue-system|NS) |export PGPASSWORD": "about a release's pods, as above",
-    r"export DATABASE_URL|fluxqueue db list$": "behind a port forwarded from such a pod",
-    r"fluxqueue uninstall": "would stop the queue of all tests of this process: test_uninstall",
-    r"fluxqueue top": "wants a terminal: test_top drives it in one",
-    r"fluxqueue --install-completion": "writes into the user's shell: test_completion",
-}
-"""Beginning of a command -> why it is not run here."""
-
-WITHOUT_KUBELETS = re.compile(r".*--attach|kubectl logs|.*\b(again|greet)\b|fluxqueue acct --since")
-"""A real control plane without kubelets has no logs. So these Jobs are not submitted there, and no
-job has ended when the page sums up the past day."""
 
 NEEDS_VIEW = ("user/cli", "reference/view")
 NEEDS_JOBSETS = ("user/groups",)
 OF_ITS_OWN = ("user/try", "user/tutorial")
 """Pages that need ``make up`` itself: ``test_walks`` plays them."""
-
-
-def _why_not(command: str) -> str:
-    return next((why for form, why in CANNOT_RUN.items() if re.match(form, command)), "")
 
 
 def _commands(page: Path) -> list[Command]:
@@ -68,7 +41,7 @@ def _pages() -> list[str]:
     return [
         str(page.relative_to(DOCS).with_suffix(""))
         for page in sorted(DOCS.rglob("*.md"))
-        if any(not _why_not(one.text) for one in _commands(page))
+        if any(not why_not(one.text) for one in _commands(page))
     ]
 
 
@@ -84,7 +57,7 @@ def test_no_command_stands_where_nobody_runs_it() -> None:
     assert not [form for form in CANNOT_RUN if not any(re.match(form, one) for one in there)]
     readme = _commands(ROOT / "README.md")
     assert readme
-    assert all(_why_not(one.text) for one in readme), "no test plays it"
+    assert all(why_not(one.text) for one in readme), "no test plays it"
 
 
 def _shell(folder: Path, kubeconfig: Path, database_url: str) -> dict[str, str]:
@@ -106,16 +79,6 @@ def _shell(folder: Path, kubeconfig: Path, database_url: str) -> dict[str, str]:
         "FLUXQUEUE_DATABASE_URL": database_url,
         "DATABASE_URL": database_url,
     }
-
-
-def _in_namespace(space: Space, folder: Path) -> Path:
-    """A kubeconfig that names the test's namespace."""
-    config = yaml.safe_load(space.world.kubeconfig.read_text(encoding="utf-8"))
-    for context in config["contexts"]:
-        context["context"]["namespace"] = space.name
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config), encoding="utf-8")
-    return kubeconfig
 
 
 @pytest.mark.cases_long("the other pages")
@@ -142,7 +105,7 @@ async def _is_quiet(space: Space) -> bool:
 async def _play(name: str, space: Space, folder: Path) -> None:
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not on PATH")
-    environ = _shell(folder, _in_namespace(space, folder), space.world.stack.database_url)
+    environ = _shell(folder, in_namespace(space, folder), space.world.stack.database_url)
     if name in NEEDS_VIEW:
         await space.world.has_view()
         authority = space.world.stack.options.data_dir / "certs" / "ca.crt"
@@ -159,13 +122,3 @@ async def _play(name: str, space: Space, folder: Path) -> None:
             if node["spec"].get("unschedulable"):
                 undrained = {"spec": {"unschedulable": None}}
                 await space.client.patch(NODES, None, node["metadata"]["name"], undrained)
-
-
-def skipping(kind: str) -> Callable[[str], bool]:
-    """A test of commands that cannot run on this kind of cluster."""
-
-    def is_skipped(command: str) -> bool:
-        is_without = kind == "real" and WITHOUT_KUBELETS.match(command) is not None
-        return is_without or bool(_why_not(command))
-
-    return is_skipped

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.kube.resources import JOBS
-from tests.e2e.space import Space
-from tests.e2e.test_pages import _in_namespace
+from tests.support.e2e.pages import in_namespace
+from tests.support.e2e.space import Space
 from tests.support.host_programs import host_programs
 from tests.support.waiting import eventually
 
@@ -51,7 +51,7 @@ async def test_a_parsl_program_works_through_the_queue(
     environ = {
         "PATH": f"{environment}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "KUBECONFIG": str(_in_namespace(space, tmp_path)),
+        "KUBECONFIG": str(in_namespace(space, tmp_path)),
         "HOME": str(tmp_path),
     }
     async with host_programs(space.client, space.name, environ):

@@ -19,9 +19,9 @@ from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload import labels
 from fluxqueue.workload.pinning import sealed_in
 from fluxqueue.workload.pods import gate_index
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 SLOTS = """

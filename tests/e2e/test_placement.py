@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fluxqueue.kube.resources import NODES, PODS
 from fluxqueue_devtools.tutorial import ZONE
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
-from tests.e2e.world import World, late_node
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import WAITING, Space
+from tests.support.e2e.world import World, late_node
 from tests.support.waiting import eventually
 
 

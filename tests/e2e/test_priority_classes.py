@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from fluxqueue.kube.resources import PRIORITY_CLASSES
-from tests.e2e.objects import bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 USUAL = 500

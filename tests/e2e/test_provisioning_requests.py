@@ -16,11 +16,11 @@ import pytest_asyncio
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import PROVISIONING_REQUESTS
 from fluxqueue.workload.labels import OWN_NAMESPACE
-from tests.e2e.objects import job
-from tests.e2e.pools import Pools
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.world import WORKERS
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import job
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import WORKERS
 from tests.support.waiting import eventually
 
 PARTS = [f"worker-{number}" for number in range(WORKERS)]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
 
 

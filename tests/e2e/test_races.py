@@ -22,9 +22,9 @@ from fluxqueue.kube.resources import FLUXJOBS, NODES, PODS
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.pods import gate_index
 from fluxqueue.workload.resources import raw_request
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 RACES = int(os.environ.get("FLUXQUEUE_TEST_RACES") or 10)

@@ -9,18 +9,14 @@ peace, and what ends must have ended, what stays must run, and all else must hav
 from __future__ import annotations
 
 import os
-import random
 
 import pytest
 
-from tests.e2e.health import assert_invariants
-from tests.e2e.lives import KINDS, Lives
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
+from tests.support.e2e.lives import KINDS
+from tests.support.e2e.random_lives import SHORT_STEPS, live
+from tests.support.e2e.space import Space
 
 STEPS = int(os.environ.get("FLUXQUEUE_LIVES_STEPS") or 40)
-SHORT_STEPS = 20
-SETTLED_S = 300.0
 SHORT, LONG = (1,), range(2, 12)
 
 
@@ -38,26 +34,3 @@ def _seeds() -> list[object]:
 async def test_random_lives(space: Space, seed: int) -> None:
     """Jobs, Pods, groups, sets, JobSets, MPIJobs and TrainJobs."""
     await live(space, seed, KINDS, steps=SHORT_STEPS if seed in SHORT else STEPS)
-
-
-async def live(space: Space, seed: int, kinds: tuple[str, ...], *, steps: int) -> None:
-    """One run, in a namespace; ``kinds``: of which something is made, as often as each is named."""
-    recording = space.recording()
-    async with Operators(space) as operators, recording:
-        lives = Lives(space, operators, random.Random(seed), kinds)
-        try:
-            for _ in range(steps):
-                await lives.step()
-            await lives.make_peace()
-            await lives.until_settled(SETTLED_S)
-            await assert_invariants(space.world)
-            for life in list(lives.there.values()):
-                await lives.remove(life)
-        except BaseException:
-            print("\n".join([f"lives of seed {seed}:", *lives.log]))
-            raise
-        finally:
-            for name in sorted(lives.nodes):
-                await lives.lose_node(name)
-    over = {node: cpu for node, cpu in recording.peak_cpu_m().items() if cpu > 16_000}
-    assert not over, f"more than nodes have: {over}"

@@ -13,12 +13,12 @@ import pytest
 
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.process.pacing import RUSH
-from tests.e2e.database import dump, empty, everybody_killed, restore
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.recording import PodView, Recording
-from tests.e2e.space import Space
-from tests.support.waiting import eventually
+from tests.support.e2e.database import dump, empty, everybody_killed, restore
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.recording import PodView, Recording
+from tests.support.e2e.space import Space
+from tests.support.waiting import eventually, until
 
 pytestmark = pytest.mark.slow
 
@@ -46,18 +46,11 @@ async def _holders(space: Space) -> set[tuple[str, int, str, str]]:
 
 async def _until_rows(space: Space, expected: dict[str, str]) -> dict[str, dict[str, Any]]:
     """Wait for the states of the rows by name, and give the rows."""
-    found: dict[str, dict[str, Any]] = {}
 
-    async def look() -> bool:
-        found.clear()
-        found.update(await _rows(space))
+    def are_there(found: dict[str, dict[str, Any]]) -> bool:
         return all(found.get(name, {}).get("state") == state for name, state in expected.items())
 
-    try:
-        await eventually(look, f"rows {expected}", timeout_s=LONG_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}; they are {found}") from error
-    return found
+    return await until(lambda: _rows(space), are_there, f"rows {expected}", timeout_s=LONG_S)
 
 
 async def _submit_everything(space: Space) -> None:

@@ -13,10 +13,10 @@ import pytest
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NAMESPACES, PRIORITY_CLASSES, SERVICE_ACCOUNTS, ApiResource
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, job
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.test_starting import until_silent, words_of
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.starting import until_silent, words_of
 
 pytestmark = pytest.mark.parametrize(
     "cluster_kind", [pytest.param("real", marks=pytest.mark.real_cluster)], indirect=True

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import PODS
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Space
-from tests.e2e.test_groups import until_reason
-from tests.e2e.world import World, late_node
+from tests.support.e2e.group_members import until_reason
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import World, late_node
 from tests.support.waiting import eventually
 
-Obj = dict[str, Any]
 REQUEUE = {"on-node-loss": "requeue"}
 
 

@@ -25,13 +25,13 @@ from fluxqueue.kube.resources import LEASES, MUTATING_WEBHOOKS
 from fluxqueue.kube.webhook_configuration import NAME
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from fluxqueue_devtools.supervisor import StackPart, python
-from tests.e2e.health import assert_invariants, assert_nothing_left
-from tests.e2e.objects import job
-from tests.e2e.recording import Recording
-from tests.e2e.rights import own_world
-from tests.e2e.space import Space, create_with_patience, make_space, remove_space
-from tests.e2e.world import World
 from tests.support.balancer import Balancer
+from tests.support.e2e.health import assert_invariants, assert_nothing_left
+from tests.support.e2e.objects import job
+from tests.support.e2e.recording import Recording
+from tests.support.e2e.rights import own_world
+from tests.support.e2e.space import Space, create_with_patience, make_space, remove_space
+from tests.support.e2e.world import World
 from tests.support.waiting import Pauses, eventually
 
 pytestmark = [

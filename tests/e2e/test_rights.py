@@ -40,18 +40,19 @@ from fluxqueue.kube.resources import (
 from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import GATE, MANAGED, PROTECTED, SUSPENDED, USER
 from fluxqueue.workload.owner_kinds import BUILT_IN, is_suspended
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.pools import Pools
-from tests.e2e.refusals import REFUSAL, refused_pods
-from tests.e2e.rights import RightsWorld, kept_rights_world
-from tests.e2e.space import WAITING, Space, make_space, remove_space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import POD_GROUPS, define, member
-from tests.e2e.test_owners import JOB_SET, create, pod_of, reference, template, until
-from tests.e2e.test_sets import a_set
-from tests.e2e.test_sharing import Policies
 from tests.support import chart_rights
+from tests.support.e2e.custom_kinds import JOB_SET, POD_GROUPS, define
+from tests.support.e2e.group_members import member
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.owned_pods import create, pod_of, reference, template, until
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.refusals import REFUSAL, refused_pods
+from tests.support.e2e.replica_sets import a_set
+from tests.support.e2e.rights import RightsWorld, kept_rights_world
+from tests.support.e2e.sharing import Policies
+from tests.support.e2e.space import WAITING, Space, make_space, remove_space
 from tests.support.owners import job_set_spec, spec_of
 from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually

@@ -7,9 +7,9 @@ import pytest
 from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload.labels import MANAGED
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, QUICK, bare_pod, job
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, QUICK, bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 

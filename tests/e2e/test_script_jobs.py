@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -12,10 +11,8 @@ from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import translate
 from fluxqueue.client.batch.site_names import SiteNames
-from tests.e2e.objects import FOR_EVER, NOTE, QUICK
-from tests.e2e.space import Space
-
-Obj = dict[str, Any]
+from tests.support.e2e.objects import FOR_EVER, NOTE, QUICK, Obj
+from tests.support.e2e.space import Space
 
 
 def of_script(name: str, *lines: str, run: dict[str, str] | None = None) -> Obj:

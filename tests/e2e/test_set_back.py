@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.kube.resources import FLUXJOBS, PODS
-from tests.e2e.database import dump, set_back
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, QUICK, job
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
+from tests.support.e2e.database import dump, set_back
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, QUICK, job
+from tests.support.e2e.space import Space
 from tests.support.figures import write_down
 from tests.support.waiting import eventually
 

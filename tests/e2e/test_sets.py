@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 
@@ -17,39 +16,11 @@ from fluxqueue.kube.resources import (
     STATEFULSETS,
     ApiResource,
 )
-from tests.e2e.objects import FOR_EVER, bare_pod
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.world import World, late_node
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
+from tests.support.e2e.replica_sets import ASKS, a_set, until_held
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.world import World, late_node
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
-
-ASKS = {"fluxqueue/managed": "true"}
-NEVER_ENDS = {"localcluster/never-ends": "true"}
-
-
-def a_set(resource: ApiResource, name: str, *, replicas: int, cpu: str = "1", **spec: Any) -> Obj:
-    """A set of the pool ``main`` whose pods ask to be queued."""
-    app = {"app": name}
-    pod_spec: Obj = {
-        "nodeSelector": {"pool": "main"},
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{"name": "m", "image": "none", "resources": {"requests": {"cpu": cpu}}}],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": resource.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": app},
-            **spec,
-            "template": {
-                "metadata": {"labels": app | ASKS, "annotations": NEVER_ENDS},
-                "spec": pod_spec,
-            },
-        },
-    }
 
 
 async def until_running(space: Space, count: int) -> list[Obj]:
@@ -61,20 +32,6 @@ async def until_running(space: Space, count: int) -> list[Obj]:
         return pods if phases == {"Running": count} else None
 
     return await eventually(look, what=f"{count} pods run")
-
-
-async def until_held(space: Space, count: int) -> None:
-    """Until so many slots are anybody's in this namespace."""
-    sql = (
-        "SELECT count(*) AS n FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id"
-        " JOIN fluxjobs f USING (uid) WHERE f.namespace = :namespace AND s.state <> 'returned'"
-    )
-
-    async def look() -> bool:
-        (row,) = await space.world.rows(sql, namespace=space.name)
-        return bool(row["n"] == count)
-
-    await eventually(look, what=f"{count} slots are held")
 
 
 async def scale(space: Space, resource: ApiResource, name: str, replicas: int) -> None:

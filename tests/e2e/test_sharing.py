@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -12,67 +11,10 @@ import pytest_asyncio
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import PODS, SHARING_POLICIES
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.sharing import Policies
+from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
-SINGLE = {"matchLabels": {"pool": "single"}}
-"""One node of 16 cores."""
-
-
-class Policies:
-    """Policies of one test for the node ``single``, removed after it."""
-
-    def __init__(self, space: Space) -> None:
-        self.space, self.made = space, list[str]()
-
-    async def make(self, **spec: Any) -> str:
-        """Create a policy."""
-        name = f"{self.space.name}-{len(self.made)}"
-        body = {
-            "apiVersion": SHARING_POLICIES.api_version,
-            "kind": SHARING_POLICIES.kind,
-            "metadata": {"name": name},
-            "spec": {"nodeSelector": SINGLE, **spec},
-        }
-        await self.space.client.create(SHARING_POLICIES, None, body)
-        self.made.append(name)
-        return name
-
-    async def status(self, name: str) -> Obj:
-        """What it shows."""
-        found = await self.space.client.get(SHARING_POLICIES, None, name)
-        return dict(found.get("status") or {})
-
-    async def until(self, name: str, **wanted: Any) -> Obj:
-        """Wait until its status has these values."""
-        status: Obj = {}
-
-        async def look() -> bool:
-            status.clear()
-            status.update(await self.status(name))
-            return wanted.items() <= status.items()
-
-        try:
-            await eventually(look, f"policy {name} with {wanted}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {status}") from error
-        return status
-
-    async def remove(self) -> None:
-        """Remove all, and wait until no node has one."""
-        for name in self.made:
-            try:
-                await self.space.client.delete(SHARING_POLICIES, None, name)
-            except NotFound:
-                continue
-
-        async def are_gone() -> bool:
-            sql = "SELECT name FROM rules WHERE name = ANY(CAST(:names AS text[]))"
-            return not await self.space.world.rows(sql, names=self.made)
-
-        await eventually(are_gone, "no policy is left")
 
 
 @pytest_asyncio.fixture(loop_scope="session")

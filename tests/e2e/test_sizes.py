@@ -10,10 +10,10 @@ import pytest
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LIMIT_RANGES, PLACEMENT_REVIEWS, RUNTIME_CLASSES
 from fluxqueue.workload.resources import effective_request
-from tests.e2e.health import assert_invariants
-from tests.e2e.injector import INJECT, injected_sidecars
-from tests.e2e.objects import FOR_EVER, Obj, job
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.injector import INJECT, injected_sidecars
+from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space
 
 
 async def _annotate(space: Space, name: str, **said: str | None) -> None:

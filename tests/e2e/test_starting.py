@@ -7,7 +7,6 @@ cluster is changed under the released pods.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -16,10 +15,11 @@ from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES, PODS
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.pods import gate_index
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.refusals import REFUSAL, refused_pods
-from tests.e2e.space import Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.refusals import REFUSAL, refused_pods
+from tests.support.e2e.space import Space
+from tests.support.e2e.starting import until_silent, words_of
 from tests.support.waiting import eventually
 
 OTHERS = "example.org/licence"
@@ -69,37 +69,6 @@ async def let_in(space: Space, name: str, count: int) -> None:
         return [pod["status"].get("phase") for pod in pods] == ["Running"] * count
 
     await eventually(all_run, f"the pods of {name} run", timeout_s=120)
-
-
-async def words_of(space: Space, name: str, *words: str, timeout_s: float = 60) -> Obj:
-    """The status of a FluxJob once its reason has all of ``words``."""
-    last: list[Any] = []
-
-    async def look() -> Obj | None:
-        status: Obj = (await space.fluxjob(name) or {}).get("status") or {}
-        last[:] = [status.get("state"), status.get("reason")]
-        is_said = all(word in status.get("reason", "") for word in words)
-        return status if is_said else None
-
-    try:
-        return await eventually(look, f"{name} says {words}", timeout_s=timeout_s) or {}
-    except AssertionError as error:
-        raise AssertionError(f"{error}; it says {last}") from error
-
-
-async def until_silent(space: Space, name: str) -> None:
-    """Wait until the FluxJob has no reason any more."""
-
-    last: Obj = {}
-
-    async def look() -> bool:
-        last.update((await space.fluxjob(name) or {}).get("status") or {})
-        return last.get("reason") == ""
-
-    try:
-        await eventually(look, f"the reason of {name} is gone")
-    except AssertionError as error:
-        raise AssertionError(f"{error}; {last}") from error
 
 
 async def close(space: Space, node: str, how: str) -> None:

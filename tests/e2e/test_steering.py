@@ -13,9 +13,9 @@ import pytest
 from fluxqueue.errors import ApiError, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
 
 

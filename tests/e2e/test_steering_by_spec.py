@@ -10,9 +10,9 @@ import pytest
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Obj, Space
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow

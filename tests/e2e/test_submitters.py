@@ -30,18 +30,16 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from fluxqueue.workload import labels
-from tests.e2e.database import empty, everybody_killed
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_groups import define
-from tests.e2e.test_owners import JOB_SET, template
-from tests.e2e.test_queues import Queues
-from tests.e2e.test_sets import a_set
+from tests.support.e2e.custom_kinds import JOB_SET, define
+from tests.support.e2e.database import empty, everybody_killed
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import template
+from tests.support.e2e.queues import Queues
+from tests.support.e2e.replica_sets import a_set
+from tests.support.e2e.space import Space
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 ALICE, BOB, MALLORY = "alice", "bob@example.com", "mallory"
 LIMIT = "limits.perUser.jobs is 1"

@@ -15,33 +15,31 @@ from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from fluxqueue.scheduler.resource_set import read_resource_set
-from tests.e2e.objects import FOR_EVER, bare_pod
-from tests.e2e.space import WAITING, Space, make_space, remove_space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import (
-    MPI_JOB,
+from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB, define
+from tests.support.e2e.group_members import (
     SIZES,
     assert_each_ran_once_in_order,
-    define,
     phases,
     until_queued,
 )
-from tests.e2e.test_owners import (
-    JOB_SET,
-    MAIN,
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import FOR_EVER, Obj
+from tests.support.e2e.owned_pods import (
     all_are,
     create,
     delete_all,
+    fill,
     job_of,
+    make_room,
     pod_of,
     reference,
     template,
     until,
+    until_waiting,
 )
+from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.owners import job_set_spec
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
 
 FIELD = {"JobSet": ("spec", "suspend"), "MPIJob": ("spec", "runPolicy", "suspend")}
 
@@ -68,19 +66,6 @@ async def until_suspended(space: Space, resource: ApiResource, name: str, expect
     return await eventually(look, f"{resource.kind} {name} suspended: {expected}")
 
 
-async def until_waiting(space: Space, name: str) -> Obj:
-    """Until a FluxJob says that it is in the queue."""
-
-    async def look() -> Obj | None:
-        try:
-            found = await space.client.get(FLUXJOBS, space.name, name)
-        except NotFound:
-            return None
-        return found if (found.get("status") or {}).get("state") in WAITING else None
-
-    return await eventually(look, f"{name} waits")
-
-
 async def make_jobs(space: Space, made: Obj, names: Sequence[str] = ()) -> list[str]:
     """As the JobSet controller does, from the templates as admission left them."""
     owner, found = reference(JOB_SET, made), []
@@ -97,19 +82,6 @@ async def say(space: Space, resource: ApiResource, name: str, condition: str) ->
     """The operator writes down how it has ended."""
     status = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
     await space.client.patch(resource, space.name, name, status, kind=PatchKind.MERGE)
-
-
-async def fill(space: Space) -> None:
-    """Nothing else fits into the pool ``main``."""
-    pods = [
-        bare_pod(f"fill-{number}", cpu="16", nodeSelector=MAIN, run=FOR_EVER) for number in range(4)
-    ]
-    await space.create_all(pods)
-    await all_are(space, "Running", 4)
-
-
-async def make_room(space: Space) -> None:
-    await delete_all(space, [f"fill-{number}" for number in range(4)])
 
 
 async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:

@@ -8,14 +8,14 @@ import pytest
 
 from fluxqueue.errors import Invalid
 from fluxqueue.kube.resources import PODS
-from tests.e2e.health import assert_invariants
-from tests.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.e2e.recording import Recording
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import ALL_DONE_S, VICTIMS
-from tests.e2e.test_groups import until_reason
-from tests.e2e.test_queues import Queues
-from tests.e2e.test_sets import until_held
+from tests.support.e2e.group_members import until_reason
+from tests.support.e2e.health import assert_invariants
+from tests.support.e2e.kills import ALL_DONE_S, VICTIMS
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.queues import Queues
+from tests.support.e2e.recording import Recording
+from tests.support.e2e.replica_sets import until_held
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 SINGLE = {"pool": "single"}

@@ -14,15 +14,16 @@ from fluxqueue.fluxjob.hostlist import expand
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, STATEFULSETS
 from fluxqueue.process.pacing import RUSH
 from fluxqueue.scheduler.resource_set import read_resource_set
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_groups import MPI_JOB, member
-from tests.e2e.test_owners import JOB_SET, create, template
-from tests.e2e.test_sets import a_set
 from tests.support.control_plane import ASSETS_ENV
+from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB
+from tests.support.e2e.group_members import member
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import create, template
+from tests.support.e2e.replica_sets import a_set
+from tests.support.e2e.space import Space
 from tests.support.owners import job_set_spec
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 
 def _kubectl() -> str:
@@ -211,16 +212,10 @@ async def test_all_kinds_read_alike_and_tell_their_story(space: Space) -> None:
             "fluxjob/group-group",
         )
 
-        told = [""]
+        def do_all_tell(told: str) -> bool:
+            return len(re.findall(r"Started .*fluxqueue +\d slots? on ", told)) == len(mine)
 
-        async def all_tell() -> bool:
-            told[0] = await kubectl(space, "describe", *mine)
-            return len(re.findall(r"Started .*fluxqueue +\d slots? on ", told[0])) == len(mine)
-
-        try:
-            await eventually(all_tell, "each tells that it has started")
-        except AssertionError as error:
-            raise AssertionError(told[0]) from error
+        await until(lambda: kubectl(space, "describe", *mine), do_all_tell, "each has started")
 
 
 async def test_kubectl_describe_tells_the_story(space: Space) -> None:

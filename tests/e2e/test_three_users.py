@@ -32,12 +32,12 @@ from fluxqueue.kube.resources import (
     SERVICES,
     ApiResource,
 )
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.rights import rights_world
-from tests.e2e.space import Space, make_space, remove_space
-from tests.e2e.test_explain import RBAC, ask
-from tests.e2e.world import World
 from tests.support import chart_rights
+from tests.support.e2e.explaining import RBAC, ask
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.rights import rights_world
+from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.world import World
 from tests.support.typing_verbs import Told, Typist
 
 pytestmark = [

@@ -16,8 +16,8 @@ from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.recorded_day import RecordedDay, parse_day
 from fluxqueue.simulation.replay import ALL, Replay, as_recorded, replay
 from fluxqueue.simulation.what_changes import parse_changes
-from tests.e2e.objects import job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import job
+from tests.support.e2e.space import Space
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("ten Jobs one after the other")]
 JOBS = 10

@@ -6,35 +6,28 @@ the world is.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fluxqueue.db.store import steering
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import read_resource_set
-from tests.e2e.objects import FOR_EVER
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_crashes import kill_part
-from tests.e2e.test_groups import define
-from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, all_are, create, template, until
-from tests.e2e.test_suspended_owners import fill, make_room, until_waiting
-from tests.support.owners import job_set_spec
+from tests.support.e2e.custom_kinds import JOB_SET, TRAIN_JOB, define
+from tests.support.e2e.kills import kill_part
+from tests.support.e2e.objects import Obj
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import (
+    RUNTIMES,
+    all_are,
+    asks,
+    create,
+    fill,
+    make_room,
+    until,
+    until_waiting,
+)
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
-
-RUNTIMES = {
-    "torch": job_set_spec(data=(1, template()), node=(1, template(cpu="8"))),
-    "endless": job_set_spec(node=(1, template(cpu="16", run=FOR_EVER))),
-}
-
-
-def asks(runtime: str, nodes: int) -> Obj:
-    """A TrainJob's spec."""
-    return {"runtimeRef": {"name": runtime}, "trainer": {"numNodes": nodes}}
 
 
 async def until_suspended(space: Space, name: str, expected: bool) -> None:

@@ -19,9 +19,9 @@ from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS, MUTATING_WEBHOO
 from fluxqueue.kube.webhook_configuration import NAME
 from fluxqueue.workload.labels import AUTHOR_SUSPENDED
 from fluxqueue.workload.pods import gate_index
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import WAITING, Space
-from tests.e2e.world import World
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.space import WAITING, Space
+from tests.support.e2e.world import World
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow

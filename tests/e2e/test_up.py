@@ -22,7 +22,7 @@ from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
-from tests.e2e.objects import FOR_EVER, job
+from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.waiting import eventually
 
 READY = "ready"

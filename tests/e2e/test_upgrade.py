@@ -18,11 +18,11 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue_devtools.supervisor import StackPart
-from tests.e2e.health import assert_invariants, assert_nothing_left
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.rights import own_world
-from tests.e2e.space import Space, create_with_patience, make_space, remove_space
-from tests.e2e.world import World
+from tests.support.e2e.health import assert_invariants, assert_nothing_left
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
+from tests.support.e2e.rights import own_world
+from tests.support.e2e.space import Space, create_with_patience, make_space, remove_space
+from tests.support.e2e.world import World
 from tests.support.next_version import POST, PRE, command_of_next, make_next_version
 from tests.support.waiting import eventually
 

@@ -9,8 +9,8 @@ import aiohttp
 import pytest
 
 from fluxqueue.kube.config import load_kubeconfig
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.space import Space
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.space import Space
 from tests.support.typing_verbs import Typist
 
 pytestmark = pytest.mark.slow

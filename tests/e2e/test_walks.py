@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_pages import DOCS, skipping
 from tests.support.console import BLOCK, Console, agree, commands
+from tests.support.e2e.pages import DOCS, skipping
 from tests.support.fresh_clone import is_possible, make_clone
 from tests.support.terminal import COLUMNS, Terminal
 

@@ -13,8 +13,8 @@ from fluxqueue.cli.graph import ask_cluster
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.kube.resources import JOBS
 from fluxqueue.scheduler.resource_set import read_resource_set
-from tests.e2e.objects import FOR_EVER, bare_pod, job
-from tests.e2e.space import Obj, Space
+from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.space import Space
 
 GPU = "nvidia.com/gpu"
 SOME = {"min": 1, "max": 4, "operator": "+", "operand": 1}

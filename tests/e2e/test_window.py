@@ -15,11 +15,11 @@ from fluxqueue.client.view_server import view_address
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, SERVICE_ACCOUNTS
-from tests.e2e.objects import FOR_EVER, job
-from tests.e2e.pools import Pools
-from tests.e2e.space import Space
-from tests.e2e.test_queues import Queues
 from tests.support.browser import Page, browsing, missing_browser
+from tests.support.e2e.objects import FOR_EVER, job
+from tests.support.e2e.pools import Pools
+from tests.support.e2e.queues import Queues
+from tests.support.e2e.space import Space
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,10 +14,10 @@ from pytest_asyncio import is_async_test
 from fluxqueue.errors import Conflict
 from fluxqueue.kube.resources import FLUXQUEUES
 from tests.e2e.conftest import late, space, world
-from tests.e2e.space import Space
-from tests.e2e.world import GATED_QUEUE
 from tests.engines import table
 from tests.engines.catalogue import QUEUE
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import GATED_QUEUE
 
 __all__ = ["late", "space", "world"]
 

@@ -19,12 +19,12 @@ import pytest_asyncio
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES, PODS
-from tests.e2e.space import Space
-from tests.e2e.test_pages import _in_namespace
-from tests.e2e.test_sets import until_held
-from tests.e2e.world import GATED_QUEUE, World, late_node
 from tests.engines.catalogue import ENGINES, PROGRAMS, ROOT, Engine, is_chosen
 from tests.engines.trainer import played_trainer
+from tests.support.e2e.pages import in_namespace
+from tests.support.e2e.replica_sets import until_held
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import GATED_QUEUE, World, late_node
 from tests.support.host_programs import host_programs
 from tests.support.waiting import eventually
 
@@ -96,7 +96,7 @@ class Desk:
         return kept | {
             "PATH": f"{self.engine.python.parent}:{os.environ['PATH']}",
             "HOME": str(self.folder),
-            "KUBECONFIG": str(_in_namespace(self.space, self.folder)),
+            "KUBECONFIG": str(in_namespace(self.space, self.folder)),
             "ENGINE_NAMESPACE": self.space.name,
             "ENGINE_QUEUE": self.engine.queue,
             "ENGINE_POOL": pool,

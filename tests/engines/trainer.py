@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fluxqueue.kube.resources import ApiResource
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space
-from tests.e2e.test_groups import define
+from tests.support.e2e.custom_kinds import define
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.space import Space
 from tests.support.owners import job_set_spec
 
 RUNTIME = ApiResource(

@@ -24,8 +24,8 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from fluxqueue_devtools.localpg.held_port import HeldPort
-from tests.e2e.objects import job
 from tests.support import compose
+from tests.support.e2e.objects import job
 from tests.support.typing_verbs import Typist
 from tests.support.waiting import eventually
 from tests.support.wheel import Installation, clean_environ

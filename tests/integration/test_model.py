@@ -26,10 +26,10 @@ from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec.shape import slot_kinds
-from tests.integration.db.test_queues import queue, see_queues
 from tests.support.postgres import PostgresServer
 from tests.support.row_world import NODES, World
 from tests.support.rows import Rows, amounts, rebuilt, settings_for
+from tests.support.seen import queue, see_queues
 from tests.support.sql import dicts
 
 SEEDS = range(int(os.environ.get("FLUXQUEUE_MODEL_SEEDS", "3")))

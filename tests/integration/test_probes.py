@@ -32,7 +32,7 @@ from localcluster import (
 )
 from tests.support.clusters import config_of
 from tests.support.postgres import copied_server
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 pytestmark = [
     pytest.mark.slow,
@@ -62,18 +62,12 @@ class Probed:
 
     async def until(self, path: str, status: int, text: str = "") -> str:
         """Wait for an answer."""
-        last: tuple[int, str] = (0, "")
 
-        async def look() -> bool:
-            nonlocal last
-            last = await self.get(path)
-            return last[0] == status and text in last[1]
+        def is_so(answer: tuple[int, str]) -> bool:
+            return answer[0] == status and text in answer[1]
 
-        try:
-            await eventually(look, f"{path} of {self.part}: {status} {text}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it was {last}") from error
-        return last[1]
+        what = f"{path} of {self.part}: {status} {text}"
+        return (await until(lambda: self.get(path), is_so, what))[1]
 
     async def value(self, series: str) -> float | None:
         """One series of ``/metrics``, given as it is written there."""

@@ -27,10 +27,9 @@ from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.view.openapi import document
 from fluxqueue.view.request_places import RequestPlaces
 from fluxqueue_devtools.localpg import LocalPostgres
-from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, settings_for, workload
+from tests.support.rows import Rows, settings_for, workload
 from tests.support.sql import dicts
-from tests.support.viewing import Answer, Viewing, viewing
+from tests.support.viewing import Answer, Viewing, filled, viewing
 from tests.support.waiting import eventually
 
 LISTS = (
@@ -39,30 +38,10 @@ LISTS = (
 )  # fmt: skip
 
 
-@asynccontextmanager
-async def _filled(url: str) -> AsyncIterator[Rows]:
-    """``runs`` runs, ``next`` and ``last`` wait in two namespaces, ``over`` was cancelled."""
-    async with Database(settings_for(url), role="test") as database:
-        rows = Rows(database, settings=settings_for(url))
-        await rows.add_nodes(*(cpu_node(f"n{n}", 4) for n in (1, 2)))
-        await rows.see(workload("over", request(4, cpu=1), user_name="ada"))
-        await rows.match()
-        await rows.see(workload("over", is_deleting=True))
-        await rows.reconcile("over")
-        await rows.see(workload("runs", request(8, cpu=1, duration_s=3600), user_name="ada"))
-        await rows.match()
-        await rows.see(
-            workload("next", request(8, cpu=1, duration_s=60), user_name="bob", namespace="other"),
-            workload("last", request(cpu=1, duration_s=60), user_name="ada"),
-        )
-        await rows.match()
-        yield rows
-
-
 @pytest_asyncio.fixture
 async def view(database_url: str, tmp_path: Path) -> AsyncIterator[Viewing]:
     """A server over these rows."""
-    async with _filled(database_url), viewing(database_url, tmp_path) as made:
+    async with filled(database_url), viewing(database_url, tmp_path) as made:
         yield made
 
 
@@ -224,7 +203,7 @@ async def test_everybody_sees_what_he_may_list(view: Viewing) -> None:
 async def test_rights_are_remembered_for_a_moment(database_url: str, tmp_path: Path) -> None:
     """One question for many requests, at once and one after the other; what is taken is taken."""
     clock = ManualClock()
-    async with _filled(database_url), viewing(database_url, tmp_path, clock) as view:
+    async with filled(database_url), viewing(database_url, tmp_path, clock) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         view.api.asked.clear()
         await asyncio.gather(*(view.get("/queue?namespace=other", "ursula") for _ in range(20)))
@@ -278,7 +257,7 @@ async def _following(view: Viewing, path: str, who: str, **more: str) -> AsyncIt
 
 async def test_changes_are_told_as_they_happen(database_url: str, tmp_path: Path) -> None:
     """Each to whom may see it; who comes again is told what he has missed."""
-    async with _filled(database_url) as rows, viewing(database_url, tmp_path) as view:
+    async with filled(database_url) as rows, viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         async with (
             _following(view, "/changes", "admin") as all_of_it,
@@ -320,7 +299,7 @@ async def test_a_follower_who_loses_his_rights_is_told_no_more(
 ) -> None:
     """While he follows."""
     clock = ManualClock()
-    async with _filled(database_url) as rows, viewing(database_url, tmp_path) as view:
+    async with filled(database_url) as rows, viewing(database_url, tmp_path) as view:
         view.server._keeper._rights._asked = type(view.server._keeper._rights._asked)(
             100, 15, timer=clock.monotonic_s
         )
@@ -387,7 +366,7 @@ async def test_it_survives_the_database_being_away(
     """503 with Retry-After meanwhile; then everything as before, followers included."""
     url = own_postgres.url
     async with (
-        _filled(url) as rows,
+        filled(url) as rows,
         viewing(url, tmp_path, db_pool_timeout_s=1.0) as view,
         _following(view, "/changes", "admin") as stream,
     ):
@@ -458,7 +437,7 @@ async def test_one_user_cannot_take_all_streams(
 ) -> None:
     """Others follow on; a stream that ends makes room for the next."""
     monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_EACH", 2)
-    async with _filled(database_url), viewing(database_url, tmp_path) as view:
+    async with filled(database_url), viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         async with _following(view, "/changes", "ursula"):
             async with _following(view, "/changes", "ursula"):

@@ -11,9 +11,8 @@ import pytest_asyncio
 from fluxqueue.db.reading.queue_use import PROMISE_TOLERANCE_S
 from fluxqueue.scheduler.promises import START_TOLERANCE_S
 from fluxqueue.view.openapi import document
-from tests.integration.test_view import _filled
 from tests.support.rows import Rows
-from tests.support.viewing import EVERYWHERE, Viewing, viewing
+from tests.support.viewing import EVERYWHERE, Viewing, filled, viewing
 
 PATH = "/accounting/promises"
 
@@ -38,7 +37,7 @@ FROM accounting WHERE uid = :uid AND run = :run
 @pytest_asyncio.fixture
 async def rows(database_url: str) -> AsyncIterator[Rows]:
     """Two nodes and some jobs, with a promise that still waits."""
-    async with _filled(database_url) as found:
+    async with filled(database_url) as found:
         await found.execute("DELETE FROM accounting")
         yield found
 

@@ -23,9 +23,8 @@ from fluxqueue.view.time_machine import (
     TimeMachine,
     TooManyReplays,
 )
-from tests.integration.test_view import _filled
 from tests.support.rows import Rows
-from tests.support.viewing import EVERYWHERE, Viewing, viewing
+from tests.support.viewing import EVERYWHERE, Viewing, filled, viewing
 from tests.support.waiting import eventually
 
 PATH = "/api/v1/replays"
@@ -34,7 +33,7 @@ PATH = "/api/v1/replays"
 @pytest_asyncio.fixture
 async def rows(database_url: str) -> AsyncIterator[Rows]:
     """Two nodes: ``runs`` has both, ``next`` and ``last`` wait, ``over`` ended."""
-    async with _filled(database_url) as found:
+    async with filled(database_url) as found:
         yield found
 
 

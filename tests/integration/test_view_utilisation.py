@@ -10,9 +10,8 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.view.openapi import document
-from tests.integration.test_view import _filled
 from tests.support.rows import Rows
-from tests.support.viewing import Viewing, viewing
+from tests.support.viewing import Viewing, filled, viewing
 
 PATH = "/accounting/utilisation"
 _NOON = "date_bin('1 day', now(), TIMESTAMPTZ '2000-01-01') - interval '12 hours'"
@@ -28,7 +27,7 @@ VALUES (:uid, 900, 1, 'default', :uid, 'Job', :user, 'default', 1, {_NOON},
 @pytest_asyncio.fixture
 async def rows(database_url: str) -> AsyncIterator[Rows]:
     """No work but what a test writes, at noon of yesterday and after."""
-    async with _filled(database_url) as found:
+    async with filled(database_url) as found:
         await found.execute("DELETE FROM accounting")
         yield found
 

@@ -14,9 +14,8 @@ from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.view.openapi import document
 from fluxqueue.view.same_site import ACTING, SAFE
 from fluxqueue.view.sessions import COOKIE
-from tests.integration.test_view import _filled
 from tests.support.rows import settings_for
-from tests.support.viewing import EVERYWHERE, Answer, Viewing, viewing
+from tests.support.viewing import EVERYWHERE, Answer, Viewing, filled, viewing
 
 OURS = {ACTING: "1"}
 
@@ -24,7 +23,7 @@ OURS = {ACTING: "1"}
 @pytest_asyncio.fixture
 async def view(database_url: str, tmp_path: Path) -> AsyncIterator[Viewing]:
     """A server over two nodes: ``runs`` has both, ``next`` and ``last`` wait, ``over`` ended."""
-    async with _filled(database_url), viewing(database_url, tmp_path) as made:
+    async with filled(database_url), viewing(database_url, tmp_path) as made:
         yield made
 
 

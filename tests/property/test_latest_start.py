@@ -16,7 +16,8 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
-from tests.property.test_cycle import (
+from tests.support.pool_model import request
+from tests.support.submissions import (
     PLANNED_S,
     Simulation,
     Submission,
@@ -24,7 +25,6 @@ from tests.property.test_cycle import (
     pending,
     submissions,
 )
-from tests.support.pool_model import request
 
 
 @dataclass

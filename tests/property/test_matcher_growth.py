@@ -17,7 +17,7 @@ from fluxqueue.graph.model.store import ResourceGraph
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.parse import parse_jobspec
 from tests.property.graph_strategies import graphs, jobspecs
-from tests.property.test_matcher_paths import VERBS, answer
+from tests.support.matcher_verbs import VERBS, answer
 
 
 @st.composite

@@ -10,9 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from fluxion.formats.writers import write
 from fluxion.ledger.resource_set import ResourceSet
-from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
 from fluxqueue.errors import FluxQueueError
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
@@ -25,24 +23,7 @@ from tests.property.graph_strategies import (
     jobspecs,
     wild_jobspecs,
 )
-
-VERBS = [
-    SearchVerb.ALLOCATE,
-    SearchVerb.ALLOCATE,
-    SearchVerb.ALLOCATE_ORELSE_RESERVE,
-    SearchVerb.ALLOCATE_WITH_SATISFIABILITY,
-    SearchVerb.WITHOUT_ALLOCATING,
-    SearchVerb.SATISFIABILITY,
-]
-
-
-def answer(matcher: FluxionMatcher, jobspec: Jobspec, job: int, now: int, verb: SearchVerb) -> str:
-    """What a match gave, as text that can be compared."""
-    try:
-        found = matcher.match(jobspec, job, now=now, verb=verb)
-    except FluxQueueError as failure:
-        return f"{type(failure).__name__}"
-    return "satisfiable" if found is None else f"{found.at} {found.end}\n{write(found, 'simple')}"
+from tests.support.matcher_verbs import VERBS, answer
 
 
 @pytest.mark.cases_long("the other match policies")

@@ -21,7 +21,7 @@ from fluxqueue.scheduler.victims import SHRINK_MAX, TRIES_MAX, fewest
 from fluxqueue.simulation.arrivals import node_faults
 from fluxqueue.simulation.engine import Engine
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
-from tests.property.test_simulation import check_rooms
+from tests.support.rooms import check_rooms
 
 NODES, CORES = 4, 4
 NOW = 1000
@@ -227,7 +227,7 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
         leaves_s=leaves_s,
     )
     while engine.step():
-        check_rooms(engine)
+        check_rooms(engine, CORES)
         assert {job.uid for job in engine.queue()}.isdisjoint(engine.running)
     assert not engine.pending
     assert not engine.running

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import PreemptionRules
@@ -18,6 +16,7 @@ from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
 from fluxqueue.simulation.engine import Engine, RunRecord, simulate
 from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
+from tests.support.rooms import check_rooms
 
 NODES, CORES = 4, 4
 
@@ -60,20 +59,6 @@ ANY_POLICY = st.sampled_from(sorted(POLICIES))
 RESERVING = st.sampled_from(("easy", "hybrid", "conservative"))
 
 
-def check_rooms(engine: Engine) -> None:
-    """No node holds more than it has, and the matcher agrees with what runs."""
-    pools = engine.matcher.ledger
-    assert (pools.booked <= pools.capacity).all()
-    used: dict[str, int] = {}
-    for running in engine.running.values():
-        for slot in running.placement.slots:
-            used[slot.node] = used.get(slot.node, 0) + dict(slot.resources)[CPU]
-    booked = pools.booked[:, pools.columns[CPU]]
-    expected = np.array([used.get(name, 0) for name in pools.names])
-    assert (booked == expected).all()
-    assert all(amount <= CORES * 1000 for amount in used.values())
-
-
 @settings(max_examples=40, deadline=None)
 @given(policy=ANY_POLICY, jobs=small_jobs(), lost=faults())
 def test_every_policy_keeps_the_invariants(
@@ -83,7 +68,7 @@ def test_every_policy_keeps_the_invariants(
     exactly once, nothing is left booked, no promise is broken."""
     engine = Engine(uniform_cluster(NODES, CORES), jobs, POLICIES[policy], faults=lost)
     while engine.step():
-        check_rooms(engine)
+        check_rooms(engine, CORES)
         assert {job.uid for job in engine.queue()}.isdisjoint(engine.running)
     assert not engine.pending
     assert not engine.running

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
@@ -62,12 +61,7 @@ class ApiProxy:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._runner is not None
         assert self._session is not None
         await self._session.close()

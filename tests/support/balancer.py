@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from types import TracebackType
 from typing import Self
 
 HOST = "127.0.0.1"
@@ -32,12 +31,7 @@ class Balancer:
         self.port = int(self._server.sockets[0].getsockname()[1])
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         for task in self._open:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -39,12 +38,7 @@ class SharedMachine:
         self._began = _now()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         elapsed_s, busy_s, own_s = (
             now - then for now, then in zip(_now(), self._began, strict=True)
         )

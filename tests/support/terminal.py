@@ -15,7 +15,6 @@ import termios
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 COLUMNS, ROWS = 80, 200
@@ -61,12 +60,7 @@ class Terminal:
             os.close(slave)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         if self.process.returncode is None:
             self.process.kill()
             await self.process.wait()

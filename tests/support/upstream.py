@@ -14,6 +14,10 @@ import pytest
 
 VARIABLE = "FLUXQUEUE_UPSTREAM"
 
+SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[3] / "shared"))
+"""Recordings, cases and original manifests. They are never part of the repository."""
+MANIFESTS = SHARED / "manifests"
+
 
 class UpstreamFiles:
     """The newest commit of one repository."""

@@ -19,6 +19,7 @@ import aiohttp
 import orjson
 
 from fluxqueue.clock import Clock, SystemClock
+from fluxqueue.db.database import Database
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
@@ -27,7 +28,8 @@ from fluxqueue.process.certs.folder import ensure
 from fluxqueue.view.server import ViewConfig, ViewServer
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
-from tests.support.rows import settings_for
+from tests.support.pool_model import request
+from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.workers import QUIET
 
 EVERYWHERE = ""
@@ -143,3 +145,23 @@ async def viewing(
             made = Viewing(server, cluster, api, client, session, files.ca)
             await made.let("admin", ("fluxjobs", EVERYWHERE), ("nodes", EVERYWHERE))
             yield made
+
+
+@asynccontextmanager
+async def filled(url: str) -> AsyncIterator[Rows]:
+    """``runs`` runs, ``next`` and ``last`` wait in two namespaces, ``over`` was cancelled."""
+    async with Database(settings_for(url), role="test") as database:
+        rows = Rows(database, settings=settings_for(url))
+        await rows.add_nodes(*(cpu_node(f"n{n}", 4) for n in (1, 2)))
+        await rows.see(workload("over", request(4, cpu=1), user_name="ada"))
+        await rows.match()
+        await rows.see(workload("over", is_deleting=True))
+        await rows.reconcile("over")
+        await rows.see(workload("runs", request(8, cpu=1, duration_s=3600), user_name="ada"))
+        await rows.match()
+        await rows.see(
+            workload("next", request(8, cpu=1, duration_s=60), user_name="bob", namespace="other"),
+            workload("last", request(cpu=1, duration_s=60), user_name="ada"),
+        )
+        await rows.match()
+        yield rows

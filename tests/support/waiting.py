@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self, TypeVar
 
 Answer = TypeVar("Answer")
@@ -32,6 +31,27 @@ async def eventually(
     return answer
 
 
+async def until(
+    read: Callable[[], Awaitable[Answer]],
+    accept: Callable[[Answer], object],
+    what: str,
+    *,
+    timeout_s: float = WAIT_S,
+) -> Answer:
+    """Give the first answer of ``read`` that is accepted; AssertionError with the last one."""
+    last: list[Answer] = []
+
+    async def look() -> object:
+        last[:] = [await read()]
+        return accept(last[0])
+
+    try:
+        await eventually(look, what, timeout_s=timeout_s)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; it is {last[0] if last else 'unknown'}") from error
+    return last[0]
+
+
 class Pauses:
     """The longest time that this process could not do anything, because the machine was busy.
 
@@ -46,12 +66,7 @@ class Pauses:
         self._task = asyncio.create_task(self._watch())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -6,14 +6,8 @@ import pytest
 
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES
-from tests.integration.controller.test_devices import (
-    DRIVER,
-    Watched,
-    body,
-    gpu_class,
-    gpu_slice,
-)
 from tests.support.control_plane import ControlPlane, device_taint_rules, missing_reason
+from tests.support.devices import DRIVER, Watched, body, gpu_class, gpu_slice
 
 
 @pytest.mark.real_cluster

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.clock import ManualClock, SystemClock
+from fluxqueue.clock import Clock, ManualClock, SystemClock
 from fluxqueue.controller.observing.fluxjob_creator import RETRY_MAX_S, FluxJobCreator
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.last_readings import Past
@@ -69,6 +69,21 @@ class Wanted:
         del self.missing[uid]
         self.made.append(uid)
 
+    def creator(self, client: KubeClient, clock: Clock) -> FluxJobCreator:
+        """Of what is wanted here."""
+        made = FluxJobCreator(
+            client,
+            clock,
+            DEFAULT_SITE,
+            find=self.missing.get,
+            stands=lambda uid: True,
+            class_values=dict,
+            on_made=self.take,
+            recall=nothing_before,
+        )
+        made.is_known.set()
+        return made
+
 
 async def nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
     """Nobody knows what workloads said before."""
@@ -83,17 +98,7 @@ async def _wrapping(
         serve(RefusingApi(refuse)) as api,
         KubeClient(ClusterConfig(api.url)) as client,
     ):
-        wrapper = FluxJobCreator(
-            client,
-            clock,
-            DEFAULT_SITE,
-            find=wanted.missing.get,
-            stands=lambda uid: True,
-            class_values=dict,
-            on_made=wanted.take,
-            recall=nothing_before,
-        )
-        wrapper.is_known.set()
+        wrapper = wanted.creator(client, clock)
         running = asyncio.create_task(wrapper.run())
         for uid in wanted.missing:
             wrapper.want(uid)
@@ -141,17 +146,7 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
             return await create(resource, namespace, body, **more)
 
         client.create = create_slowly  # type: ignore[method-assign]
-        wrapper = FluxJobCreator(
-            client,
-            SystemClock(),
-            DEFAULT_SITE,
-            find=wanted.missing.get,
-            stands=lambda uid: True,
-            class_values=dict,
-            on_made=wanted.take,
-            recall=nothing_before,
-        )
-        wrapper.is_known.set()
+        wrapper = wanted.creator(client, SystemClock())
         running = asyncio.create_task(wrapper.run())
         wrapper.want("uid-slow")
         await asyncio.sleep(0)
@@ -189,17 +184,7 @@ async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
             return found
 
         client.create = create_backwards  # type: ignore[method-assign]
-        wrapper = FluxJobCreator(
-            client,
-            ManualClock(),
-            DEFAULT_SITE,
-            find=wanted.missing.get,
-            stands=lambda uid: True,
-            class_values=dict,
-            on_made=wanted.take,
-            recall=nothing_before,
-        )
-        wrapper.is_known.set()
+        wrapper = wanted.creator(client, ManualClock())
         running = asyncio.create_task(wrapper.run())
         for uid in reversed(wanted.missing):
             wrapper.want(uid)
@@ -219,16 +204,7 @@ async def test_what_admission_left_alone_gets_an_event() -> None:
     meta = {"labels": {MANAGED: "false"}, "resourceVersion": "1"}
     forged = batch_job("forged", meta=meta, pod=GATED)
     async with serve(RefusingApi()) as api, KubeClient(ClusterConfig(api.url)) as client:
-        creator = FluxJobCreator(
-            client,
-            ManualClock(),
-            DEFAULT_SITE,
-            find=lambda uid: None,
-            stands=lambda uid: True,
-            class_values=dict,
-            on_made=Wanted().take,
-            recall=nothing_before,
-        )
+        creator = Wanted().creator(client, ManualClock())
         for _ in range(2):
             creator.tell_unvouched("uid-forged", forged)
 

@@ -20,8 +20,8 @@ from fluxqueue.kube.config import ClusterConfig
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from localcluster import LocalCluster
-from tests.integration.controller.test_resync import job as gated_job
 from tests.support.clusters import InProcessTransport, config_of
+from tests.support.gated_jobs import job as gated_job
 from tests.support.observers import make_observer, observing
 from tests.support.rows import settings_for
 from tests.support.sql import dicts

@@ -28,8 +28,8 @@ from fluxqueue.process import metrics
 from fluxqueue.workload.kinds.batch_job import BatchJobKind
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster
-from tests.integration.controller.test_resync import job
 from tests.support.clusters import InProcessTransport, config_of
+from tests.support.gated_jobs import job
 from tests.support.observers import observing
 from tests.support.poison import NAMES, Poison
 from tests.support.rows import settings_for

@@ -13,9 +13,10 @@ from fluxqueue.db.store import rebuild
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
-from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
+from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
+from tests.support.gated_jobs import job
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
@@ -25,17 +26,6 @@ from tests.support.workers import QUIET
 
 NAMES = ["e", "a", "d", "b", "c"]
 NOT_WRITTEN = "reason=NotWritten"
-
-
-def job(name: str) -> dict[str, Any]:
-    """A Job as admission lets it pass."""
-    pod = {
-        "schedulingGates": [{"name": GATE}],
-        "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "none"}],
-    }
-    meta = {"name": name, "labels": {MANAGED: "true"}}
-    return {"metadata": meta, "spec": {"suspend": True, "template": {"spec": pod}}}
 
 
 async def _rows(database: Database) -> list[str]:

@@ -14,8 +14,8 @@ from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster
-from tests.integration.controller.test_resync import job
 from tests.support.clusters import InProcessTransport, config_of
+from tests.support.gated_jobs import job
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for

@@ -13,8 +13,8 @@ from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.process.pacing import RUSH
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
-from tests.integration.controller.test_resync import job
 from tests.support.clusters import config_of
+from tests.support.gated_jobs import job
 from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for

@@ -10,7 +10,7 @@ import pytest
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.start_watch import StartRules
-from tests.integration.db.test_starts import look, pass_time, unbound
+from tests.support.looks import look, pass_time, unbound
 from tests.support.pool_model import request
 from tests.support.rows import Rows, amounts, cpu_node, pod, rebuilt, workload
 

@@ -12,9 +12,9 @@ from fluxqueue.db.store.ends import END_MOVED, OVERRUN, end_overruns
 from fluxqueue.db.store.queues import read_rules
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.jobspec import Jobspec
-from tests.integration.db.test_queues import queue, see_queues
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
+from tests.support.seen import queue, see_queues
 
 GRACE_S = 30
 

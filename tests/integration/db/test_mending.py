@@ -11,8 +11,8 @@ import pytest
 from fluxqueue.controller.observing import resync_diff
 from fluxqueue.controller.observing.resync_repair import ResyncRepair
 from fluxqueue.db.store.rebuild import TakenOver, prepare
-from tests.integration.db.test_steering import run
 from tests.support.rows import Rows
+from tests.support.steering import run
 
 
 async def _nothing_to_recall() -> bool:

@@ -9,9 +9,9 @@ from fluxqueue.db.store.node_pools import read_orders, settle
 from fluxqueue.db.store.rule_rows import RuleRowKind, RuleSeen, save_rules
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.nodepools.plan.node_orders import PoolOrder
-from tests.integration.db.test_queues import queue, see_queues
 from tests.support.pool_model import request
 from tests.support.rows import Row, Rows, cpu_node, workload
+from tests.support.seen import queue, see_queues
 
 PLACEHOLDER = {"placeholder": {}}
 SCALE = {"scale": {"apiVersion": "a.example/v1", "resource": "sets", "name": "large"}}

@@ -21,9 +21,9 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.process.metrics import REGISTRY
 from fluxqueue.worker import schedule
 from fluxqueue.worker.status import _rendered
-from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod
+from tests.support.seen import job, queue, see_queues, told
 
 LOWER: dict[str, Any] = {"within": "lowerPriority"}
 

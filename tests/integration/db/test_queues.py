@@ -12,49 +12,18 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.matcher_rows import load_graph
 from fluxqueue.db.store.queue_snapshot import QueueHead, _head_values, appraise
-from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules, save_queues
+from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules
 from fluxqueue.errors import LostLeadership
-from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.policy.queue_rules import read_rules as rules_of
 from fluxqueue.worker import schedule
 from fluxqueue.worker.queue_keeping import QueueKeeper
 from fluxqueue.worker.schedule import ROLE
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
-
-
-def queue(name: str, *, namespaces: list[str] | None = None, **spec: Any) -> QueueSeen:
-    """A FluxQueue as the controller sees it."""
-    return QueueSeen(
-        name=name,
-        uid=f"uid-{name}",
-        generation=hash(str(spec)) & 0xFFFF,
-        spec=spec,
-        namespaces=namespaces,
-        rules=rules_of(name, spec),
-    )
-
-
-async def see_queues(rows: Rows, *seen: QueueSeen, gone: tuple[str, ...] = ()) -> None:
-    """Write queues."""
-    async with rows.database.begin() as tx:
-        await save_queues(tx, seen, gone)
-
-
-def job(uid: str, name: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
-    """A workload in a queue."""
-    return workload(uid, asked or request(cpu=1, duration_s=60), queue=name, **more)
-
-
-async def told(rows: Rows, uid: str) -> tuple[str, str]:
-    """State and reason."""
-    (row,) = await rows.fetch("SELECT state, reason FROM fluxjobs WHERE uid = :uid", uid=uid)
-    return row["state"], row["reason"]
+from tests.support.seen import job, queue, see_queues, told
 
 
 async def priority(rows: Rows, uid: str) -> int:

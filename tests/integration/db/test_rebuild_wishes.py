@@ -23,9 +23,9 @@ from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import DecisionRecord, read_record
 from fluxqueue.worker import status
 from tests.integration.db import test_preemption as preempting
-from tests.integration.db.test_queues import job, queue, see_queues, told
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
+from tests.support.seen import job, queue, see_queues, told
 
 ALICE = "alice@host"
 LOST = (

@@ -6,18 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.db.store.pending_actions import sweep
-from fluxqueue.db.store.reconciling import Reconciled, reconcile
+from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.store.starts import keep_words
 from fluxqueue.db.store.steering import release
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
-from fluxqueue.fluxjob.start_watch import StartRules
+from tests.support.looks import RULES, WORDS, look, pass_time, unbound
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
-
-RULES = StartRules(unschedulable_s=5, timeout_s=300, tries_max=2)
-WORDS = "0/3 nodes are available: 1 node(s) had untolerated taint(s)"
 
 
 def released(uid: str, count: int = 2, **more: Any) -> WorkloadSeen:
@@ -26,20 +23,9 @@ def released(uid: str, count: int = 2, **more: Any) -> WorkloadSeen:
     return workload(uid, request(count, cpu=2), **(first | more))
 
 
-def unbound(uid: str) -> PodFact:
-    """A pod without a gate that kube-scheduler cannot bind."""
-    return replace(pod(uid, is_gated=False), unschedulable=WORDS)
-
-
 def running(uid: str, node: str) -> PodFact:
     """A pod whose containers run."""
     return pod(uid, "Running", is_gated=False, node=node)
-
-
-async def look(rows: Rows, uid: str, rules: StartRules = RULES) -> Reconciled:
-    """Settle one workload, as a worker does."""
-    async with rows.database.begin() as tx:
-        return await reconcile(tx, [uid], rules=rules)
 
 
 async def start(rows: Rows, uid: str = "a", count: int = 2, **more: Any) -> dict[str, str]:
@@ -50,20 +36,6 @@ async def start(rows: Rows, uid: str = "a", count: int = 2, **more: Any) -> dict
     await rows.see(released(uid, count, pods=gated, **more))
     await look(rows, uid)
     return {str(held): node for _, node, _, held in await rows.slots(uid)}
-
-
-async def pass_time(rows: Rows, seconds: float) -> None:
-    """Make everything older that a start is measured by."""
-    await rows.execute(
-        "UPDATE pods SET unschedulable_at = unschedulable_at - make_interval(secs => :s)", s=seconds
-    )
-    await rows.execute(
-        "UPDATE fluxjobs SET allocated_at = allocated_at - make_interval(secs => :s),"
-        " retry_at = retry_at - make_interval(secs => :s), starting = CASE WHEN starting IS NULL"
-        " THEN NULL ELSE starting || jsonb_build_object("
-        "'since_s', (starting ->> 'since_s')::float8 - :s) END",
-        s=seconds,
-    )
 
 
 async def row(rows: Rows, uid: str = "a") -> dict[str, Any]:

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.db.store.queue_snapshot import QueueHead, Unreadable, lock_queue, unexamined
 from fluxqueue.kube.client import KubeClient
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.pool_model import request
 from tests.support.rows import cpu_node, workload
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, make_job, rows_of, worker
+from tests.support.workers import is_released, make_job, rows_of, worker
 
 DEPTH = 6
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        yield client
 
 
 @pytest.mark.cases_long("a variation")

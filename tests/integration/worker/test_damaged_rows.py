@@ -6,33 +6,14 @@ of fluxqueue does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from fluxqueue.kube.client import KubeClient
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node
 from tests.support.sql import dicts
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, rows_of, submit, worker
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        yield client
-
+from tests.support.workers import is_released, rows_of, submit, worker
 
 SLOTS = {
     "no mapping": "resources = '7'",

@@ -8,23 +8,21 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
 import pytest
-import pytest_asyncio
 from psycopg import sql
 
 from fluxqueue.errors import DatabaseUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue_devtools.localpg import LocalPostgres
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import cpu_node
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, make_job, rows_of, submit, worker
+from tests.support.workers import is_released, make_job, rows_of, submit, worker
 
 RESUME_S = 10.0
 """Beyond what a release takes just now; every pause between two tries is shorter."""
@@ -32,21 +30,6 @@ AWAY_S = float(os.environ.get("FLUXQUEUE_TEST_AWAY_S", "20"))
 """Long enough for every pause between two tries to have reached its longest."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    """A client without faults."""
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        yield client
 
 
 async def _release_one(url: str, admin: KubeClient, name: str) -> float:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from fluxqueue.db.store import desired_state, matcher_rows, reconciling
 from fluxqueue.fluxjob.node import NodeFact
@@ -14,29 +12,13 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.process import metrics
 from fluxqueue.worker import reconcile_pods, release, status
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.poison import EXCEPTIONS, NAMES
 from tests.support.rows import Rows, cpu_node
 from tests.support.sql import dicts
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, rows_of, submit, ungated_to, worker
+from tests.support.workers import is_released, rows_of, submit, ungated_to, worker
 
 HUGE = 2**63 - 1
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    """A client without faults."""
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        yield client
 
 
 STEPS: dict[str, tuple[Any, str]] = {

@@ -20,7 +20,7 @@ from tests.support.clusters import InProcessTransport, config_of
 from tests.support.hostile_jobspecs import slot
 from tests.support.rows import Rows, cpu_node
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, rows_of, submit, worker
+from tests.support.workers import is_released, rows_of, submit, worker
 
 JOBSPEC = {
     "resources": [
@@ -32,13 +32,6 @@ JOBSPEC = {
         }
     ]
 }
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores our objects and asks nobody at admission."""
-    async with LocalCluster(QUIET) as running:
-        yield running
 
 
 @pytest_asyncio.fixture

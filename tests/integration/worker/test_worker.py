@@ -16,25 +16,9 @@ from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.process import metrics
 from fluxqueue_devtools.localpg import LocalPostgres
 from localcluster import LocalCluster
-from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import Rows, cpu_node, workload
 from tests.support.waiting import eventually
-from tests.support.workers import QUIET, is_released, rows_of, submit, ungated_to, worker
-
-
-@pytest_asyncio.fixture
-async def cluster() -> AsyncIterator[LocalCluster]:
-    """An API server that stores and does nothing else."""
-    async with LocalCluster(QUIET) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def admin(cluster: LocalCluster) -> AsyncIterator[KubeClient]:
-    """A client without faults."""
-    transport = InProcessTransport(cluster)
-    async with KubeClient(config_of(cluster), transport=transport) as client:
-        yield client
+from tests.support.workers import is_released, rows_of, submit, ungated_to, worker
 
 
 @pytest.mark.timeout(400)

@@ -12,7 +12,7 @@ from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.nodepools.cluster.pool_sources import PoolSources
 from fluxqueue.nodepools.proposals.following import GONE_S, follow, source_of
 from fluxqueue.workload.labels import DISCOVERED_SPEC, SOURCE_MISSING
-from tests.unit.nodepools.test_pool_proposals import GPU, claim, node_pool, present
+from tests.support.nodepool_objects import GPU, claim, node_pool, present
 
 NOW = 1_800_000_000
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -19,9 +17,8 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue_webhook.admit import admit
+from tests.support.upstream import SHARED
 from tests.support.workloads import admission_review, bare_pod, batch_job, container, owner, patched
-
-SHARED = Path(os.environ.get("FLUXQUEUE_SHARED", Path(__file__).parents[4] / "shared"))
 
 OURS = {"name": "fluxqueue"}
 OPTED_OUT = {"labels": {"fluxqueue/managed": "false"}}

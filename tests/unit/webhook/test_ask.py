@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue_webhook.admit import AdmissionAnswer, admit
-from tests.e2e.objects import job
+from tests.support.e2e.objects import job
 from tests.support.workloads import admission_review, patched
 
 

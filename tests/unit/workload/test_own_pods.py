@@ -17,8 +17,8 @@ from fluxqueue.workload.own_pods import host_ports, selects
 from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete
+from tests.support.pod_groups import group, member
 from tests.support.surroundings import KnownSurroundings
-from tests.unit.workload.kinds.test_pod_group import group, member
 
 ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -11,7 +11,7 @@ from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.jobspec.shape import describe, slot_needs
 from fluxqueue.workload.placement_review import Asker, read_asker, read_review
 from fluxqueue.workload.site import DEFAULT_SITE
-from tests.e2e.objects import bare_pod, job
+from tests.support.e2e.objects import bare_pod, job
 
 JOBSPEC = {
     "version": 1,

@@ -20,8 +20,8 @@ from fluxqueue.workload.resources import raw_request
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete as complete_with
 from tests.support.owners import job_set_spec
+from tests.support.pod_groups import group, member
 from tests.support.surroundings import KnownSurroundings
-from tests.unit.workload.kinds.test_pod_group import group, member
 
 Obj = dict[str, Any]
 

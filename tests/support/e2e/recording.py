@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from fluxqueue.errors import ApiUnavailable, Gone
@@ -86,12 +85,7 @@ class Recording:
         self._task = asyncio.create_task(self._follow(version))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._task.cancel()
         with suppress(asyncio.CancelledError):

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from fluxqueue.kube.client import KubeClient
-from tests.e2e.world import GATED, World, embedded_world, real_world
 from tests.support import chart_rights
 from tests.support.control_plane import ControlPlane
+from tests.support.e2e.world import GATED, World, embedded_world, real_world
 from tests.support.embedded_plane import Plane
 
 

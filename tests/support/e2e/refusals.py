@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from fluxqueue.errors import ApiError, Conflict, Invalid
 from fluxqueue.kube.resources import PODS, ApiResource
-from tests.e2e.objects import Obj, bare_pod
-from tests.e2e.space import Space
+from tests.support.e2e.objects import Obj, bare_pod
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 _GROUP = ("admissionregistration.k8s.io", "v1")
@@ -62,3 +62,11 @@ async def _refuses(space: Space, label: str) -> bool:
     except (ApiError, Conflict, Invalid):
         return True
     return False
+
+
+async def was_refused(space: Space, name: str) -> bool:
+    """Whether a pod of the Job was left unbound for a while."""
+    fluxjob = await space.fluxjob(name)
+    assert fluxjob is not None
+    told = await space.events_on(fluxjob["spec"]["workload"]["uid"])
+    return "Unschedulable" in {one["reason"] for one in told}

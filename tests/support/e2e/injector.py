@@ -15,8 +15,8 @@ from aiohttp import web
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, PODS
 from fluxqueue.process.certs.folder import ensure
-from tests.e2e.objects import Obj, bare_pod
-from tests.e2e.space import Space
+from tests.support.e2e.objects import Obj, bare_pod
+from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 INJECT = "example.org/inject"

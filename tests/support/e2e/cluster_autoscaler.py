@@ -20,7 +20,7 @@ import yaml
 from fluxqueue.errors import Conflict
 from fluxqueue.kube.resources import CONFIGMAPS, CRDS, NODES
 from localcluster import NodeShape
-from tests.e2e.space import Space
+from tests.support.e2e.space import Space
 from tests.support.upstream import UpstreamFiles
 
 VARIABLE = "FLUXQUEUE_CLUSTER_AUTOSCALER"

@@ -19,12 +19,10 @@ from fluxqueue.kube.resources import (
     SERVICE_ACCOUNTS,
     ApiResource,
 )
-from tests.e2e.objects import NOTE
-from tests.e2e.recording import Recording
-from tests.e2e.world import World
-from tests.support.waiting import WAIT_S, eventually
-
-Obj = dict[str, Any]
+from tests.support.e2e.objects import NOTE, Obj
+from tests.support.e2e.recording import Recording
+from tests.support.e2e.world import World
+from tests.support.waiting import WAIT_S, eventually, until
 
 WAITING = ("Pending", "Reserved")
 _RESOURCES = {"Job": JOBS, "Pod": PODS}
@@ -105,21 +103,14 @@ class Space:
 
     async def until_state(self, name: str, *states: str, timeout_s: float = WAIT_S) -> Obj:
         """Wait until the FluxJob of ``name`` is in one of ``states``."""
-        last: Obj | None = None
 
-        async def look() -> Obj | None:
-            nonlocal last
-            last = await self.fluxjob(name)
-            status = (last or {}).get("status") or {}
+        def is_in(found: Obj | None) -> bool:
+            status = (found or {}).get("status") or {}
             is_told = "version" in status  # not the definition's default
-            return last if is_told and status["state"] in states else None
+            return is_told and status["state"] in states
 
-        try:
-            found = await eventually(look, f"{name} {'/'.join(states)}", timeout_s=timeout_s)
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {(last or {}).get('status')}") from error
-        assert found is not None
-        return found
+        what = f"{name} {'/'.join(states)}"
+        return await until(lambda: self.fluxjob(name), is_in, what, timeout_s=timeout_s) or {}
 
     async def until_job(self, name: str, condition: str = "Complete") -> Obj:
         """Wait until the Job ``name`` has a true ``condition``."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
-from tests.e2e.world import NODES, World
-from tests.support.waiting import eventually
+from tests.support.e2e.space import Space
+from tests.support.e2e.world import NODES, World
+from tests.support.waiting import eventually, until
 
 LEFT_S = 120.0
 PATIENCE_S = 30.0
@@ -38,29 +39,33 @@ async def assert_invariants(world: World) -> None:
 
 async def assert_nothing_left(world: World) -> None:
     """All slots are back, free is capacity on every node, and every invariant holds."""
-    left: list[str] = []
-
-    async def is_clean() -> bool:
-        left[:] = await what_is_left(world)
-        return not left
-
-    try:
-        await eventually(is_clean, "nothing left in the rows", timeout_s=LEFT_S)
-    except AssertionError as error:
-        raise AssertionError("\n".join([str(error), *left])) from error
+    await until(
+        lambda: what_is_left(world),
+        lambda left: not left,
+        "nothing left in the rows",
+        timeout_s=LEFT_S,
+    )
     await assert_invariants(world)
 
 
 async def assert_own_nodes(world: World) -> None:
     """The queue knows the nodes that the world began with, and no others: the next test counts."""
     own = sorted(one.name for one in NODES)
-    known: list[str] = []
 
-    async def are_known() -> bool:
-        known[:] = [row["name"] for row in await world.rows("SELECT name FROM nodes")]
-        return sorted(known) == own
+    async def known() -> list[str]:
+        return sorted(row["name"] for row in await world.rows("SELECT name FROM nodes"))
 
-    try:
-        await eventually(are_known, "the nodes of the start", timeout_s=LEFT_S)
-    except AssertionError as error:
-        raise AssertionError(f"{error}; they are {sorted(known)}") from error
+    await until(known, own.__eq__, "the nodes of the start", timeout_s=LEFT_S)
+
+
+async def assert_no_allocation(space: Space) -> None:
+    """No row says that anything of the namespace has a node, a moment later."""
+    sql = (
+        "SELECT FROM allocations a JOIN fluxjobs f USING (uid)"
+        " WHERE a.is_live AND f.namespace = :namespace"
+    )
+
+    async def is_free() -> bool:
+        return not await space.world.rows(sql, namespace=space.name)
+
+    await eventually(is_free, "no live allocation")

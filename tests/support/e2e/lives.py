@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from sqlalchemy.exc import SQLAlchemyError
@@ -37,18 +36,16 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from localcluster import NodeShape
-from tests.e2e import database
-from tests.e2e.objects import bare_pod, job
-from tests.e2e.operators import Operators
-from tests.e2e.space import Space, elapsed_s
-from tests.e2e.test_crashes import kill_part, kill_postgres
-from tests.e2e.test_groups import MPI_JOB
-from tests.e2e.test_owners import ASKS, JOB_SET, MAIN, TRAIN_JOB, template
-from tests.e2e.test_sets import a_set
+from tests.support.e2e import database
+from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB, TRAIN_JOB
+from tests.support.e2e.kills import kill_part, kill_postgres
+from tests.support.e2e.objects import Obj, bare_pod, job
+from tests.support.e2e.operators import Operators
+from tests.support.e2e.owned_pods import ASKS, MAIN, template
+from tests.support.e2e.replica_sets import a_set
+from tests.support.e2e.space import Space, elapsed_s
 from tests.support.owners import job_set_spec
-from tests.support.waiting import eventually
-
-Obj = dict[str, Any]
+from tests.support.waiting import eventually, until
 
 NAMES = tuple(f"w{number}" for number in range(6))
 """Few, so that they are used again and again, by workloads of other kinds, too."""
@@ -536,19 +533,14 @@ class Lives:
     async def until_settled(self, timeout_s: float) -> None:
         """What ends has ended; what stays runs, all of it; nobody waits but for missing pods."""
         self._note("peace")
-        wrong: list[str] = []
 
-        async def look() -> bool:
+        async def wrong() -> list[str]:
             with suppress(ApiUnavailable, DatabaseUnavailable):
                 await self._release_all()
-                wrong[:] = [one for life in self.there.values() for one in await self._wrong(life)]
-                return not wrong
-            return False
+                return [one for life in self.there.values() for one in await self._wrong(life)]
+            return ["no answer"]
 
-        try:
-            await eventually(look, "all lives are settled", timeout_s=timeout_s)
-        except AssertionError as error:
-            raise AssertionError("\n".join([str(error), *wrong])) from error
+        await until(wrong, lambda left: not left, "all lives are settled", timeout_s=timeout_s)
         assert not self.operators.refused, self.operators.refused
         self._note("settled")
 

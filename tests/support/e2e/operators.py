@@ -11,17 +11,15 @@ import copy
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS, ApiResource
-from tests.e2e.space import Space
-from tests.e2e.test_groups import MPI_JOB, define
-from tests.e2e.test_owners import JOB_SET, TRAIN_JOB, job_of, pod_of, reference
-
-Obj = dict[str, Any]
+from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB, TRAIN_JOB, define
+from tests.support.e2e.objects import Obj
+from tests.support.e2e.owned_pods import job_of, pod_of, reference
+from tests.support.e2e.space import Space
 
 EVERY_S = 0.1
 
@@ -44,12 +42,7 @@ class Operators:
         self._task = asyncio.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._task.cancel()
         with suppress(asyncio.CancelledError):

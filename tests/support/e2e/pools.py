@@ -25,10 +25,10 @@ from fluxqueue.nodepools.proposals.karpenter import INSTANCE_TYPE
 from fluxqueue.nodepools.proposals.karpenter import NODE_POOL as KARPENTER_POOL
 from fluxqueue.workload.labels import NODE_POOL, OWN_NAMESPACE
 from localcluster import NodeShape, SimulatedPool
-from tests.e2e.space import Space
-from tests.support.waiting import eventually
+from tests.support.e2e.objects import Obj
+from tests.support.e2e.space import Space
+from tests.support.waiting import eventually, until
 
-Obj = dict[str, Any]
 CPU = 8
 CLUSTER_API = "cluster.x-k8s.io"
 MACHINES = ApiResource(
@@ -141,18 +141,10 @@ class Pools:
 
     async def until(self, name: str, **wanted: Any) -> Obj:
         """Wait until its status has these values."""
-        status: Obj = {}
-
-        async def look() -> bool:
-            status.clear()
-            status.update(await self.status(name))
-            return wanted.items() <= status.items()
-
-        try:
-            await eventually(look, f"pool {name} with {wanted}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}; it is {status}") from error
-        return status
+        what = f"pool {name} with {wanted}"
+        return await until(
+            lambda: self.status(name), lambda told: wanted.items() <= told.items(), what
+        )
 
     async def nodes(self, name: str) -> list[str]:
         """The nodes of a pool that exist."""

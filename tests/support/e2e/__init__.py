@@ -1,0 +1,1 @@
+"""What the end-to-end suites share: their clusters, namespaces, objects and checks."""

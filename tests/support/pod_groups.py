@@ -1,0 +1,36 @@
+"""Pods with the labels of a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fluxqueue.workload.kinds.pod_group import assemble
+from fluxqueue.workload.shape import slot_kind
+from tests.support.workloads import bare_pod, container
+
+GATE = {"schedulingGates": [{"name": "fluxqueue"}]}
+
+
+def member(name: str, cpu: str = "1", *, phase: str = "Pending", **more: Any) -> dict[str, Any]:
+    """A pod that waits, or one that was let go where its phase says so."""
+    meta = more.pop("meta", {}) | {"name": name, "uid": f"uid-{name}"}
+    spec = {"containers": [container(requests={"cpu": cpu})]} | (GATE if phase == "Pending" else {})
+    return bare_pod(meta=meta, **{**spec, **more}) | {"status": {"phase": phase}}
+
+
+def group(
+    *pods: dict[str, Any], least: int | None = 3, most: int | None = 3, **more: Any
+) -> dict[str, Any]:
+    """What stands for a group of ``pods``."""
+    return assemble(
+        uid="g",
+        name="mpi",
+        fluxjob="mpi-group",
+        namespace="default",
+        user="alice",
+        created="2026-01-01T00:00:00Z",
+        spec={"minimum": least, "maximum": most, **more.pop("spec", {})},
+        members={pod["metadata"]["uid"]: pod for pod in pods},
+        slot_kinds={pod["metadata"]["uid"]: slot_kind(pod) for pod in pods},
+        jobs=more.pop("jobs", {}),
+    )
