@@ -107,7 +107,8 @@ def make_next_version(folder: Path) -> Path:
     # Another table has such a column, too.
     fact = '    Column("fact", JSONB, nullable=False),\n'
     _replace(tables, fact + seen_at, fact)
-    _replace(root / "fluxqueue" / "db" / "store" / "cluster_rows.py", ", seen_at = now()", "")
+    queries = root / "fluxqueue" / "db" / "queries"
+    _replace(queries / "cluster_rows.sql", ", seen_at = now()", "")
     return root
 
 
