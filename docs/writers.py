@@ -2,14 +2,13 @@
 
     python docs/writers.py
 
-It reads every statement that changes ``fluxjobs``: those of ``fluxqueue/db``, and the steps
-of its triggers. A column that several modules write needs a reason here. tests/unit/test_writers.py
+It reads every statement that changes ``fluxjobs`` (``fluxqueue/db/queries``), and the steps of its
+triggers. A column that several files write needs a reason here. tests/unit/test_writers.py
 makes the table again and compares.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -17,7 +16,6 @@ from pathlib import Path
 
 from fluxqueue.db import tables
 from fluxqueue.db.queries import read_statements
-from fluxqueue.db.store import observations
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "developer" / "concurrency.md"
@@ -27,7 +25,7 @@ ALL_OF_IT = {"rebuild.sql", "drift_repair.sql"}
 """They make rows from the cluster, or repair them, so they may write every column."""
 
 REASONS = {
-    "allocated_at": "A start sets it. A requeue clears it.",
+    "begin_at": "The begin time of the author, or the one that a user has set instead.",
     "blocked_by": "The trigger notes that dependencies were never judged. The verdict replaces it.",
     "blocked_reason": "as `blocked_by`",
     "duration_s": "An observation follows the limit of a run. The requeue adopts a newer one.",
@@ -55,7 +53,7 @@ REASONS = {
     "release_at": "Every change that the object must follow asks for it. The release clears it.",
     "released_generation": "The release or the first look after it writes it. A requeue clears it.",
     "size": "as `duration_s`",
-    "retry_at": "A start that failed sets it. A release by a user clears it.",
+    "request": "as `duration_s`",
     "start_tries": "A start that failed counts it. A start, a changed request and a user clear it.",
     "starting": "Each look writes what keeps the pods from running. The worker adds the words of "
     "the Job controller, and a start or a requeue clears it.",
@@ -87,23 +85,10 @@ def writers() -> dict[str, set[str]]:
         for _, text in read_statements(path.read_text(encoding="utf-8"), path.name):
             for column in _assigned(text):
                 found[column].add(path.name)
-    for path in sorted(base.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant | ast.JoinedStr):
-                for column in _assigned(_text(node)):
-                    found[column].add(path.name)
     for path in sorted((base / "sql").glob("*.sql")):
         for column in _STEP.findall(path.read_text(encoding="utf-8")):
             found[column].add(path.name)
-    for column in observations.WRITTEN_COLUMNS:
-        found[column].add("observations.py")
     return {column: names for column, names in found.items() if column in COLUMNS}
-
-
-def _text(node: ast.expr) -> str:
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) for part in node.values)
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else " "
 
 
 def _assigned(text: str) -> Iterator[str]:

@@ -97,8 +97,8 @@ class Doorbell:
                     query=Q.due_queues,
                     queues=[name for name, loops in self._waiting.items() if loops],
                 )
-            for row in rows:
-                await self._ring(row["queue"], JobInserted(type="job_inserted", job_id=0))
+            for (queue,) in (row.values() for row in rows):
+                await self._ring(queue, JobInserted(type="job_inserted", job_id=0))
             await self._clock.sleep(self._every_s)
 
     async def _on_notification(self, *, channel: str, notification: Notification) -> None:

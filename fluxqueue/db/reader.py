@@ -60,11 +60,6 @@ class DatabaseReading:
         result = await self.connection.execute(statement(query), values)
         return [row(*columns) for columns in result]
 
-    async def fetch_dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement and return its rows by the names of their columns."""
-        result = await self.connection.execute(statement(query), values)
-        return [dict(row) for row in result.mappings()]
-
     async def fetch_one(self, query: str, row: Callable[..., T], /, **values: Any) -> T | None:
         """Run one statement and return its first row, if any."""
         columns = (await self.connection.execute(statement(query), values)).first()
@@ -140,13 +135,6 @@ class DatabaseReader:
             It does not.
         """
         await self.fetch(Q.now_s, int)
-
-    async def fetch_dicts(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
-        """Run one statement that is a transaction by itself, and return its rows by name."""
-        with translated_errors():
-            async with self.engine.connect() as connection:
-                await connection.execution_options(isolation_level="AUTOCOMMIT")
-                return await DatabaseReading(connection).fetch_dicts(query, **values)
 
     async def fetch(self, query: str, row: Callable[..., T], /, **values: Any) -> list[T]:
         """Run one statement that is a transaction by itself, and return its rows.

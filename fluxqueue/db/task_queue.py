@@ -189,8 +189,8 @@ class PatientManager(JobManager):
             # Race: a task may be notified after the statement has looked. The loop forgets the
             # notification when this returns, so the task would be missed.
             is_over = heard == self._heard[names]
-            if row["id"] is not None:
-                if is_over and not row["is_more"]:
+            if row.get("id") is not None:
+                if is_over and not row.get("is_more"):
                     self._dry[worker_id] = heard
                 return Task.from_row(row)
             if is_over:

@@ -12,12 +12,12 @@ from typing import Any, cast
 from fluxqueue.clock import Clock, ManualClock
 from fluxqueue.db import leadership
 from fluxqueue.db.database import Database
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store import desired_state
 from fluxqueue.db.store.cluster_rows import save_nodes
 from fluxqueue.db.store.matcher_rows import load_graph
 from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.db.store.reconciling import Ungate, reconcile
-from fluxqueue.db.store.slot_rows import UNDER_WAY
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.node import NodeFact
@@ -138,7 +138,10 @@ class Rows:
 
     async def wanted(self, uid: str) -> desired_state.DesiredState | None:
         """What the row wants of its object, whether a release is pending or not."""
-        (row,) = await self.fetch(desired_state._READ, uids=[uid])
+        any_row, _, condition = Q.pending_releases.partition(" AND f.release_at IS NOT NULL")
+        assert condition, "the statement no longer has its condition"
+        async with self.database.begin() as tx:
+            (row,) = await tx.fetch(any_row, desired_state.ReleaseRow, uids=[uid])
         return desired_state._desired(row)
 
     async def see(self, *seen: WorkloadSeen) -> None:
@@ -176,7 +179,8 @@ class Rows:
     async def take_senders_for_dead(self) -> None:
         """Let the time pass in which pods are left to those who were about to let them go."""
         await self.execute(
-            f"UPDATE pods SET sent_at = now() - {UNDER_WAY} WHERE sent_at > now() - {UNDER_WAY}"
+            "UPDATE pods SET sent_at = now() - interval '10 s'"
+            " WHERE sent_at > now() - interval '10 s'"
         )
 
     async def states(self) -> dict[str, str]:

@@ -15,9 +15,9 @@ def test_every_column_with_several_writers_has_its_reason() -> None:
 
 
 def test_the_writers_of_known_columns_are_found() -> None:
-    """Of each way in which a statement is made: plain, generated, a move, a trigger."""
+    """Of each way in which a statement is made: plain, a move, a trigger."""
     found = runpy.run_path(str(ROOT / "docs" / "writers.py"))["writers"]()
-    assert {"observations.py", "31_dependencies.sql", "moves.sql"} <= found["state"]
-    assert {"observations.py", "steering.sql"} <= found["queue"]
+    assert {"observations.sql", "31_dependencies.sql", "moves.sql"} <= found["state"]
+    assert {"observations.sql", "steering.sql"} <= found["queue"]
     assert "moves.sql" in found["allocated_at"], "what a move sets as well"
     assert "statuses.sql" in found["written_version"], "a fragment that two statements share"

@@ -48,3 +48,23 @@ RETURNING f.uid
 reconcile_at = CASE WHEN EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid)
                     THEN now() ELSE f.reconcile_at END
 -- include: from_rows
+
+-- name: vacate_lost
+-- Has a workload suspended, matched anew and released again. Its template names a node that is lost.
+UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now() WHERE uid = :uid
+
+-- name: requeue_reconciled
+-- Puts a workload that has no pods any more back to its old place. A request that changed meanwhile
+-- is decided from now on.
+UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,
+    allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,
+    vacate_by = NULL, released_generation = NULL, release_at = now(),
+    is_started = false, starting = NULL, start_tries = CAST(:tries AS int),
+    retry_at = now() + make_interval(secs => CAST(:delay_s AS float8)),
+    request = coalesce(observed -> 'asked' -> 'request', request),
+    size = coalesce((observed -> 'asked' ->> 'size')::int, size),
+    duration_s = CASE WHEN observed ? 'asked'
+                      THEN (observed -> 'asked' ->> 'duration_s')::int ELSE duration_s END,
+    observed = observed - 'asked',
+    requeues = requeues + CAST(:is_asked AS int)
+WHERE uid = :uid

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Set
+from operator import itemgetter
 from types import MappingProxyType
 
 import orjson
@@ -240,5 +241,5 @@ async def _tell_waiting(
     ]
     if rows:
         # In the order of the UIDs, as everywhere.
-        rows.sort(key=lambda row: str(row["uid"]))
+        rows.sort(key=itemgetter("uid"))
         await tx.execute(Q.explain_waits, rows=orjson.dumps(rows).decode())

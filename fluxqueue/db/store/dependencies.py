@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
+from fluxqueue.db.store.workload_rows import WorkloadRow
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.circles import shortest_circles
 from fluxqueue.fluxjob.dependency import (
@@ -49,28 +50,24 @@ class EdgeRow(NamedTuple):
     has_started: bool
 
 
-async def look_at(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Bring waiting FluxJobs up to what their edges and begin times say now.
-
-    ``rows``: uid, state, held_by, blocked_by, blocked_reason, begin_at, is_early and is_retry
-    (whether the begin time, or that of the next try, is still to come), locked.
-    """
+async def look_at(tx: Transaction, rows: Sequence[WorkloadRow]) -> None:
+    """Bring waiting FluxJobs up to what their edges and begin times say now."""
     if not rows:
         return
-    uids = [row["uid"] for row in rows]
+    uids = [row.uid for row in rows]
     edges: dict[str, list[tuple[int, Edge]]] = defaultdict(list)
     for one in await tx.fetch(Q.edges_of, EdgeRow, uids=uids):
         edges[one.uid].append((one.number, _edge(one)))
     await _remember_satisfied(tx, edges)
     circles = await _circles(tx, edges)
     for row in rows:
-        mine = [edge for _, edge in edges[row["uid"]]]
-        circle = circles.get(row["uid"], [])
+        mine = [edge for _, edge in edges[row.uid]]
+        circle = circles.get(row.uid, [])
         verdict = judge(mine, [name for _, name in circle])
         if await _store(tx, row, verdict) and verdict.is_never:
             # The others of the circle are held too, each when it is looked at: they are not locked
             # here.
-            await tx.defer(TaskName.RECONCILE, {uid for uid, _ in circle} - {row["uid"]})
+            await tx.defer(TaskName.RECONCILE, {uid for uid, _ in circle} - {row.uid})
 
 
 def _edge(row: EdgeRow) -> Edge:
@@ -134,27 +131,27 @@ async def _walk(tx: Transaction, uids: Sequence[str], own: int) -> list[tuple[st
     return edges
 
 
-async def _store(tx: Transaction, row: Mapping[str, Any], verdict: DependencyVerdict) -> bool:
+async def _store(tx: Transaction, row: WorkloadRow, verdict: DependencyVerdict) -> bool:
     """Write what follows for one FluxJob, and return whether anything has changed.
 
     If no dependency is left, the row's trigger (``fluxjob_with_block``) fills in the begin time. It
     also fills in the reason of a blocked FluxJob.
     """
     judged = on_judged(
-        FluxJobState(row["state"]),
-        row["held_by"],
+        FluxJobState(row.state),
+        row.held_by,
         is_blocked=bool(verdict.reason),
         is_never=verdict.is_never,
-        is_early=row["is_early"],
-        is_retry=row["is_retry"],
+        is_early=row.is_early,
+        is_retry=row.is_retry,
     )
-    before = (row["state"], row["held_by"], row["blocked_by"])
-    is_same_reason = judged.blocked_by != BY_DEPENDENCY or row["blocked_reason"] == verdict.reason
+    before = (row.state, row.held_by, row.blocked_by)
+    is_same_reason = judged.blocked_by != BY_DEPENDENCY or row.blocked_reason == verdict.reason
     if before == (str(judged.state), judged.held_by, judged.blocked_by) and is_same_reason:
         return False
     await tx.execute(
         Q.store_verdict,
-        uid=row["uid"],
+        uid=row.uid,
         state=str(judged.state),
         held_by=judged.held_by,
         blocked_by=judged.blocked_by,

@@ -16,7 +16,6 @@ import orjson
 
 from fluxqueue.db.database import Database
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.destinations import DESTINATION, as_destination
 from fluxqueue.db.store.statuses import WrittenStatus
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.holders import AUTHOR, SUSPENDED
@@ -69,82 +68,68 @@ class PendingRelease:
     waited_s: float | None = None
 
 
-_HAS_CHOICE = """EXISTS (
-           SELECT FROM allocations c JOIN allocation_slots o ON o.allocation_id = c.id
-           WHERE c.uid = f.uid AND c.is_live AND o.others IS NOT NULL)"""
+@dataclass(frozen=True, slots=True)
+class ReleaseRow:
+    """A row with a pending release.
 
-_READ = f"""
-SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_hold, f.vacate_by,
-       f.cancel_by, f.is_gone, f.is_deleting, f.release_at, f.pinned_to, f.is_placed, f.observed,
-       f.jobid, f.size,
-       CAST(extract(epoch FROM f.allocated_at) AS float8) AS allocated_s,
-       CASE WHEN f.started_at IS NULL
-            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
-       CASE WHEN f.observed ? 'is_gathered' AND f.cancel_by IS NOT NULL THEN (
-           SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
-           FROM pods p WHERE p.workload_uid = f.uid) END AS members,
-       -- Of a BatchJob that is not suspended nobody may change the template any more.
-       -- After a start that failed each pod is gated, so that one of them can be sent elsewhere.
-       -- The same where kube-scheduler chooses among several nodes.
-       CASE WHEN f.observed ? 'is_pinnable' AND f.start_tries = 0
-                 AND (f.observed ? 'is_suspended' OR f.pinned_to IS NOT NULL)
-                 AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
-           SELECT {DESTINATION} FROM (
-               SELECT min(s.node) AS node
-               FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
-               WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
-               HAVING count(DISTINCT s.node) = 1) s
-           LEFT JOIN nodes n ON n.name = s.node) END AS pin,
-       CASE WHEN f.observed ?& '{{is_placeable,is_suspended}}' AND f.start_tries = 0
-                 AND f.state IN ('Allocated', 'Running') AND NOT {_HAS_CHOICE} THEN (
-           SELECT jsonb_agg(jsonb_build_array(s.number, {DESTINATION}, s.resources)
-                            ORDER BY s.number)
-           FROM allocations a JOIN allocation_slots s ON s.allocation_id = a.id
-           LEFT JOIN nodes n ON n.name = s.node
-           WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places
-FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
-"""  # noqa: S608 constant
+    ``members``: UIDs and names of its pods. ``pin``: where the one node of all its slots is.
+    ``places``: number, destination and resources of each slot.
+    """
+
+    uid: str
+    namespace: str
+    workload_kind: str
+    workload_name: str
+    state: str
+    author_hold: str | None
+    vacate_by: str | None
+    cancel_by: str | None
+    is_gone: bool
+    is_deleting: bool
+    release_at: datetime | None
+    pinned_to: str | None
+    is_placed: bool
+    observed: Mapping[str, Any]
+    jobid: int
+    size: int
+    allocated_s: float | None
+    waited_s: float | None
+    members: Sequence[tuple[str, str]] | None
+    pin: Sequence[Any] | None
+    places: Sequence[Any] | None
 
 
 async def read_pending_releases(database: Database, uids: Collection[str]) -> list[PendingRelease]:
     """Return the pending releases of ``uids``, while a controller compares rows and cluster."""
-    rows = await database.fetch_dicts(
-        f"{_READ} AND f.release_at IS NOT NULL AND fluxqueue_is_observed()",
-        uids=list(uids),
-    )
-    return [
-        PendingRelease(row["uid"], row["release_at"], _desired(row), row["waited_s"])
-        for row in rows
-    ]
+    rows = await database.fetch(Q.pending_releases, ReleaseRow, uids=list(uids))
+    return [PendingRelease(row.uid, row.release_at, _desired(row), row.waited_s) for row in rows]
 
 
-def _desired(row: Mapping[str, Any]) -> DesiredState | None:
-    if row["is_gone"]:
+def _desired(row: ReleaseRow) -> DesiredState | None:
+    if row.is_gone:
         return None
-    facts = WorkloadFacts.of(row["observed"])
+    facts = WorkloadFacts.of(row.observed)
     wanted = _wanted(row, facts)
     return None if wanted is None else replace(wanted, owner=read_reference(facts.owner))
 
 
-def _wanted(row: Mapping[str, Any], facts: WorkloadFacts) -> DesiredState | None:
-    name = (row["uid"], row["workload_kind"], row["namespace"], row["workload_name"])
-    if row["cancel_by"] is not None:
-        members = tuple((uid, pod) for uid, pod in row["members"] or ())
+def _wanted(row: ReleaseRow, facts: WorkloadFacts) -> DesiredState | None:
+    name = (row.uid, row.workload_kind, row.namespace, row.workload_name)
+    if row.cancel_by is not None:
+        members = tuple((uid, pod) for uid, pod in row.members or ())
         return DesiredState(*name, is_deleted=True, members=members)
-    if not facts.is_suspendable or row["is_deleting"]:
+    if not facts.is_suspendable or row.is_deleting:
         return None
-    is_pinned, is_placed = row["pinned_to"] is not None, bool(row["is_placed"])
-    if row["state"] in {"Allocated", "Running"}:
-        if row["vacate_by"] == AUTHOR:
+    is_pinned, is_placed = row.pinned_to is not None, row.is_placed
+    if row.state in {"Allocated", "Running"}:
+        if row.vacate_by == AUTHOR:
             return None  # what its author has suspended is left alone until its author resumes it
-        if row["vacate_by"] is not None:
+        if row.vacate_by is not None:
             return DesiredState(*name, is_suspended=True, is_pinned=is_pinned, is_placed=is_placed)
-        pin = as_destination(row["pin"]) if row["pin"] else None
+        pin = Destination(*row.pin) if row.pin else None
         if pin is not None:
             # Sent again it must change nothing: the BatchJob may run, and its template be fixed.
-            return DesiredState(
-                *name, pin=pin, is_pinned=is_pinned and row["pinned_to"] != pin.name
-            )
+            return DesiredState(*name, pin=pin, is_pinned=is_pinned and row.pinned_to != pin.name)
         return DesiredState(
             *name,
             is_pinned=is_pinned and facts.is_suspended,
@@ -152,8 +137,8 @@ def _wanted(row: Mapping[str, Any], facts: WorkloadFacts) -> DesiredState | None
             # An interrupted release may have left a placement, too.
             is_placed=facts.is_placeable and facts.is_suspended,
         )
-    is_authors = row["author_hold"] in {AUTHOR, SUSPENDED}
-    is_waiting = FluxJobState(row["state"]).is_waiting
+    is_authors = row.author_hold in {AUTHOR, SUSPENDED}
+    is_waiting = FluxJobState(row.state).is_waiting
     if not is_waiting or (is_authors and not (is_pinned or is_placed)):
         return None
     if facts.waits_gated:
@@ -167,14 +152,14 @@ def _wanted(row: Mapping[str, Any], facts: WorkloadFacts) -> DesiredState | None
     )
 
 
-def _placement(row: Mapping[str, Any]) -> IndexPlacement | None:
+def _placement(row: ReleaseRow) -> IndexPlacement | None:
     """Return where the pod of each index goes. Index 0 has slot 0, and so on (``follow``)."""
-    places = row["places"] or ()
-    if [number for number, _, _ in places] != list(range(row["size"])):
+    places = row.places or ()
+    if row.allocated_s is None or [number for number, _, _ in places] != list(range(row.size)):
         return None
-    slots = [(as_destination(to), {k: int(n) for k, n in has.items()}) for _, to, has in places]
+    slots = [(Destination(*to), {k: int(n) for k, n in has.items()}) for _, to, has in places]
     # The time counts from the decision: a release that is sent twice writes the same text.
-    return plan_placement(row["jobid"], slots, row["allocated_s"])
+    return plan_placement(row.jobid, slots, row.allocated_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ worker with the matcher's role calls ``end_overruns``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
@@ -15,6 +15,7 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
 from fluxqueue.db.store.notices import Notice, leave_notices
+from fluxqueue.db.store.workload_rows import SeenRow
 from fluxqueue.fluxjob.holders import OVERRAN
 from fluxqueue.fluxjob.limit import (
     SLACK_S,
@@ -37,19 +38,18 @@ OVERRUN = "Overrun"
 """The event of a job that holds its nodes past its limit and grace."""
 
 
-def next_limit(one: WorkloadSeen, old: Mapping[str, Any]) -> Limit:
+def next_limit(one: WorkloadSeen, old: SeenRow) -> Limit:
     """Return the limit of an allocated workload after this observation."""
-    stored = _stored(old)
     seen = Limit(one.duration_s, one.facts.grace_s, one.facts.is_limited)
     # A group without pods says nothing.
     is_silent = one.result is not None or (one.facts.is_gathered and not one.pods)
-    return stored if is_silent else limit_now(stored, seen, old["elapsed_s"])
+    return old.limit if is_silent else limit_now(old.limit, seen, old.elapsed_s or 0)
 
 
 async def follow_ends(
     tx: Transaction,
     seen: Sequence[WorkloadSeen],
-    stored: Mapping[str, Mapping[str, Any]],
+    stored: Mapping[str, SeenRow],
     before: Mapping[str, WorkloadSeen],
 ) -> None:
     """Set the planned end of allocations by what limits their workloads now, and tell their users.
@@ -63,7 +63,7 @@ async def follow_ends(
     moved = {
         one.uid: (one, next_limit(one, stored[one.uid]))
         for one in seen
-        if stored[one.uid]["is_allocated"] and _moves(one, stored[one.uid], before.get(one.uid))
+        if _moves(one, stored[one.uid], before.get(one.uid))
     }
     if not moved:
         return
@@ -81,7 +81,7 @@ async def follow_ends(
     )
     notices = []
     for uid, former, until in changed:
-        was, now = _stored(stored[uid]), moved[uid][1]
+        was, now = stored[uid].limit, moved[uid][1]
         is_later = until is None or (former or 0) < until
         notices.append(
             Notice(
@@ -95,18 +95,17 @@ async def follow_ends(
     await leave_notices(tx, notices)
 
 
-def _moves(one: WorkloadSeen, old: Mapping[str, Any], last: WorkloadSeen | None) -> bool:
-    """Return whether the planned end may be another one than before."""
-    was, now = _stored(old), next_limit(one, old)
+def _moves(one: WorkloadSeen, old: SeenRow, last: WorkloadSeen | None) -> bool:
+    """Return whether the planned end of an allocation may be another one than before."""
+    starts_at = old.allocated_at_s
+    if starts_at is None:
+        return False
+    was, now = old.limit, next_limit(one, old)
     if now.duration_s is None or now.duration_s != was.duration_s:
         return now.duration_s != was.duration_s
     ends = (one.ends_at_s, None if last is None else last.ends_at_s)
-    is_late = any(is_beyond(now, old["allocated_at_s"], end) for end in ends)
+    is_late = any(is_beyond(now, starts_at, end) for end in ends)
     return now.grace_s != was.grace_s or (is_late and not one.facts.is_sweep)
-
-
-def _stored(old: Mapping[str, Any]) -> Limit:
-    return Limit(old["duration_s"], old["grace_s"], old["is_limited"])
 
 
 def _describe(was: Limit, now: Limit, until: int | None) -> str:

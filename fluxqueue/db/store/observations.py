@@ -10,134 +10,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import orjson
-from sqlalchemy.dialects import postgresql
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import value
 from fluxqueue.db.store.ends import follow_ends, next_limit
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.db.store.pod_rows import save_pods
 from fluxqueue.db.store.starts import mark_refused
-from fluxqueue.db.tables import fluxjobs
+from fluxqueue.db.store.workload_rows import SeenRow
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.holders import UNSEEN
-from fluxqueue.fluxjob.lifecycle import RowChange, StoredRow, on_first_seen, on_seen
+from fluxqueue.fluxjob.lifecycle import on_first_seen, on_seen
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
-from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec.comparison import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
-
-WRITTEN_COLUMNS = (
-    *("observed", "size", "duration_s"),
-    *("state", "reason", "held_by", "author_hold", "vacate_by", "released_generation", "result"),
-    *("pinned_to", "is_placed", "is_deleting", "is_examined", "is_started"),
-)
-"""Columns that each observation writes: its facts, and what ``lifecycle`` decides."""
-_KEPT = ("flux_uid", "flux_version", "request", "begin_at", "queue")
-"""Columns that an observation writes too, but not over a value that stands there for a reason."""
-_FIRST = ("uid", "namespace", "name", "workload_kind", "workload_name", "user_name")
-"""Columns that only the first observation writes."""
-_EFFECTS = {"must_reconcile": "reconcile_at", "must_release": "release_at"}
-
-
-def _records(columns: Sequence[str]) -> str:
-    """Return the FROM item that reads ``:rows``: one JSON object a row, an absent key is null."""
-    types = {name: fluxjobs.c[name].type.compile(dialect=_POSTGRES) for name in columns}
-    types |= dict.fromkeys((*_EFFECTS, "leaves_quarantine", "asks_for_more"), "boolean") | {
-        "position": "integer"
-    }
-    columns_of_record = ", ".join(f"{name} {kind}" for name, kind in types.items())
-    return f"jsonb_to_recordset(CAST(:rows AS jsonb)) AS r ({columns_of_record})"
-
-
-_POSTGRES = postgresql.dialect()  # type: ignore[no-untyped-call]
-
-
-def _insert(*more: str) -> str:
-    """Build the statement that inserts rows. ``more``: columns beside those of an observation."""
-    columns = (*more, *_FIRST, *WRITTEN_COLUMNS, *_KEPT)
-    effects = ", ".join(f"CASE WHEN {name} THEN now() END" for name in _EFFECTS)
-    return f"""
-INSERT INTO fluxjobs ({", ".join((*columns, *_EFFECTS.values()))}) OVERRIDING SYSTEM VALUE
-SELECT {", ".join(columns)}, {effects} FROM {_records(columns)} ORDER BY position
-"""  # noqa: S608 constants
-
-
-# Two statements instead of an upsert: an upsert would draw a jobid for every row that it only
-# updates.
-_INSERT = _insert()
-_INSERT_AS = _insert("jobid")
-"""Inserts rows that had a number before.
-
-They are the rows of a database that was lost (``db.store.rebuild``).
-"""
-
-_UPDATE = f"""
-UPDATE fluxjobs f SET
-    {", ".join(f"{name} = r.{name}" for name in WRITTEN_COLUMNS)},
-    is_gone = false,
-    flux_uid = coalesce(r.flux_uid, f.flux_uid),
-    flux_version = coalesce(r.flux_version, f.flux_version),
-    -- Only a changed request is sent. It may change only while nothing has been given for it.
-    request = coalesce(r.request, f.request),
-    place = CASE WHEN r.asks_for_more THEN fluxjob_next_place() ELSE f.place END,
-    -- What a user set by hand wins over what the author wrote.
-    begin_at = coalesce(f.set_begin_at, r.begin_at),
-    queue = coalesce(f.set_queue, r.queue),
-    start_tries = CASE WHEN r.is_started OR r.leaves_quarantine THEN 0 ELSE f.start_tries END,
-    quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
-    -- A look clears what was reported of its start. Here its other reasons are not known.
-    reconcile_at = CASE WHEN r.must_reconcile
-                          OR (r.is_started AND NOT f.is_started AND f.starting IS NOT NULL)
-                        THEN now() ELSE f.reconcile_at END,
-    release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
-FROM {_records(("uid", *WRITTEN_COLUMNS, *_KEPT))} WHERE f.uid = r.uid
-"""  # noqa: S608 constants
-
-_GONE = """
-UPDATE fluxjobs f SET is_gone = true, is_deleting = true, observed = f.observed - 'wanted',
-    result = coalesce(f.result, g.result),
-    reason = CASE WHEN f.state IN ('Allocated', 'Running') AND NOT g.is_seen
-                       AND f.cancel_by IS NULL AND coalesce(f.result, g.result) IS NULL
-                  THEN CAST(:unseen AS text) ELSE f.reason END,
-    reconcile_at = CASE WHEN f.ended_at IS NULL THEN now() ELSE f.reconcile_at END
-FROM unnest(CAST(:uids AS text[]), CAST(:results AS text[]), CAST(:seen AS bool[]))
-     AS g (uid, result, is_seen)
-WHERE f.uid = g.uid
-"""
-
-
-# Locks are taken in the order of the UIDs, as everywhere. Another order could deadlock.
-_LOCK = """
-SELECT f.uid, f.observed -> 'faults' AS faults, f.state, f.reason, f.held_by, f.author_hold,
-       f.vacate_by, f.released_generation, f.result, f.pinned_to, f.is_placed, f.size, f.duration_s,
-       f.grace_s, f.observed ? 'is_limited' AS is_limited, f.is_examined, f.is_started,
-       extract(epoch FROM f.allocated_at)::bigint AS allocated_at_s,
-       extract(epoch FROM now() - f.allocated_at)::bigint AS elapsed_s,
-       f.cancel_by IS NOT NULL AS is_cancelled, f.allocated_at IS NOT NULL AS is_allocated,
-       coalesce(f.request = r.request, false) AS is_same_request,
-       CASE WHEN coalesce(f.observed -> 'asked' -> 'request', f.request) <> r.request
-            THEN coalesce(f.observed -> 'asked' -> 'request', f.request) END AS former_request,
-       coalesce(f.queue = coalesce(f.set_queue, r.queue), false)
-           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at)
-           AND f.observed -> 'priority' IS NOT DISTINCT FROM r.observed -> 'priority'
-           AND f.observed -> 'depends_on' IS NOT DISTINCT FROM r.observed -> 'depends_on'
-           AND f.observed ? 'is_priority_granted' = r.observed ? 'is_priority_granted'
-           AS is_same_turn,
-       (SELECT fluxqueue_room_is_awaited()) AS is_awaited
-FROM fluxjobs f LEFT JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, request jsonb, observed jsonb, queue text, begin_at timestamptz
-) USING (uid)
-WHERE f.uid = ANY(CAST(:uids AS text[])) ORDER BY f.uid FOR UPDATE OF f
-"""
 
 
 async def save_workloads(
@@ -163,26 +58,31 @@ async def save_workloads(
     gone, jobids = gone or {}, jobids or {}
     columns = {one.uid: _columns(one) for one in seen}
     asked = [{name: of[name] for name in _COMPARED} for of in columns.values()]
-    locked = await tx.fetch_dicts(
-        _LOCK, uids=[*(one.uid for one in seen), *gone], rows=orjson.dumps(asked).decode()
+    locked = await tx.fetch(
+        Q.lock_seen,
+        SeenRow,
+        uids=[*(one.uid for one in seen), *gone],
+        rows=orjson.dumps(asked).decode(),
     )
-    old = {row["uid"]: row for row in locked}
+    old = {row.uid: row for row in locked}
     # A row that no longer exists is written whole: a difference alone would lose its other pods.
     before = {uid: before[uid] for uid in old if uid in before} if before else {}
+    known = [one for one in seen if one.uid in old]
     await _write(
-        tx,
-        _UPDATE,
-        [_next(one, columns[one.uid], old[one.uid], before) for one in seen if one.uid in old],
+        tx, Q.update_seen, [_next(one, columns[one.uid], old[one.uid], before) for one in known]
     )
-    await follow_ends(tx, [one for one in seen if one.uid in old], old, before)
-    new = [columns[one.uid] | _decided(on_first_seen(one)) for one in seen if one.uid not in old]
-    numbered = [row | {"jobid": jobids[row["uid"]]} for row in new if row["uid"] in jobids]
-    await _write(tx, _INSERT_AS, numbered)
-    await _write(tx, _INSERT, [row for row in new if row["uid"] not in jobids])
+    await follow_ends(tx, known, old, before)
+    new = {
+        one.uid: {**columns[one.uid], **asdict(on_first_seen(one)), "jobid": jobids.get(one.uid)}
+        for one in seen
+        if one.uid not in old
+    }
+    await _write(tx, Q.insert_numbered, [row for uid, row in new.items() if uid in jobids])
+    await _write(tx, Q.insert_seen, [row for uid, row in new.items() if uid not in jobids])
     left = sorted(old.keys() & gone.keys())
     if left:
         await tx.execute(
-            _GONE,
+            Q.workloads_gone,
             uids=left,
             results=[gone[uid].result for uid in left],
             seen=[gone[uid].is_seen for uid in left],
@@ -194,16 +94,16 @@ async def save_workloads(
     await save_pods(tx, pods, before)
     await _tell_faults(tx, seen, old)
     await mark_refused(tx, [pod.uid for one in seen for pod in one.pods if pod.is_refused])
-    return any(row["is_awaited"] for row in locked)
+    return any(row.is_awaited for row in locked)
 
 
 async def _tell_faults(
-    tx: Transaction, seen: Sequence[WorkloadSeen], stored: Mapping[str, Mapping[str, Any]]
+    tx: Transaction, seen: Sequence[WorkloadSeen], stored: Mapping[str, SeenRow]
 ) -> None:
     """Emit Events on what cannot be used, when it is new."""
     notices = []
     for one in (one for one in seen if one.facts.faults):
-        before = stored[one.uid]["faults"] if one.uid in stored else None
+        before = stored[one.uid].faults if one.uid in stored else None
         if before != [asdict(fault) for fault in one.facts.faults]:
             notices.append(_notice(one.uid, one.facts.faults))
     await leave_notices(tx, notices)
@@ -220,18 +120,11 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
 
     The next good observation removes the note. Returns whether the workload has a row.
     """
-    observed = await tx.fetch_one(
-        "SELECT observed FROM fluxjobs WHERE uid = :uid FOR UPDATE", value, uid=uid
-    )
+    observed = await tx.fetch_one(Q.lock_observed, value, uid=uid)
     if observed is None:
         return False
     if WorkloadFacts.of(observed).faults != (fault,):
-        await tx.execute(
-            "UPDATE fluxjobs SET observed = observed || jsonb_build_object("
-            "'faults', CAST(:faults AS jsonb)) WHERE uid = :uid",
-            uid=uid,
-            faults=orjson.dumps([fault]).decode(),
-        )
+        await tx.execute(Q.note_faults, uid=uid, faults=orjson.dumps([fault]).decode())
         await leave_notices(tx, [_notice(uid, [fault])])
     return True
 
@@ -249,31 +142,30 @@ async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, An
 def _next(
     one: WorkloadSeen,
     columns: Mapping[str, Any],
-    old: Mapping[str, Any],
+    old: SeenRow,
     before: Mapping[str, WorkloadSeen],
 ) -> dict[str, Any]:
     """Return what the row ``old`` becomes. ``columns``: as it was seen."""
     last = before.get(one.uid)
-    row = StoredRow(**{name: old[name] for name in _STORED} | {"state": FluxJobState(old["state"])})
     change = on_seen(
-        row,
+        old.stored(),
         one,
         needs_look=needs_look(last, one),
         is_reshaped=is_reshaped(last, one),
         has_progress=last is not None and one.succeeded > last.succeeded,
     )
-    values = {**columns, **_decided(change)}
-    values["asks_for_more"] = _asks_for_more(old["former_request"], one.request)
-    if row.is_same_request:
+    values = {**columns, **asdict(change)}
+    values["asks_for_more"] = _asks_for_more(old.former_request, one.request)
+    if old.is_same_request:
         del values["request"]
-    if old["is_allocated"]:
+    if old.allocated_at_s is not None:
         # The slots were decided for the stored request. The newer request is stored beside it.
         request = values.pop("request", None)
         if request is not None:
             asked = {"request": request, "size": one.size, "duration_s": one.duration_s}
             values["observed"] = replace(one.facts, asked=asked).to_json()
         # What limits it counts as it is now: its end is enforced by what its object says.
-        values |= {"size": old["size"], "duration_s": next_limit(one, old).duration_s}
+        values |= {"size": old.size, "duration_s": next_limit(one, old).duration_s}
     return values
 
 
@@ -287,9 +179,6 @@ def _asks_for_more(former: Mapping[str, Any] | None, request: Mapping[str, Any])
         return True
 
 
-_STORED = tuple(one.name for one in fields(StoredRow))
-
-
 def _columns(one: WorkloadSeen) -> dict[str, Any]:
     """Return columns of a row as they were seen, by name."""
     return {name: getattr(one, name) for name in _AS_SEEN} | {
@@ -298,17 +187,12 @@ def _columns(one: WorkloadSeen) -> dict[str, Any]:
     }
 
 
-_AS_SEEN = (*_FIRST, "flux_uid", "flux_version", "request", "queue", "size", "duration_s")
+_AS_SEEN = (
+    *("uid", "namespace", "name", "workload_kind", "workload_name", "user_name", "queue"),
+    *("flux_uid", "flux_version", "request", "size", "duration_s"),
+)
 _COMPARED = ("uid", "request", "observed", "queue", "begin_at")
 """Columns that decide the order of the queue."""
-
-
-def _decided(change: RowChange) -> dict[str, Any]:
-    """Return the columns that follow, and the effects that the row asks for."""
-    return {name: getattr(change, name) for name in _DECIDED}
-
-
-_DECIDED = tuple(one.name for one in fields(RowChange))
 
 
 def needs_look(before: WorkloadSeen | None, seen: WorkloadSeen) -> bool:

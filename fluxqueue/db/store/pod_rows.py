@@ -38,7 +38,7 @@ async def save_pods(
     before: Mapping[str, WorkloadSeen],
 ) -> None:
     """Make the pod rows of the given workloads (UID, namespace, pods) what they are now."""
-    rows: list[dict[str, Any]] = []
+    changed: list[tuple[str, str, PodFact]] = []
     left: list[str] = []
     whole: list[str] = []
     gone: list[str | None] = []
@@ -46,26 +46,27 @@ async def save_pods(
         known = before.get(uid)
         live = {pod.uid: pod for pod in pods if not pod.is_terminal}
         old = {pod.uid: pod for pod in known.pods if not pod.is_terminal} if known else {}
-        rows += [_pod_row(uid, namespace, pod) for pod in live.values() if old.get(pod.uid) != pod]
+        changed += [(uid, namespace, pod) for pod in live.values() if old.get(pod.uid) != pod]
         if known is None:
             whole.append(uid)
         else:
             left += old.keys() - live.keys()
     if whole:
         gone += await tx.fetch(
-            Q.delete_other_pods, value, workloads=whole, pods=[row["uid"] for row in rows]
+            Q.delete_other_pods, value, workloads=whole, pods=[pod.uid for _, _, pod in changed]
         )
     if left:
         gone += await tx.fetch(Q.delete_pods, value, pods=left)
     await tell_matcher(tx, "foreign", [node for node in gone if node is not None])
-    if rows and any(await tx.fetch(Q.save_pods, bool, rows=orjson.dumps(rows).decode())):
+    rows = orjson.dumps([_pod_row(*one) for one in changed]).decode()
+    if changed and any(await tx.fetch(Q.save_pods, bool, rows=rows)):
         # Its slot follows it. Only the process with the matcher moves slots, and a bound pod by
         # itself is no reason to reconcile.
         await tx.wake_matcher()
-    if running := [row["uid"] for row in rows if row["uses"] and row["phase"] == "Running"]:
+    if running := [pod.uid for _, _, pod in changed if pod.uses and pod.phase == "Running"]:
         resized = await tx.fetch(Q.resize_slots, str, pods=running)
         await tell_matcher(tx, "allocation", sorted(set(resized)))
-    await count_unmanaged(tx, {row["workload_uid"] for row in rows if row["node"]})
+    await count_unmanaged(tx, {uid for uid, _, pod in changed if pod.node})
 
 
 async def count_unmanaged(tx: Transaction, uids: Collection[str]) -> None:

@@ -11,27 +11,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store import starts as starts_in_rows
 from fluxqueue.db.store.dependencies import look_at
-from fluxqueue.db.store.destinations import as_destination
 from fluxqueue.db.store.pod_rows import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
-from fluxqueue.db.store.slot_rows import (
-    POD_SQL,
-    SLOT_SQL,
-    UNDER_WAY,
-    PodFields,
-    SlotFields,
-    array,
-    read,
-)
 from fluxqueue.db.store.starts import MissingPods
-from fluxqueue.fluxjob.facts import WorkloadFacts
-from fluxqueue.fluxjob.follow import FollowDecision, Slot, follow, is_lost_with
+from fluxqueue.db.store.workload_rows import PodFields, SlotFields, WorkloadRow
+from fluxqueue.fluxjob.follow import FollowDecision, follow, is_lost_with
 from fluxqueue.fluxjob.holders import (
     LOST,
     LOST_NODE,
@@ -42,7 +31,7 @@ from fluxqueue.fluxjob.holders import (
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.lifecycle import on_requeued
 from fluxqueue.fluxjob.node import Destination
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import WorkloadFact
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import StartDecision, StartRules
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
@@ -112,37 +101,6 @@ NAMED = 3
 
 _WAY_OUT = "other work has to end, a node to join, or a pod of its own to go"
 
-_ROWS = f"""
-SELECT f.uid, f.jobid, f.state, f.observed, f.lacking, f.result, f.is_deleting, f.reason,
-       f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
-       f.begin_at, f.reconcile_at, f.pinned_to, f.is_placed, f.is_started, f.starting,
-       f.start_error, f.start_tries, f.released_generation, f.namespace, f.workload_kind,
-       (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
-       CAST(extract(epoch FROM now()) AS float8) AS now_s,
-       CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
-       coalesce(f.retry_at > now(), false) AS is_retry,
-       coalesce(f.begin_at > now(), false) AS is_early,
-       CASE WHEN f.started_at IS NULL
-            THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
-       a.id AS allocation_id,
-       CASE WHEN a.id IS NOT NULL THEN (
-           SELECT coalesce(jsonb_agg({array(SLOT_SQL)} ORDER BY s.number), '[]')
-           FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
-           WHERE s.allocation_id = a.id
-             -- A sweep has given back more slots than it has.
-             AND (NOT f.observed ? 'is_sweep' OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
-           ) END AS slots,
-       CASE WHEN a.id IS NOT NULL THEN (
-           SELECT coalesce(jsonb_agg({array(POD_SQL)}), '[]')
-           FROM pods p WHERE p.workload_uid = f.uid) END AS pods
-FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live
-CROSS JOIN LATERAL (SELECT CAST(f.observed ->> 'ended_indexes' AS int4multirange) AS ended_indexes
-                    OFFSET 0) x
-WHERE f.uid = ANY(CAST(:uids AS text[]))
-  AND (NOT CAST(:if_observed AS bool) OR fluxqueue_is_observed())
-ORDER BY f.uid
-"""  # noqa: S608 constants
-
 
 async def reconcile(
     tx: Transaction,
@@ -160,32 +118,34 @@ async def reconcile(
     # Lock the workloads and their targets at once and in order. Locking a target later could
     # deadlock.
     reconciled, changes = Reconciled(), SlotChanges()
-    still: list[Mapping[str, Any]] = []
-    moved: list[tuple[Mapping[str, Any], FollowDecision]] = []
+    still: list[WorkloadRow] = []
+    moved: list[tuple[WorkloadRow, FollowDecision]] = []
     starts: list[tuple[str, StartDecision]] = []
-    for row in map(read, await tx.fetch_dicts(_ROWS, uids=list(uids), if_observed=if_observed)):
-        state, change = FluxJobState(row["state"]), ReconciledRow(row["uid"])
+    for row in await tx.fetch(
+        Q.workloads_to_reconcile, WorkloadRow, uids=list(uids), if_observed=if_observed
+    ):
+        state, change = FluxJobState(row.state), ReconciledRow(row.uid)
         is_pending = False
         if state.is_waiting and _is_over(row):
             _end_waiting(row, change)
-        elif state.is_waiting and (row["facts"].depends_on or row["blocked_by"] is not None):
+        elif state.is_waiting and (row.facts.depends_on or row.blocked_by is not None):
             still.append(row)
-        elif not state.is_final and row["allocation_id"] is not None:
+        elif not state.is_final and row.allocation_id is not None:
             decision = _follow(row, state)
-            changes.add(row["allocation_id"], decision, has_indexes=_has_indexes(row))
+            changes.add(row.allocation_id, decision, has_indexes=_has_indexes(row))
             _change(row, decision, change)
             change.is_resized = bool(decision.give_back) and not _ends(decision)
             moved.append((row, decision))
             start = _judge_start(row, decision, rules)
             _tell_start(row, decision, start, change)
-            starts.append((row["uid"], start))
+            starts.append((row.uid, start))
             is_pending = _note_effects(row, decision, start, reconciled)
-        is_awaited = row["reconcile_at"] is not None or change.look_in_s is not None
+        is_awaited = row.reconcile_at is not None or change.look_in_s is not None
         change.is_done = not is_pending and is_awaited
-        if change != ReconciledRow(row["uid"]):
+        if change != ReconciledRow(row.uid):
             changes.rows.append(change)
     await changes.write_slots(tx)
-    await count_unmanaged(tx, {row["uid"] for row, decision in moved if _exceeds(row, decision)})
+    await count_unmanaged(tx, {row.uid for row, decision in moved if _exceeds(row, decision)})
     await changes.write_rows(tx)
     await _note_sent(tx, reconciled.ungates)
     await _act_on_starts(tx, starts, reconciled)
@@ -207,20 +167,20 @@ def _ends(decision: FollowDecision) -> bool:
     return decision.is_ended or decision.is_requeued
 
 
-def _holders(row: Mapping[str, Any], decision: FollowDecision) -> dict[str, SlotFields]:
+def _holders(row: WorkloadRow, decision: FollowDecision) -> dict[str, SlotFields]:
     """Return the slot of each pod, as it is after a decision."""
-    slots = {slot.number: slot for slot in row["slots"]}
+    slots = {slot.number: slot for slot in row.slots}
     left = {*decision.free, *decision.give_back}
-    held = {s.pod_uid: s for s in row["slots"] if s.pod_uid and s.number not in left}
+    held = {s.pod_uid: s for s in row.slots if s.pod_uid and s.number not in left}
     return held | {pod: slots[number] for number, pod in decision.assign}
 
 
-def _exceeds(row: Mapping[str, Any], decision: FollowDecision) -> bool:
+def _exceeds(row: WorkloadRow, decision: FollowDecision) -> bool:
     """Return whether a bound pod uses more than its slot, or did when it was last counted."""
     holders = _holders(row, decision)
     return any(
         pod.is_counted or not _is_covered(pod, holders.get(pod.uid))
-        for pod in row["pods"]
+        for pod in row.pods
         if pod.node is not None and not pod.fact().is_terminal
     )
 
@@ -237,29 +197,7 @@ def _fits(pod: PodFields, slot: SlotFields) -> bool:
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
     """Mark these pods as sent, so that another look at the same workloads leaves them out."""
     if ungates:
-        await tx.execute(
-            "UPDATE pods SET sent_at = now() WHERE uid = ANY(CAST(:pods AS text[]))",
-            pods=[one.pod_uid for one in ungates],
-        )
-
-
-# What was not released is pending from now on, by its pod if not by its row. Another look may have
-# cleared the row's.
-_FINISH = f"""
-WITH locked AS (
-    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE
-), let_go AS (
-    UPDATE pods SET is_gated = is_gated AND NOT uid = ANY(CAST(:pods AS text[])),
-                    sent_at = CASE WHEN NOT uid = ANY(CAST(:pods AS text[]))
-                                   THEN now() - {UNDER_WAY} END
-    WHERE uid = ANY(CAST(:sent AS text[])) AND workload_uid IN (SELECT uid FROM locked)
-)
-UPDATE fluxjobs f SET reconcile_at = NULL, last_error = NULL
-FROM unnest(CAST(:uids AS text[]), CAST(:pending_actions AS timestamptz[])) AS o (uid, reconcile_at)
-WHERE f.uid = o.uid AND f.reconcile_at = o.reconcile_at
-  AND f.uid IN (SELECT uid FROM locked)
-  AND NOT f.uid = ANY(CAST(:failed AS text[]))
-"""  # noqa: S608 constant
+        await tx.execute(Q.note_sent, pods=[one.pod_uid for one in ungates])
 
 
 async def finish(
@@ -276,7 +214,7 @@ async def finish(
     if reconciled.pending_actions:
         uids = sorted(reconciled.pending_actions)
         await database.execute(
-            _FINISH,
+            Q.finish_looks,
             uids=uids,
             pending_actions=[reconciled.pending_actions[uid] for uid in uids],
             pods=list(let_go),
@@ -285,61 +223,57 @@ async def finish(
         )
 
 
-def _is_over(row: Mapping[str, Any]) -> bool:
-    return row["result"] is not None or bool(row["is_deleting"])
+def _is_over(row: WorkloadRow) -> bool:
+    return row.result is not None or row.is_deleting
 
 
-def _end_waiting(row: Mapping[str, Any], change: ReconciledRow) -> None:
+def _end_waiting(row: WorkloadRow, change: ReconciledRow) -> None:
     """Take a workload that ended or was deleted while it waited out of the queue at once."""
-    change.state = FluxJobState(row["result"]) if row["result"] else FluxJobState.CANCELLED
-    change.reason = "deleted while it waited" if row["is_deleting"] else "ended while it waited"
-    if row["cancel_by"] is not None:
-        change.reason = f"cancelled by {row['cancel_by']}"
+    change.state = FluxJobState(row.result) if row.result else FluxJobState.CANCELLED
+    change.reason = "deleted while it waited" if row.is_deleting else "ended while it waited"
+    if row.cancel_by is not None:
+        change.reason = f"cancelled by {row.cancel_by}"
 
 
-def _follow(row: Mapping[str, Any], state: FluxJobState) -> FollowDecision:
+def _follow(row: WorkloadRow, state: FluxJobState) -> FollowDecision:
     """Return what follows for a workload with an allocation."""
-    return follow(
-        state,
-        _workload(row),
-        [pod.fact() for pod in row["pods"]],
-        [slot.fact() for slot in row["slots"]],
-    )
+    return follow(state, _workload(row), list(row.pod_facts.values()), row.slot_facts)
 
 
-def _workload(row: Mapping[str, Any]) -> WorkloadFact:
-    facts: WorkloadFacts = row["facts"]
+def _workload(row: WorkloadRow) -> WorkloadFact:
+    facts = row.facts
     return WorkloadFact(
         wanted=facts.wanted,
-        result=FluxJobState(row["result"]) if row["result"] else None,
-        is_deleting=row["is_deleting"],
-        is_vacating=row["vacate_by"] is not None,
-        is_pinned=row["pinned_to"] is not None,
-        is_placed=row["is_placed"],
+        result=FluxJobState(row.result) if row.result else None,
+        is_deleting=row.is_deleting,
+        is_vacating=row.vacate_by is not None,
+        is_pinned=row.pinned_to is not None,
+        is_placed=row.is_placed,
         is_placing=starts_in_rows.is_placing(row),
-        is_stopping=_is_stopping(row, facts),
+        is_stopping=_is_stopping(row),
         wanted_of=facts.wanted_of,
         restarts_on_loss=facts.restarts_on_loss,
         is_sweep=facts.is_sweep,
     )
 
 
-def _is_stopping(row: Mapping[str, Any], facts: WorkloadFacts) -> bool:
+def _is_stopping(row: WorkloadRow) -> bool:
     """Return whether pods without a gate may exist that were not observed yet.
 
     That is so until its controller reports, after our last write, that there are none.
     """
-    comes_ungated = row["pinned_to"] is not None or facts.is_pinnable or facts.is_placeable
-    released = row["released_generation"]
+    facts = row.facts
+    comes_ungated = row.pinned_to is not None or facts.is_pinnable or facts.is_placeable
+    released = row.released_generation
     is_idle = facts.is_idle and released is not None and facts.generation > released
     return facts.is_suspendable and comes_ungated and not is_idle
 
 
-def _has_indexes(row: Mapping[str, Any]) -> bool:
-    return any(pod.completion_index is not None for pod in row["pods"])
+def _has_indexes(row: WorkloadRow) -> bool:
+    return any(pod.completion_index is not None for pod in row.pods)
 
 
-def _change(row: Mapping[str, Any], decision: FollowDecision, change: ReconciledRow) -> None:
+def _change(row: WorkloadRow, decision: FollowDecision, change: ReconciledRow) -> None:
     """Fill in what becomes of the row. A requeued one is written separately."""
     if decision.is_requeued:
         return
@@ -348,44 +282,41 @@ def _change(row: Mapping[str, Any], decision: FollowDecision, change: Reconciled
         change.lacking = decision.lacking
         # Pods may come and go between two looks. A pod that was deleted need never have run.
         change.has_run = decision.state is not FluxJobState.CANCELLED
-    elif decision.lacking != row["lacking"]:
+    elif decision.lacking != row.lacking:
         # Pods wait without a slot, or no longer do: the matcher adds what is lacking.
         change.lacking, change.reason = decision.lacking, _running_reason(row, decision)
-    elif not decision.must_vacate and row["vacate_by"] is None:
+    elif not decision.must_vacate and row.vacate_by is None:
         _tell_loss(row, decision, change)
 
 
-def _tell_loss(row: Mapping[str, Any], decision: FollowDecision, change: ReconciledRow) -> None:
+def _tell_loss(row: WorkloadRow, decision: FollowDecision, change: ReconciledRow) -> None:
     """Leave a notice when running pods lose nodes, and another one when that is over."""
     said = _running_reason(row, decision)
-    if said != row["reason"] and (said.startswith(LOST) or row["reason"].startswith(LOST)):
+    if said != row.reason and (said.startswith(LOST) or row.reason.startswith(LOST)):
         change.reason = said
 
 
-def _judge_start(
-    row: Mapping[str, Any], decision: FollowDecision, rules: StartRules
-) -> StartDecision:
-    pods = {pod.uid: pod.fact() for pod in row["pods"]}
-    return starts_in_rows.judge(row, decision, pods, _holders(row, decision), rules)
+def _judge_start(row: WorkloadRow, decision: FollowDecision, rules: StartRules) -> StartDecision:
+    return starts_in_rows.judge(row, decision, _holders(row, decision), rules)
 
 
 def _tell_start(
-    row: Mapping[str, Any], decision: FollowDecision, start: StartDecision, change: ReconciledRow
+    row: WorkloadRow, decision: FollowDecision, start: StartDecision, change: ReconciledRow
 ) -> None:
     """Fill in what keeps its pods from running. What it lacks, or a lost node, is said first."""
     looks = [] if start.look_in_s is None else [start.look_in_s]
     looks += [starts_in_rows.placing_left_s(row)] if decision.is_kept else []
     change.look_in_s = min(looks, default=None)
-    change.is_started = start.has_started and not row["is_started"]
+    change.is_started = start.has_started and not row.is_started
     starting = {} if start.starting is None else start.starting.to_json()
-    if starting != (row["starting"] or {}):
+    if starting != (row.starting or {}):
         change.starting = starting
-    was_told = row["starting"] is not None
+    was_told = row.starting is not None
     if start.must_requeue or not (start.reason or was_told) or decision.state in FINAL:
         return
     other = _running_reason(row, decision)
     reason = start.reason if start.reason and not other.startswith(LOST) else other
-    if reason != row["reason"] or change.reason is not None:
+    if reason != row.reason or change.reason is not None:
         change.reason = reason
 
 
@@ -404,112 +335,94 @@ async def _act_on_starts(
 
 
 def _note_effects(
-    row: Mapping[str, Any],
+    row: WorkloadRow,
     decision: FollowDecision,
     start: StartDecision,
     reconciled: Reconciled,
 ) -> bool:
     """Note the effects on its pods, and return whether there are any."""
-    uid, workload = row["uid"], _workload(row)
-    pods = {pod.uid: pod.fact() for pod in row["pods"]}
-    namespaces = {pod.uid: pod.namespace for pod in row["pods"]}
+    uid, workload = row.uid, _workload(row)
+    pods = {pod.uid: pod for pod in row.pods}
     before = len(reconciled.evictions) + len(reconciled.ungates)
-    if row["facts"].replaces_pods:
+    if row.facts.replaces_pods:
         reconciled.evictions += [
-            Evict(uid, pod, namespaces[pod], pods[pod].name)
+            Evict(uid, pod, pods[pod].namespace, pods[pod].name)
             for pod in dict.fromkeys((*decision.evict, *start.move, *start.again))
         ]
     if start.must_ask:
-        since_s = float(row["now_s"]) - float(row["released_s"] or 0)
+        since_s = float(row.now_s) - float(row.released_s or 0)
         reconciled.missing.append(
-            MissingPods(uid, row["namespace"], since_s, is_told=start.starting is not None)
+            MissingPods(uid, row.namespace, since_s, is_told=start.starting is not None)
         )
     if not (decision.is_ended or decision.is_requeued or workload.is_over or workload.is_vacating):
-        slots = [slot.fact() for slot in row["slots"]]
-        reconciled.ungates += _ungates(row, pods, namespaces, slots, decision)
+        reconciled.ungates += _ungates(row, decision)
     is_pending = len(reconciled.evictions) + len(reconciled.ungates) > before
     if is_pending:
-        reconciled.pending_actions[uid] = row["reconcile_at"]
+        reconciled.pending_actions[uid] = row.reconcile_at
     return is_pending
 
 
-async def _vacate_lost(tx: Transaction, row: Mapping[str, Any]) -> None:
+async def _vacate_lost(tx: Transaction, row: WorkloadRow) -> None:
     """Have a workload suspended, matched anew, and released again.
 
     Its template names a node that is lost.
     """
     await tx.execute(
-        "UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now()"
-        " WHERE uid = :uid",
+        Q.vacate_lost,
         by=LOST_NODE,
         reason=f"its node {_lost_nodes(row)} is lost; it is placed anew",
-        uid=row["uid"],
+        uid=row.uid,
     )
 
 
-def _lost_nodes(row: Mapping[str, Any]) -> str:
-    if row["pinned_to"] is not None:
-        return str(row["pinned_to"])
-    pods = {pod.uid: pod.fact() for pod in row["pods"]}
-    slots = [slot for slot in (one.fact() for one in row["slots"]) if slot.pod_uid in pods]
-    return compress(
-        sorted({one.node for one in slots if is_lost_with(pods[str(one.pod_uid)], one)})
-    )
+def _lost_nodes(row: WorkloadRow) -> str:
+    if row.pinned_to is not None:
+        return str(row.pinned_to)
+    pods = row.pod_facts
+    held = [slot for slot in row.slot_facts if slot.pod_uid in pods]
+    return compress(sorted({one.node for one in held if is_lost_with(pods[str(one.pod_uid)], one)}))
 
 
-async def _store_requeued(tx: Transaction, row: Mapping[str, Any], rules: StartRules) -> None:
+async def _store_requeued(tx: Transaction, row: WorkloadRow, rules: StartRules) -> None:
     """Put it back at its old place in the queue, or beside the queue where its author holds it.
 
     Either nothing of it has started, or its pods were made to end, so it may be placed anew. If its
     BatchJob is not suspended, the pending release suspends it.
     """
-    has_failed = row["vacate_by"] == NOT_STARTED
+    has_failed = row.vacate_by == NOT_STARTED
     failed = starts_in_rows.failed_try(row, rules)
-    requeued = on_requeued(row["author_hold"], row["vacate_by"], failed)
+    requeued = on_requeued(row.author_hold, row.vacate_by, failed)
     await tx.execute(
-        "UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,"
-        " allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,"
-        " vacate_by = NULL, released_generation = NULL, release_at = now(),"
-        " is_started = false, starting = NULL, start_tries = CAST(:tries AS int),"
-        " retry_at = now() + make_interval(secs => CAST(:delay_s AS float8)),"
-        # A request that changed meanwhile is decided from now on.
-        " request = coalesce(observed -> 'asked' -> 'request', request),"
-        " size = coalesce((observed -> 'asked' ->> 'size')::int, size),"
-        " duration_s = CASE WHEN observed ? 'asked'"
-        " THEN (observed -> 'asked' ->> 'duration_s')::int ELSE duration_s END,"
-        " observed = observed - 'asked',"
-        " requeues = requeues + CAST(:is_asked AS int) WHERE uid = :uid",
+        Q.requeue_reconciled,
         state=str(requeued.state),
         reason=requeued.reason,
         held_by=requeued.held_by,
         is_asked=requeued.is_asked,
-        tries=failed.tries if has_failed else row["start_tries"],
+        tries=failed.tries if has_failed else row.start_tries,
         delay_s=float(requeued.delay_s) if requeued.delay_s else None,
-        uid=row["uid"],
+        uid=row.uid,
     )
 
 
-def _reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
-    if decision.state is FluxJobState.CANCELLED and row["cancel_by"] is not None:
-        return f"cancelled by {row['cancel_by']}"
+def _reason(row: WorkloadRow, decision: FollowDecision) -> str:
+    if decision.state is FluxJobState.CANCELLED and row.cancel_by is not None:
+        return f"cancelled by {row.cancel_by}"
     found = _running_reason(row, decision)
-    if decision.state is FluxJobState.CANCELLED and not found and row["reason"] == UNSEEN:
+    if decision.state is FluxJobState.CANCELLED and not found and row.reason == UNSEEN:
         return UNSEEN
     return found
 
 
-def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+def _running_reason(row: WorkloadRow, decision: FollowDecision) -> str:
     """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
     if not decision.lacking:
         return _loss_reason(row, decision)
-    if row["facts"].is_sweep:
+    if row.facts.is_sweep:
         # The cycle says what they wait for. Most looks change nothing about that.
-        said = row["reason"] if row["reason"].startswith(SOME_WAIT) else SOME_WAIT
+        said = row.reason if row.reason.startswith(SOME_WAIT) else SOME_WAIT
         return _loss_reason(row, decision) or said
     who = "1 of its pods waits" if decision.lacking == 1 else f"{decision.lacking} of its pods wait"
-    lost = [
-        slot for slot in row["slots"] if slot.is_lost and slot.number not in dict(decision.assign)
-    ]
+    lost = [slot for slot in row.slots if slot.is_lost and slot.number not in dict(decision.assign)]
     places = "; ".join(
         f"in place of slot {slot.number} on {slot.node}, which is lost: {describe(slot.resources)}"
         for slot in lost[:NAMED]
@@ -517,12 +430,12 @@ def _running_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     return f"{who} for a slot: {_WAY_OUT}{f' ({places})' if places else ''}"
 
 
-def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
+def _loss_reason(row: WorkloadRow, decision: FollowDecision) -> str:
     """Return which nodes under its pods are down or gone, and what becomes of these pods."""
-    under = [slot.fact() for slot in row["slots"] if slot.is_down and slot.pod_uid]
+    under = [slot for slot in row.slot_facts if slot.is_down and slot.pod_uid]
     if not under:
         return ""
-    pods = {pod.uid: pod.fact() for pod in row["pods"]}
+    pods = row.pod_facts
     if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
         return f"lost with {compress(sorted({slot.node for slot in under}))}"
     held = [slot for slot in under if slot.pod_uid in pods]
@@ -531,7 +444,7 @@ def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     nodes = compress(sorted({slot.node for slot in held}))
     are = "is" if len({slot.node for slot in held}) == 1 else "are"
     gone = "gone" if all(slot.is_gone for slot in held) else "down"
-    if row["facts"].replaces_pods:
+    if row.facts.replaces_pods:
         then = "a pod that is lost there is made again elsewhere"
     elif all(pods[str(slot.pod_uid)].node for slot in held):
         then = "Kubernetes deletes the pod there after a while, and no controller makes it again"
@@ -540,38 +453,31 @@ def _loss_reason(row: Mapping[str, Any], decision: FollowDecision) -> str:
     return f"{LOST}{nodes} {are} {gone}; {then}"
 
 
-def _ungates(
-    row: Mapping[str, Any],
-    pods: Mapping[str, PodFact],
-    namespaces: Mapping[str, str],
-    slots: Sequence[Slot],
-    decision: FollowDecision,
-) -> list[Ungate]:
+def _ungates(row: WorkloadRow, decision: FollowDecision) -> list[Ungate]:
     given = _holders(row, decision)
-    holders = {uid: slot.node for uid, slot in given.items()}
-    under_way = {pod.uid for pod in row["pods"] if pod.is_sent}
     # A pod that now asks for more than was decided for it stays gated: its slot is smaller.
-    grown = {pod.uid for pod in row["pods"] if pod.uid in given and not _fits(pod, given[pod.uid])}
-    kept = under_way | grown
-    gated = [uid for uid in holders if uid in pods and pods[uid].is_gated and uid not in kept]
+    gated = [
+        (pod, given[pod.uid])
+        for pod in row.pods
+        if pod.is_gated and not pod.is_sent and pod.uid in given and _fits(pod, given[pod.uid])
+    ]
     if not gated:
         return []
-    destinations = {slot.node: as_destination(slot.destination) for slot in row["slots"]}
-    nodes = compress(sorted({slot.node for slot in slots}))
+    nodes = compress(sorted({slot.node for slot in row.slots}))
     return [
         Ungate(
-            workload_uid=row["uid"],
-            pod_uid=uid,
-            namespace=namespaces[uid],
-            name=pods[uid].name,
-            to=destinations[holders[uid]],
-            jobid=row["jobid"],
+            workload_uid=row.uid,
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            to=slot.to,
+            jobid=row.jobid,
             nodes=nodes,
-            has_affinity=row["facts"].has_affinity,
-            waited_s=row["waited_s"],
-            others=tuple(host for _, host in given[uid].others or ()),
-            workload_kind=row["workload_kind"],
-            owner=row["facts"].owner,
+            has_affinity=row.facts.has_affinity,
+            waited_s=row.waited_s,
+            others=tuple(host for _, host in slot.others or ()),
+            workload_kind=row.workload_kind,
+            owner=row.facts.owner,
         )
-        for uid in gated
+        for pod, slot in gated
     ]

@@ -13,9 +13,8 @@ from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.slot_rows import SlotFields
+from fluxqueue.db.store.workload_rows import SlotFields, WorkloadRow
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.holders import NOT_STARTED
 from fluxqueue.fluxjob.lifecycle import FailedTry
@@ -50,9 +49,8 @@ class MissingPods:
 
 
 def judge(
-    row: Mapping[str, Any],
+    row: WorkloadRow,
     decision: FollowDecision,
-    pods: Mapping[str, PodFact],
     holders: Mapping[str, SlotFields],
     rules: StartRules,
 ) -> StartDecision:
@@ -60,27 +58,26 @@ def judge(
 
     Parameters
     ----------
-    pods : its pods by UID.
     holders : the slot of each pod, as it is after ``decision``.
     rules : of the settings. Its queue and its author may set another timeout.
     """
     if decision.is_ended or decision.is_requeued or decision.must_vacate:
         return NOT_JUDGED
-    if row["vacate_by"] is not None or row["result"] is not None or row["is_deleting"]:
+    if row.vacate_by is not None or row.result is not None or row.is_deleting:
         return NOT_JUDGED
     # Until its object is resumed no pod can be there. A refused release is reported by itself.
-    if row["facts"].is_suspendable and row["released_generation"] is None:
+    if row.facts.is_suspendable and row.released_generation is None:
         return NOT_JUDGED
-    facts = _facts(row, decision, pods, holders)
-    return judge_start(facts, rules_of(row, rules), float(row["now_s"]))
+    facts = _facts(row, decision, holders)
+    return judge_start(facts, rules_of(row, rules), float(row.now_s))
 
 
-def rules_of(row: Mapping[str, Any], rules: StartRules) -> StartRules:
+def rules_of(row: WorkloadRow, rules: StartRules) -> StartRules:
     """Return the rules of one workload.
 
     The timeout of its author counts, else that of its queue, else that of the settings.
     """
-    asked = row["facts"].start_timeout_s or _read_timeout(row["queue_timeout"])
+    asked = row.facts.start_timeout_s or _read_timeout(row.queue_timeout)
     return rules if asked is None else replace(rules, timeout_s=float(asked), is_asked=True)
 
 
@@ -94,49 +91,47 @@ def _read_timeout(text: str | None) -> int | None:
 
 
 def _facts(
-    row: Mapping[str, Any],
+    row: WorkloadRow,
     decision: FollowDecision,
-    pods: Mapping[str, PodFact],
     holders: Mapping[str, SlotFields],
 ) -> StartFacts:
     left = set(decision.give_back)
-    kept = [s for s in row["slots"] if s.state != "returned" and s.number not in left]
-    refused = [slot for slot in row["slots"] if slot.is_refused]
-    stuck_s = {pod.uid: float(pod.stuck_s or 0) for pod in row["pods"]}
-    uses = {pod.uid: pod.uses for pod in row["pods"]}
+    kept = [s for s in row.slots if s.state != "returned" and s.number not in left]
+    refused = [slot for slot in row.slots if slot.is_refused]
     live = [
         replace(
-            _starting_pod(pod, holders.get(uid), stuck_s[uid], refused),
-            excess=_excess(uses[uid], holders.get(uid)) if pod.is_gated else "",
+            _starting_pod(fact, holders.get(pod.uid), float(pod.stuck_s or 0), refused),
+            excess=_excess(pod.uses, holders.get(pod.uid)) if pod.is_gated else "",
         )
-        for uid, pod in pods.items()
-        if not pod.is_terminal
+        for pod in row.pods
+        for fact in [row.pod_facts[pod.uid]]
+        if not fact.is_terminal
     ]
     # While a template names the nodes, a new pod would be sent to the same place.
-    its: WorkloadFacts = row["facts"]
-    may_delete = its.replaces_pods and row["pinned_to"] is None and not is_placing(row)
+    its = row.facts
+    may_delete = its.replaces_pods and row.pinned_to is None and not is_placing(row)
     spare = its.spare_failures
     return StartFacts(
-        waited_s=float(row["released_s"] or 0),
+        waited_s=float(row.released_s or 0),
         needed=min(its.wanted, len(kept)),
         pods=live,
         lacking=decision.lacking,
         refused={slot.node for slot in refused},
         spare=(None if spare is None else spare - len(refused)) if may_delete else 0,
         can_requeue=its.is_suspendable,
-        has_started=row["is_started"],
-        past=Starting.from_json(row["starting"]),
+        has_started=row.is_started,
+        past=Starting.from_json(row.starting),
     )
 
 
-def is_placing(row: Mapping[str, Any]) -> bool:
+def is_placing(row: WorkloadRow) -> bool:
     """Return whether further pods may still come with the nodes that the template names."""
-    return bool(row["is_placed"]) and placing_left_s(row) > 0
+    return bool(row.is_placed) and placing_left_s(row) > 0
 
 
-def placing_left_s(row: Mapping[str, Any]) -> float:
+def placing_left_s(row: WorkloadRow) -> float:
     """Return for how long (seconds) the placement of an allocated workload is still valid."""
-    return VALID_S - float(row["released_s"] or 0)
+    return VALID_S - float(row.released_s or 0)
 
 
 def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:
@@ -189,10 +184,10 @@ async def vacate(tx: Transaction, uid: str, decision: StartDecision) -> None:
     )
 
 
-def failed_try(row: Mapping[str, Any], rules: StartRules) -> FailedTry:
+def failed_try(row: WorkloadRow, rules: StartRules) -> FailedTry:
     """Return the start that has failed, of a workload that vacates for it."""
-    words = row["start_error"] or row["reason"]
-    return FailedTry(row["start_tries"] + 1, rules.tries_max, words)
+    words = row.start_error or row.reason
+    return FailedTry(row.start_tries + 1, rules.tries_max, words)
 
 
 async def keep_words(database: Database, words: Mapping[str, str]) -> None:

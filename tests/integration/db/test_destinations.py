@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.db.store.destinations import FEW_NODES
 from fluxqueue.fluxjob.node import Destination, NodeFact
 from fluxqueue.fluxjob.request import CPU
 from tests.support.rows import Rows, cpu_node, pod, workload
 
 HERE = cpu_node("n0")
+FEW_NODES = 200
 
 
 def _named(hostname: str | None) -> NodeFact:

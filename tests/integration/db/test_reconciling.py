@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from fluxqueue.db.queries import Q
 from fluxqueue.db.store.reconciling import finish, reconcile
+from fluxqueue.db.store.workload_rows import PodFields, SlotFields, WorkloadRow
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import CPU
@@ -49,6 +51,67 @@ async def test_ungates_name_node_hostname_and_all_nodes(rows: Rows) -> None:
     assert ungates["p"].jobid == 1
     again = {one.pod_uid for one in await rows.reconcile("a")}
     assert again == set(), "they are under way"
+
+
+async def test_the_fields_of_slots_and_pods_are_read_by_their_positions(rows: Rows) -> None:
+    """Each field has another value than its neighbours."""
+    await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
+    await rows.see(workload("a", request(2, cpu=2), pods=(pod("p", index=7), pod("q", index=0))))
+    await rows.match()
+    await rows.reconcile("a")
+    await rows.execute(
+        "UPDATE allocation_slots SET refused_at = given_at + interval '5 s', kind = 'k',"
+        " others = '{n0}', given_at = to_timestamp(100) WHERE pod_uid = 'p'"
+    )
+    await rows.execute(
+        "UPDATE pods SET slot_kind = 'k', sent_at = NULL, uses = '{\"cpu\": 3}',"
+        " unmanaged = '{\"cpu\": 1}', unschedulable = 'no room',"
+        " unschedulable_at = now() - interval '9 s', node = 'n1' WHERE uid = 'p'"
+    )
+    async with rows.database.begin() as tx:
+        (found,) = await tx.fetch(
+            Q.workloads_to_reconcile, WorkloadRow, uids=["a"], if_observed=False
+        )
+    (slot,) = (one for one in found.slots if one.pod_uid == "p")
+    assert slot.refused_s is not None
+    assert slot == SlotFields(
+        number=1,
+        node="n1",
+        state="held",
+        pod_uid="p",
+        is_lost=False,
+        is_gone=False,
+        is_refused=True,
+        completion_index=7,
+        is_spent=False,
+        is_named=False,
+        kind="k",
+        destination=["n1", "n1", True],
+        is_down=False,
+        resources={"cpu": 2},
+        given_s=100,
+        refused_s=slot.refused_s,
+        others=[["n0", "n0"]],
+    )
+    (seen,) = (one for one in found.pods if one.uid == "p")
+    assert seen.stuck_s is not None
+    assert seen == PodFields(
+        uid="p",
+        name="p",
+        phase="Pending",
+        is_gated=True,
+        is_terminating=False,
+        node="n1",
+        completion_index=7,
+        kind="k",
+        namespace="default",
+        is_sent=False,
+        uses={"cpu": 3},
+        is_counted=True,
+        unschedulable="no room",
+        stuck_s=seen.stuck_s,
+    )
+    assert 9 <= seen.stuck_s < 60
 
 
 async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:

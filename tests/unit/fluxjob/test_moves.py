@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from fluxqueue.fluxjob.states import FluxJobState as S
 DB = Path(lifecycle.__file__).parents[1] / "db"
 MOVES = {name: one for name, one in vars(lifecycle).items() if isinstance(one, Move)}
 WRITERS = {
-    "reconciling.py": "on_requeued decides",
+    "observations.sql": "on_seen decides",
     "slot_changes.sql": "fluxjob.follow decides",
     "dependencies.sql": "on_judged decides",
     "decisions.sql": "the plan: RESERVED and WAITING, with the expected start",
@@ -26,23 +25,8 @@ WRITERS = {
     "drift_repair.sql": "what runs without a slot, by way of Pending",
     "moves.sql": "all others",
 }
-"""The files that write a state, and what decides it. Those of ``observations.py`` are decided by
-``on_seen``, and its statement is generated from a list of fields."""
+"""The files that write a state, and what decides it."""
 _SETS_A_STATE = re.compile(r"UPDATE fluxjobs\b.*?\bSET\b(.*?)(?:\bFROM\b|\bWHERE\b|$)", re.DOTALL)
-
-
-def _statements(path: Path) -> list[str]:
-    """The statements of a file, or the texts of a module, with a blank for each inserted part."""
-    if path.suffix == ".sql":
-        return [words for _, words in read_statements(path.read_text(encoding="utf-8"), path.name)]
-    found = []
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.JoinedStr):
-            parts = [one.value if isinstance(one, ast.Constant) else " " for one in node.values]
-            found.append("".join(map(str, parts)))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.append(node.value)
-    return found
 
 
 @pytest.mark.parametrize("name", MOVES)
@@ -69,8 +53,8 @@ def test_states_are_written_where_they_are_decided() -> None:
     """One door: a new UPDATE of a state belongs to a move, or has its decision in ``lifecycle``."""
     found = {
         path.name
-        for path in [*DB.glob("queries/*.sql"), *DB.glob("store/*.py")]
-        for text in _statements(path)
+        for path in DB.glob("queries/*.sql")
+        for _, text in read_statements(path.read_text(encoding="utf-8"), path.name)
         for assigned in _SETS_A_STATE.findall(text)
         if re.search(r"(?:^|[\s,])state = ", assigned)
     }
