@@ -15,7 +15,12 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES
-from tests.support.control_plane import ControlPlane, gang_scheduling, missing_reason
+from tests.support.control_plane import (
+    ControlPlane,
+    Options,
+    features_here,
+    missing_reason,
+)
 from tests.support.e2e.custom_kinds import define
 from tests.support.e2e.group_members import (
     SIZES,
@@ -30,6 +35,7 @@ from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.random_lives import SHORT_STEPS, live
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.e2e.world import World, embedded_world, real_world
+from tests.support.kubernetes_minors import ALWAYS
 from tests.support.waiting import eventually
 
 ZONE = "topology.kubernetes.io/zone"
@@ -57,9 +63,10 @@ async def gang_world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
             return
         if reason := missing_reason():
             pytest.skip(reason)
-        options = gang_scheduling()
-        if options is None:
-            pytest.skip("this Kubernetes has no groups of its own")
+        feature = features_here().groups
+        if feature is None:
+            pytest.skip("this minor has no groups of its own")
+        options = Options(feature=feature)
         async with ControlPlane(options=options) as plane, real_world(folder, plane) as world:
             yield world
 
@@ -175,7 +182,10 @@ async def test_with_closed_gates_nobody_is_of_such_a_group() -> None:
     with tempfile.TemporaryDirectory(prefix="fluxqueue-gang-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        async with ControlPlane() as plane, real_world(folder, plane) as world:
+        async with (
+            ControlPlane(options=Options(feature=ALWAYS)) as plane,
+            real_world(folder, plane) as world,
+        ):
             space = await make_space(world)
             made = await space.create(member("alone", "own"))
             assert "schedulingGroup" not in made["spec"]

@@ -26,7 +26,7 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from tests.chart.rendering import Document, render
-from tests.support.control_plane import ControlPlane, Options, gang_scheduling
+from tests.support.control_plane import ControlPlane, Options, features_here
 from tests.support.control_plane_keys import write_private
 from tests.support.embedded_plane import Plane, embedded_plane
 
@@ -101,10 +101,8 @@ def _audited_control_plane(folder: Path) -> Iterator[ControlPlane]:
         f"--audit-log-path={audit_log(folder)}",
     ]
     # Everything that the accounts may read is to be served.
-    options = gang_scheduling() or Options()
-    args = dict(options.extra_args or {})
-    args["kube-apiserver"] = [*args.get("kube-apiserver", ()), *flags]
-    with ControlPlane(options=Options(extra_args=args)) as running:
+    options = Options(feature=features_here().groups, extra_args={"kube-apiserver": flags})
+    with ControlPlane(options=options) as running:
         yield running
 
 

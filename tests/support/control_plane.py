@@ -33,17 +33,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.resources import DEVICE_TAINT_RULES
 from fluxqueue_devtools.localpg.held_port import HeldPort
 from tests.support.control_plane_keys import write_certificates, write_private
+from tests.support.kubernetes_minors import ALWAYS, Feature, Minor, features_of
 
 ASSETS_ENV = "KUBEBUILDER_ASSETS"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-GANG_GATES = (
-    *("GenericWorkload", "GangScheduling"),
-    *("TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption"),
-)
-TAINT_RULES_GATE = "DRADeviceTaintRules"
+GATES_ENV = "FLUXQUEUE_E2E_GATES"
+"""``groups``: each control plane has Kubernetes' own groups on, where a test does not say."""
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0  # two busy cores need a minute; a healthy machine six seconds
 STOP_TIMEOUT_S = 15.0
@@ -146,40 +143,25 @@ class Options:
     """What a test may want different.
 
     ``node_grace_s``: seconds without a renewed Lease until a node counts as not ready (the real
-    default is 50). ``extra_args``: further flags per program, after ours.
+    default is 50). ``feature``: what is turned on beyond the programs' defaults. None: what
+    ``GATES_ENV`` says. ``extra_args``: further flags per program, after ours.
     """
 
     node_grace_s: int = NODE_GRACE_S
+    feature: Feature | None = None
     extra_args: Mapping[str, Sequence[str]] | None = None
 
 
-def gang_scheduling() -> Options | None:
-    """Options by which Kubernetes' own groups are served and heeded; None where it has none."""
-    told = _help()
-    if "kube:GenericWorkload=" not in told or "kube:GangScheduling=" not in told:
-        return None
-    names = [name for name in GANG_GATES if f"kube:{name}=" in told]
-    gates = f"--feature-gates={','.join(f'{name}=true' for name in names)}"
-    served = "--runtime-config=scheduling.k8s.io/v1alpha2=true"
-    flags = {program: [gates] for program in PROGRAMS[1:]}
-    return Options(extra_args=flags | {"kube-apiserver": [gates, served]})
+def features_here() -> Minor:
+    """Return the features of the programs in ``$KUBEBUILDER_ASSETS``. An unknown minor raises."""
+    return features_of(Path(os.environ[ASSETS_ENV]))
 
 
-def device_taint_rules() -> Options | None:
-    """Options by which DeviceTaintRules are served and heeded, None if the programs know none."""
-    if f"kube:{TAINT_RULES_GATE}=" not in _help():
-        return None
-    gates = f"--feature-gates={TAINT_RULES_GATE}=true"
-    flags = {name: [gates] for name in PROGRAMS[1:]}
-    served = [f"resource.k8s.io/{one.version}=true" for one in DEVICE_TAINT_RULES[1:]]
-    extra = flags | {"kube-apiserver": [gates, f"--runtime-config={','.join(served)}"]}
-    return Options(extra_args=extra)
-
-
-def _help() -> str:
-    """What the API server says of its flags."""
-    program = Path(os.environ[ASSETS_ENV]) / "kube-apiserver"
-    return subprocess.run([program, "--help"], capture_output=True, text=True, check=True).stdout
+def _feature_asked_for() -> Feature:
+    """Return what ``GATES_ENV`` turns on. Programs without the feature run with their defaults."""
+    said = os.environ.get(GATES_ENV, "")
+    assert said in {"", "groups"}, f"{GATES_ENV}={said} is not valid: it is groups, or unset"
+    return (features_here().groups if said else None) or ALWAYS
 
 
 class ControlPlane:
@@ -335,8 +317,10 @@ class ControlPlane:
             "kube-scheduler": _scheduler_flags(self.folder),
         }
         extra = self._options.extra_args or {}
+        feature = self._options.feature or _feature_asked_for()
         for name in PROGRAMS:
-            self._commands[name] = [binaries[name], *flags[name], *extra.get(name, ())]
+            more = (*feature.flags().get(name, ()), *extra.get(name, ()))
+            self._commands[name] = [binaries[name], *flags[name], *more]
 
     def _launch(self, name: str) -> None:
         self._servers[name] = Server(self._commands[name], self.folder)

@@ -6,7 +6,7 @@ import pytest
 
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES
-from tests.support.control_plane import ControlPlane, device_taint_rules, missing_reason
+from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
 from tests.support.devices import DRIVER, Watched, body, gpu_class, gpu_slice
 
 
@@ -16,9 +16,10 @@ async def test_a_rule_of_the_real_server_taints_its_device() -> None:
     """As the server stores it, in the version that is served."""
     if reason := missing_reason():
         pytest.skip(reason)
-    options = device_taint_rules()
-    if options is None:
-        pytest.skip("these programs have no DeviceTaintRules")
+    feature = features_here().taint_rules
+    if feature is None:
+        pytest.skip("this minor has no DeviceTaintRules")
+    options = Options(feature=feature)
     async with ControlPlane(options=options) as plane, KubeClient(plane.config) as admin:
         await admin.create(DEVICE_CLASSES, None, gpu_class("gpu", f"device.driver == '{DRIVER}'"))
         await admin.create(RESOURCE_SLICES, None, gpu_slice("s0", 2, nodeName="n0"))
