@@ -20,7 +20,7 @@ from fluxqueue.workload.annotations import read_wishes
 from tests.adversary.attacks import POOL
 from tests.adversary.tenants import Tenant
 from tests.support.e2e.objects import FOR_EVER, job
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workloads import batch_job
 
 QUEUE = "bounded"
@@ -48,10 +48,11 @@ async def bounded(mallory: Tenant) -> AsyncIterator[Tenant]:
     yield mallory
     await client.request("DELETE", JOBS.path(mallory.space.name), body={"gracePeriodSeconds": 0})
 
-    async def are_gone() -> bool:
-        return not (await client.list(FLUXJOBS, mallory.space.name)).items
-
-    await eventually(are_gone, "no FluxJob is left in the queue")
+    await until(
+        lambda: client.list(FLUXJOBS, mallory.space.name),
+        lambda found: not found.items,
+        "no FluxJob is left in the queue",
+    )
     await client.delete(FLUXQUEUES, None, QUEUE)
 
 
@@ -118,10 +119,7 @@ async def _until_settled(tenant: Tenant) -> None:
     """Until some of them run and the others wait for good."""
     await tenant.space.until_nothing_pending()
 
-    async def run_some() -> bool:
-        return await _in_use_m(tenant) > 0
-
-    await eventually(run_some, "some of them run")
+    await until(lambda: _in_use_m(tenant), lambda found: found > 0, "some of them run")
 
 
 async def test_a_running_job_is_not_enlarged(bounded: Tenant) -> None:

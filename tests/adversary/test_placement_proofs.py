@@ -18,7 +18,7 @@ from fluxqueue.workload.pods import gate_index
 from tests.adversary.tenants import Tenant
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, Obj, job
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("gangs run, are suspended and run again")]
 
@@ -112,10 +112,11 @@ async def test_a_template_with_a_placement_cannot_be_edited(mallory: Tenant) -> 
     larger = {"metadata": {"annotations": {labels.PLACEMENT: sealed}}}
     resumed = {"spec": {"suspend": False, "template": larger}}
 
-    async def is_displaced() -> bool:
-        return sealed_in(await _stored(mallory, "mine")) is None
-
-    await eventually(is_displaced, "its template has no placement")
+    await until(
+        lambda: _stored(mallory, "mine"),
+        lambda found: sealed_in(found) is None,
+        "its template has no placement",
+    )
     assert not (await mallory.patch(JOBS, "mine", resumed)).is_taken
     assert (await mallory.patch(JOBS, "mine", {"spec": {"suspend": False}})).is_taken
     await mallory.space.until_running("mine", 2)
@@ -131,10 +132,11 @@ async def test_a_placement_from_before_a_requeue_is_not_written_back(mallory: Te
     await requeue(world.database, name, ["mine"], "admin")
     await mallory.space.until_state("mine", "Held")
 
-    async def is_displaced() -> bool:
-        return sealed_in(await _stored(mallory, "mine")) is None
-
-    await eventually(is_displaced, "its template has no placement")
+    await until(
+        lambda: _stored(mallory, "mine"),
+        lambda found: sealed_in(found) is None,
+        "its template has no placement",
+    )
     back = {"metadata": {"annotations": {labels.PLACEMENT: sealed}}}
     for spec in ({"template": back}, {"template": back, "suspend": False}):
         assert not (await mallory.patch(JOBS, "mine", {"spec": spec})).is_taken

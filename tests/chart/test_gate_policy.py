@@ -43,7 +43,7 @@ from fluxqueue.workload.release_patches import pin_patch, resume_patch, ungate_p
 from localcluster import NodeShape, SimulatedNodes
 from tests.chart.rendering import render
 from tests.support.embedded_plane import Plane
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -180,10 +180,11 @@ async def _namespace(admin: KubeClient, meta: dict[str, Any]) -> str:
     made = await admin.create(NAMESPACES, None, {"metadata": meta})
     name: str = made["metadata"]["name"]
 
-    async def is_usable() -> bool:
-        return bool((await admin.list(SERVICE_ACCOUNTS, name)).items)
-
-    await eventually(is_usable, "the default service account")
+    await until(
+        lambda: admin.list(SERVICE_ACCOUNTS, name),
+        lambda found: bool(found.items),
+        "the default service account",
+    )
     return name
 
 

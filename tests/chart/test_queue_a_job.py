@@ -17,7 +17,7 @@ import pytest_asyncio
 from fluxqueue.kube.resources import JOBS, NAMESPACES, SERVICE_ACCOUNTS
 from tests.chart.rendering import container, environment
 from tests.support.e2e.world import World, embedded_world
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 pytestmark = [
     pytest.mark.long("helm test against a world of its own, and a Job whose time runs out"),
@@ -45,10 +45,11 @@ async def _namespace(world: World, **labels: str) -> str:
     made = await world.client.create(NAMESPACES, None, body)
     name: str = made["metadata"]["name"]
 
-    async def is_usable() -> bool:
-        return bool((await world.client.list(SERVICE_ACCOUNTS, name)).items)
-
-    await eventually(is_usable, "the default service account")
+    await until(
+        lambda: world.client.list(SERVICE_ACCOUNTS, name),
+        lambda found: bool(found.items),
+        "the default service account",
+    )
     return name
 
 
@@ -84,10 +85,11 @@ async def test_a_job_is_queued_runs_and_is_taken_away(world: World) -> None:
 async def _until_its_job_is_gone(world: World, namespace: str) -> None:
     """It is deleted in the background, pods first."""
 
-    async def is_gone() -> bool:
-        return not (await world.client.list(JOBS, namespace)).items
-
-    await eventually(is_gone, "the test's Job is gone")
+    await until(
+        lambda: world.client.list(JOBS, namespace),
+        lambda found: not found.items,
+        "the test's Job is gone",
+    )
 
 
 async def test_a_namespace_that_is_not_managed_fails_it(world: World) -> None:

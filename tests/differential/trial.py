@@ -46,7 +46,7 @@ from fluxqueue.workload.volumes import LIMIT_PREFIX, volume_limits, with_limits
 from tests.differential.scenery import Scenery, random_scenery
 from tests.differential.workloads import random_job
 from tests.support.surroundings import KnownSurroundings
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 Obj = dict[str, Any]
 
@@ -344,10 +344,12 @@ class Trial:
         ]
         await self._each(names, lambda name: self._delete(resource, namespace, name))
 
-        async def are_gone() -> bool:
-            return not (await self._client.list(resource, namespace)).items
-
-        await eventually(are_gone, "all are gone", timeout_s=WAIT_S)
+        await until(
+            lambda: self._client.list(resource, namespace),
+            lambda found: not found.items,
+            "all are gone",
+            timeout_s=WAIT_S,
+        )
 
     async def _delete(self, resource: ApiResource, namespace: str | None, name: str) -> None:
         try:

@@ -12,7 +12,7 @@ from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.refusals import was_refused
 from tests.support.e2e.space import WAITING, Space
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -219,10 +219,7 @@ async def _knows_the_claim(space: Space, volumes: list[Obj], words: str = "node-
     assert fluxjob is not None
     await space.delete("try")
 
-    async def is_gone() -> bool:
-        return await space.fluxjob("try") is None
-
-    await eventually(is_gone, "the trial is gone")
+    await until(lambda: space.fluxjob("try"), lambda found: found is None, "the trial is gone")
     return words in str(fluxjob["spec"]["jobspec"])
 
 

@@ -150,17 +150,16 @@ async def test_a_handle_shows_its_place_and_changes_it(client: AsyncClient, spac
     first, second = await client.submit(whole("first")), await client.submit(whole("second"))
 
     async def are(*places: int) -> None:
-        async def look() -> bool:
-            return (first.position, second.position) == places
-
-        await eventually(look, f"first and second are {places}")
+        await eventually(
+            lambda: (first.position, second.position) == places, f"first and second are {places}"
+        )
 
     await are(1, 2)
 
-    async def start_is_known() -> bool:
-        return first.expected_start is not None and first.expected_start.tzinfo is not None
-
-    await eventually(start_is_known, "the start of the first is expected")
+    await eventually(
+        lambda: first.expected_start is not None and first.expected_start.tzinfo is not None,
+        "the start of the first is expected",
+    )
     await second.priority(10)
     await are(2, 1)
     await second.hold()
@@ -170,10 +169,7 @@ async def test_a_handle_shows_its_place_and_changes_it(client: AsyncClient, spac
     await are(1, 2)
     await first.move(night)
 
-    async def is_moved() -> bool:
-        return first.queue == night
-
-    await eventually(is_moved, "the first is in the other queue")
+    await eventually(lambda: first.queue == night, "the first is in the other queue")
     for handle in (first, second, runs):
         await handle.cancel()
     await space.client.delete(FLUXQUEUES, None, night)

@@ -20,7 +20,7 @@ from fluxqueue.kube.transport import HttpTransport, Reply
 from tests.support.e2e.health import assert_no_allocation
 from tests.support.e2e.space import Space
 from tests.support.host_programs import HOST, host_programs, keep_running
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 pytest.importorskip("cloudpickle")
 
@@ -102,10 +102,9 @@ async def test_a_cancelled_future_frees_its_resources(client: Client, space: Spa
     await asyncio.to_thread(work)
     assert (await space.client.list(JOBS, space.name)).items == []
 
-    async def no_pods() -> bool:
-        return not (await space.client.list(PODS, space.name)).items
-
-    await eventually(no_pods, "no pods")
+    await until(
+        lambda: space.client.list(PODS, space.name), lambda found: not found.items, "no pods"
+    )
     await assert_no_allocation(space)
 
 

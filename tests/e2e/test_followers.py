@@ -13,7 +13,7 @@ from tests.support.e2e.group_members import acting, phases
 from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
 from tests.support.e2e.space import Space
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 MAIN = {"pool": "main"}
 
@@ -42,10 +42,7 @@ NAMED = ("name", "uid")
 
 
 async def until_phases(space: Space, wanted: dict[str, str]) -> None:
-    async def look() -> bool:
-        return await phases(space) == wanted
-
-    await eventually(look, what=f"the pods are {wanted}")
+    await until(lambda: phases(space), lambda found: found == wanted, what=f"the pods are {wanted}")
 
 
 async def slots(space: Space, fluxjob: str) -> list[str]:
@@ -60,10 +57,11 @@ async def slots(space: Space, fluxjob: str) -> list[str]:
 
 
 async def until_slots(space: Space, fluxjob: str, wanted: list[str]) -> None:
-    async def look() -> bool:
-        return await slots(space, fluxjob) == wanted
-
-    await eventually(look, what=f"the slots of {fluxjob} are {wanted}")
+    await until(
+        lambda: slots(space, fluxjob),
+        lambda found: found == wanted,
+        what=f"the slots of {fluxjob} are {wanted}",
+    )
 
 
 async def test_a_driver_starts_with_room_for_its_executors(space: Space) -> None:

@@ -27,7 +27,7 @@ from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.space import Space
 from tests.support.upstream import MANIFESTS
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 LAMMPS = MANIFESTS / "flux-k8s/examples/lammps/lammps_mpijob.yaml"
 
@@ -115,10 +115,11 @@ async def test_a_group_starts_with_its_least_size_and_grows(space: Space) -> Non
     await space.create_all(member(name, "grown", "3-4", cpu="16", run=FOR_EVER) for name in names)
     await until_reason(space, "grown", "Running", "1 of its pods waits for a slot")
 
-    async def three_run() -> bool:
-        return sorted((await phases(space)).values()) == ["Pending", *["Running"] * 4]
-
-    await eventually(three_run, what="three pods run, and one waits")
+    await until(
+        lambda: phases(space),
+        lambda found: sorted(found.values()) == ["Pending", *["Running"] * 4],
+        what="three pods run, and one waits",
+    )
     await space.delete("big", PODS)
 
     async def all_run() -> bool:

@@ -14,7 +14,7 @@ from tests.support.e2e.custom_kinds import MPI_JOB
 from tests.support.e2e.group_members import phases
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
 from tests.support.e2e.operators import Operators
-from tests.support.e2e.owned_pods import ASKS, all_are, create, until, until_waiting
+from tests.support.e2e.owned_pods import ASKS, all_are, create, until_told, until_waiting
 from tests.support.e2e.space import Space
 from tests.support.e2e.world import World
 
@@ -85,7 +85,7 @@ async def test_launcher_and_workers_are_one(
         assert await phases(space) == {f"fill-{node}": "Running" for node in NODES}
         for node in NODES:
             await space.client.delete(PODS, space.name, f"fill-{node}")
-        await until(space, f"{name}-mpijob", "Completed")
+        await until_told(space, f"{name}-mpijob", "Completed")
         (found,) = await space.world.rows(SLOTS, namespace=space.name, name=f"{name}-mpijob")
         assert found == {"runs": 1, "slots": workers + 1, "held": 0}
         assert not operators.refused

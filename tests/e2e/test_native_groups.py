@@ -36,7 +36,7 @@ from tests.support.e2e.random_lives import SHORT_STEPS, live
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.e2e.world import World, embedded_world, real_world
 from tests.support.kubernetes_minors import ALWAYS
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -116,10 +116,11 @@ async def test_a_group_of_kubernetes_gathers_and_starts_as_one(gang_space: Space
 
 
 async def all_run(space: Space, count: int) -> None:
-    async def look() -> bool:
-        return list((await phases(space)).values()) == ["Running"] * count
-
-    await eventually(look, f"{count} pods run")
+    await until(
+        lambda: phases(space),
+        lambda found: list(found.values()) == ["Running"] * count,
+        f"{count} pods run",
+    )
 
 
 async def test_its_topology_and_priority_count(gang_space: Space) -> None:

@@ -20,7 +20,7 @@ from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.e2e.pools import Pools
 from tests.support.e2e.space import Space
 from tests.support.e2e.world import WORKERS
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 """What kubectl asks for when it prints columns."""
@@ -252,10 +252,11 @@ async def test_what_is_not_needed_any_more_is_withdrawn(space: Space, pools: Poo
     pool = await pools.make("gone", is_known=False)
     await space.create(job("gang", pods=2, cpu="6", pool=pool))
 
-    async def are_made() -> bool:
-        return len(await pools.placeholders(pool)) == 2
-
-    await eventually(are_made, "placeholders wait for nodes")
+    await until(
+        lambda: pools.placeholders(pool),
+        lambda found: len(found) == 2,
+        "placeholders wait for nodes",
+    )
     await space.delete("gang")
     await pools.until_none_is_left(pool)
     (row,) = await pools.requests(pool)

@@ -34,7 +34,7 @@ from tests.support.e2e.owned_pods import (
     pod_of,
     reference,
     template,
-    until,
+    until_told,
 )
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.owners import job_set_spec
@@ -53,7 +53,7 @@ async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
     between = await create(space, RAY_CLUSTER, "tune-x7", inner, owner=reference(RAY_JOB, made))
     owner = reference(RAY_CLUSTER, between)
     await space.create(pod_of(owner, "head", inner["headGroupSpec"]["template"]))
-    await until(space, "tune-rayjob", "Gathering", "1 of 3 pods; missing 2")
+    await until_told(space, "tune-rayjob", "Gathering", "1 of 3 pods; missing 2")
     worker = inner["workerGroupSpecs"][0]["template"]
     for name in ("w0", "w1"):
         await space.create(pod_of(owner, name, worker))
@@ -78,7 +78,7 @@ async def test_a_set_of_jobs_is_of_what_made_it(space: Space) -> None:
     inner = node["template"]["spec"]["template"]
     await space.create(job_of(reference(JOB_SET, between), "tune-node-0", inner, pods=3))
     await space.until_job("tune-node-0")
-    done = await until(space, "tune-workflow", "Completed")
+    done = await until_told(space, "tune-workflow", "Completed")
     assert (done["spec"]["size"], done["spec"]["workload"]["kind"]) == (3, "Workflow")
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
 
@@ -92,7 +92,7 @@ async def test_an_owner_that_is_changed_while_its_pods_gather(space: Space) -> N
     pod["metadata"]["labels"] = made["spec"]["pod"]["labels"]
     for number in range(2):
         await space.create(pod_of(owner, f"flux-{number}", pod))
-    await until(space, "flux-minicluster", "Gathering", "2 of 4 pods; missing 2")
+    await until_told(space, "flux-minicluster", "Gathering", "2 of 4 pods; missing 2")
     smaller = await space.client.get(MINI_CLUSTER, space.name, "flux")
     smaller["spec"]["size"] = 2
     await space.client.replace(MINI_CLUSTER, space.name, "flux", smaller)
@@ -115,7 +115,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
             await space.create(job_of(owner, f"m{number}", pods, pods=size, **indexed))
             await until_queued(space, number + 1)
         for number in range(len(SIZES)):
-            await until(space, f"m{number}-minicluster", "Completed")
+            await until_told(space, f"m{number}-minicluster", "Completed")
         await recording.until(lambda seen: all(one.is_over for one in seen.present()), "all over")
     for state in recording.states():
         for number, size in enumerate(SIZES):
@@ -133,7 +133,7 @@ async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space
         owner = reference(GANG, made)
         for number in range(3):
             await managed.create(pod_of(owner, f"odd-{number}", template(run=FOR_EVER)))
-        await until(managed, "odd-gang", "Running")
+        await until_told(managed, "odd-gang", "Running")
         await all_are(managed, "Running", 3)
         await kill_part(managed.world, "controller")
         await managed.create(pod_of(owner, "odd-3", template(run=FOR_EVER)))

@@ -15,7 +15,7 @@ from fluxqueue.kube.resources import JOBS
 from tests.support.e2e.pages import in_namespace
 from tests.support.e2e.space import Space
 from tests.support.host_programs import host_programs
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 ROOT = Path(__file__).parents[2]
 LOCK = ROOT / "requirements" / "parsl.lock"
@@ -75,7 +75,8 @@ async def test_a_parsl_program_works_through_the_queue(
         assert "[0, 1, 4, 9, 16, 25, 36, 49]" in printed
         assert " RUNNING" in printed
 
-        async def no_jobs() -> bool:
-            return not (await space.client.list(JOBS, space.name)).items
-
-        await eventually(no_jobs, "the block is deleted")
+        await until(
+            lambda: space.client.list(JOBS, space.name),
+            lambda found: not found.items,
+            "the block is deleted",
+        )

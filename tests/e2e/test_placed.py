@@ -22,7 +22,7 @@ from fluxqueue.workload.pods import gate_index
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.space import Space
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 SLOTS = """
 SELECT s.number, s.node, s.completion_index, p.node AS pod_node, p.completion_index AS pod_index
@@ -59,10 +59,7 @@ async def created_pods(space: Space) -> AsyncIterator[list[Obj]]:
 async def until_seen(pods: list[Obj], number: int) -> None:
     """Wait until the watch has shown so many pods."""
 
-    async def look() -> bool:
-        return len(pods) == number
-
-    await eventually(look, f"{number} pods were created")
+    await eventually(lambda: len(pods) == number, f"{number} pods were created")
 
 
 async def slots_of(space: Space, name: str) -> list[dict[str, Any]]:
@@ -172,10 +169,11 @@ async def test_an_author_who_suspends_it_gets_the_template_back(space: Space) ->
     await space.client.patch(JOBS, space.name, "mine", stop, kind=PatchKind.MERGE)
     await space.until_state("mine", "Held")
 
-    async def is_displaced() -> bool:
-        return sealed_in(await space.client.get(JOBS, space.name, "mine")) is None
-
-    await eventually(is_displaced, "its template has no placement")
+    await until(
+        lambda: space.client.get(JOBS, space.name, "mine"),
+        lambda found: sealed_in(found) is None,
+        "its template has no placement",
+    )
     await space.client.patch(JOBS, space.name, "mine", go, kind=PatchKind.MERGE)
     await space.until_running("mine", 4)
     await until_booked(space, "mine")

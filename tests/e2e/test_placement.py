@@ -8,7 +8,7 @@ from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, bare_pod, job
 from tests.support.e2e.space import WAITING, Space
 from tests.support.e2e.world import World, late_node
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 
 async def test_an_exclusive_job_has_its_nodes_to_itself(space: Space) -> None:
@@ -81,10 +81,11 @@ async def test_foreign_pods_are_subtracted_and_given_back(space: Space, unmanage
         " AND foreign_used > 0"
     )
 
-    async def is_seen() -> bool:
-        return [int(row["foreign_used"]) for row in await space.world.rows(sql)] == [10_000]
-
-    await eventually(is_seen, "10 foreign cores")
+    await until(
+        lambda: space.world.rows(sql),
+        lambda found: [int(row["foreign_used"]) for row in found] == [10_000],
+        "10 foreign cores",
+    )
     async with space.recording() as seen:
         await space.create(job("waits", cpu="8", pool="single"))
         await space.create(job("fits", cpu="6", pool="single", activeDeadlineSeconds=300))

@@ -7,7 +7,7 @@ import pytest
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, bare_pod, job
 from tests.support.e2e.space import WAITING, Space
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 
 async def _block(space: Space, cpu: str = "16") -> None:
@@ -105,10 +105,7 @@ async def test_a_deleted_waiting_job_leaves_the_queue_at_once(space: Space) -> N
         sql = "SELECT name FROM queue WHERE namespace = :namespace"
         return [row["name"] for row in await space.world.rows(sql, namespace=space.name)]
 
-    async def is_alone() -> bool:
-        return await queued() == ["stays"]
-
-    await eventually(is_alone, "only one Job in the queue")
+    await until(queued, lambda found: found == ["stays"], "only one Job in the queue")
     await space.delete("blocker")
     await space.until_job("stays")
 

@@ -84,10 +84,9 @@ async def _until_run(space: Space, seen: Recording, count: int) -> set[PodView]:
         lambda _: [one.phase for one in running()] == ["Running"] * count, f"{count} pods run"
     )
 
-    async def are_held() -> bool:
-        return len(await _holders(space)) == count
-
-    await eventually(are_held, f"{count} pods have slots")
+    await until(
+        lambda: _holders(space), lambda found: len(found) == count, f"{count} pods have slots"
+    )
     await space.until_nothing_pending()
     return running()
 

@@ -215,7 +215,6 @@ async def _kill(world: World, name: str) -> None:
     before = part.restarts
     os.kill(world.pid(name), signal.SIGKILL)
 
-    async def is_back() -> bool:
-        return part.restarts > before and part.pid is not None
-
-    await eventually(is_back, f"{name} started again")
+    await eventually(
+        lambda: part.restarts > before and part.pid is not None, f"{name} started again"
+    )

@@ -46,7 +46,7 @@ from tests.support.e2e.group_members import member
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.support.e2e.owned_pods import create, pod_of, reference, template, until
+from tests.support.e2e.owned_pods import create, pod_of, reference, template, until_told
 from tests.support.e2e.pools import Pools
 from tests.support.e2e.refusals import REFUSAL, refused_pods
 from tests.support.e2e.replica_sets import a_set
@@ -203,10 +203,10 @@ async def _a_status_is_refused(rights: RightsWorld, space: Space) -> None:
     at = (FLUXJOBS, space.name, "shown-job")
     await space.client.patch(*at, newer, kind=PatchKind.MERGE, subresource="status")
 
-    async def has_looked() -> bool:
-        return any(one.name == "shown-job" and one.verb == "get" for one in rights.uses())
-
-    await eventually(has_looked, "the worker looks at the status")
+    await eventually(
+        lambda: any(one.name == "shown-job" and one.verb == "get" for one in rights.uses()),
+        "the worker looks at the status",
+    )
     await space.delete("shown")
     await space.until_gone(FLUXJOBS, "shown-job")
 
@@ -221,10 +221,10 @@ async def _a_fluxjob_is_in_the_way(rights: RightsWorld, space: Space) -> None:
     await space.client.create(FLUXJOBS, space.name, body)
     await space.create(job("taken"))
 
-    async def has_looked() -> bool:
-        return any(one.name == "taken-job" and one.verb == "get" for one in rights.uses())
-
-    await eventually(has_looked, "the controller looks whose it is")
+    await eventually(
+        lambda: any(one.name == "taken-job" and one.verb == "get" for one in rights.uses()),
+        "the controller looks whose it is",
+    )
     await space.client.delete(FLUXJOBS, space.name, "taken-job")
     await space.until_job("taken")
 
@@ -355,7 +355,7 @@ async def _owners_wait_suspended(space: Space) -> None:
         made = await create(space, resource, held, spec_of(entry, template()))
         if entry.templates_in is not None:
             await make_told(space, resource, made)
-        fluxjob = await until(space, f"{held}-{entry.kind.lower()}", "Allocated")
+        fluxjob = await until_told(space, f"{held}-{entry.kind.lower()}", "Allocated")
         jobid = str(fluxjob["status"]["jobid"])
         (outcome,) = await requeue(space.world.database, space.name, [jobid], "test")
         assert outcome.is_done, outcome

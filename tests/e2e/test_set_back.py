@@ -23,7 +23,7 @@ from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import FOR_EVER, QUICK, job
 from tests.support.e2e.space import Space
 from tests.support.figures import write_down
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -75,10 +75,11 @@ async def _copy(space: Space, file: Path) -> Copy:
 async def _until_seen(space: Space, copy: Copy) -> float:
     """Return when a process saw that the database went back."""
 
-    async def look() -> bool:
-        return await _terms(space) > copy.terms
-
-    await eventually(look, "a process sees that the database went back")
+    await until(
+        lambda: _terms(space),
+        lambda found: found > copy.terms,
+        "a process sees that the database went back",
+    )
     return time.monotonic()
 
 

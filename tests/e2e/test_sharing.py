@@ -14,7 +14,7 @@ from fluxqueue.kube.resources import PODS, SHARING_POLICIES
 from tests.support.e2e.objects import FOR_EVER, bare_pod, job
 from tests.support.e2e.sharing import Policies
 from tests.support.e2e.space import WAITING, Space
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -39,10 +39,11 @@ async def _starts_within_a_second(space: Space, unmanaged: Space, name: str) -> 
     await eventually(is_gone, "their pod has ended")
     began_s = time.monotonic()
 
-    async def is_bound() -> bool:
-        return any(pod["spec"].get("nodeName") for pod in await space.pods(name))
-
-    await eventually(is_bound, f"the pod of {name} is bound")
+    await until(
+        lambda: space.pods(name),
+        lambda found: any(pod["spec"].get("nodeName") for pod in found),
+        f"the pod of {name} is bound",
+    )
     took_s = time.monotonic() - began_s
     print(f"bound {took_s:.2f} s after their pod ended")
     assert took_s < 1, f"{took_s:.2f} s"

@@ -34,7 +34,7 @@ from tests.support.e2e.owned_pods import (
     pod_of,
     reference,
     template,
-    until,
+    until_told,
     until_waiting,
 )
 from tests.support.e2e.space import Space, make_space, remove_space
@@ -117,7 +117,7 @@ async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:
     (workers,) = await make_jobs(space, going, ["workers"])
     await space.until_job(workers)
     await say(space, JOB_SET, "train", "Completed")
-    done = await until(space, "train-jobset", "Completed")
+    done = await until_told(space, "train-jobset", "Completed")
     slots = read_resource_set(done["status"]["R"]).slots
     assert sorted(has["cpu"] for _, has in slots) == [1000, 8000, 8000, 8000]
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
@@ -137,7 +137,7 @@ async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
     owner, parts = reference(MPI_JOB, made), going["spec"]["mpiReplicaSpecs"]
     for number in range(2):
         await space.create(pod_of(owner, f"amg-{number}", parts["Worker"]["template"]))
-    await until(space, "amg-mpijob", "Running")
+    await until_told(space, "amg-mpijob", "Running")
     await delete_all(space, ["amg-0"])
     await space.until_gone(PODS, "amg-0")
     await space.create(pod_of(owner, "amg-0", parts["Worker"]["template"]))
@@ -146,7 +146,7 @@ async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
     await space.until_job("amg-launcher")
     await say(space, MPI_JOB, "amg", "Failed")
     await delete_all(space, ["amg-0", "amg-1"])
-    await until(space, "amg-mpijob", "Failed")
+    await until_told(space, "amg-mpijob", "Failed")
 
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
@@ -155,7 +155,7 @@ async def test_its_authors_suspension_is_respected(space: Space) -> None:
     await fill(space)
     spec = job_set_spec(workers=(1, template(run=FOR_EVER)))
     await create(space, JOB_SET, "mine", spec | {"suspend": True})
-    await until(space, "mine-jobset", "Held", "suspended by its author")
+    await until_told(space, "mine-jobset", "Held", "suspended by its author")
     resume: Obj = {"spec": {"suspend": False}}
     at = (JOB_SET, space.name, "mine")
     await space.client.patch(*at, resume, kind=PatchKind.MERGE)
@@ -163,13 +163,13 @@ async def test_its_authors_suspension_is_respected(space: Space) -> None:
     await until_suspended(space, JOB_SET, "mine", True)
     await make_room(space)
     await make_jobs(space, await until_suspended(space, JOB_SET, "mine", False))
-    await until(space, "mine-jobset", "Running")
+    await until_told(space, "mine-jobset", "Running")
     await space.client.patch(*at, {"spec": {"suspend": True}}, kind=PatchKind.MERGE)
     await space.delete("mine-workers-0")
-    await until(space, "mine-jobset", "Held", "suspended by its author")
+    await until_told(space, "mine-jobset", "Held", "suspended by its author")
     await space.client.patch(*at, resume, kind=PatchKind.MERGE)
     await make_jobs(space, await until_suspended(space, JOB_SET, "mine", False))
-    await until(space, "mine-jobset", "Running")
+    await until_told(space, "mine-jobset", "Running")
     await space.client.delete(*at, propagation="Background")
     await space.until_gone(FLUXJOBS, "mine-jobset")
 
@@ -179,7 +179,7 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     spec = job_set_spec(workers=(2, template(cpu="16", run=FOR_EVER)))
     made = await create(space, JOB_SET, "again", spec)
     await make_jobs(space, await until_suspended(space, JOB_SET, "again", False))
-    await until(space, "again-jobset", "Running")
+    await until_told(space, "again-jobset", "Running")
     (outcome,) = await steering.requeue(space.world.database, space.name, ["again"], "ada")
     assert outcome.is_done, outcome
     await until_suspended(space, JOB_SET, "again", True)
@@ -187,7 +187,7 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     going = await until_suspended(space, JOB_SET, "again", False)
     await kill_part(space.world, "controller")
     await make_jobs(space, going)
-    await until(space, "again-jobset", "Running")
+    await until_told(space, "again-jobset", "Running")
     sql = "SELECT requeues FROM fluxjobs WHERE uid = :uid"
     assert await space.world.rows(sql, uid=made["metadata"]["uid"]) == [{"requeues": 1}]
     (outcome,) = await steering.cancel(space.world.database, space.name, ["again"], "ada")
@@ -234,7 +234,7 @@ async def test_where_all_sets_are_managed_it_need_not_ask(space: Space) -> None:
         assert made["spec"]["suspend"] is True
         (name,) = await make_jobs(managed, await until_suspended(managed, JOB_SET, "all", False))
         await managed.until_job(name)
-        await until(managed, "all-jobset", "Completed")
+        await until_told(managed, "all-jobset", "Completed")
     finally:
         await remove_space(managed)
 
@@ -263,7 +263,7 @@ async def test_nobody_says_for_himself_what_admission_writes(space: Space) -> No
     made = await space.client.patch(*at, ask, kind=PatchKind.MERGE)
     assert made["metadata"]["annotations"]["fluxqueue/user"] != "root"
     # It waited so far because its author suspended it.
-    held = await until(space, "forged-jobset", "Held", "suspended by its author")
+    held = await until_told(space, "forged-jobset", "Held", "suspended by its author")
     assert held["spec"]["user"] != "root"
     again = {"metadata": {"annotations": {"fluxqueue/user": "root", "fluxqueue/suspended": None}}}
     made = await space.client.patch(*at, again, kind=PatchKind.MERGE)

@@ -129,10 +129,7 @@ async def test_a_job_that_waits_is_told_why(space: Space) -> None:
     await space.delete("blocker")
     await space.until_job("waits")
 
-    async def is_told() -> bool:
-        return (await reasons())[-1:] == ["Started"]
-
-    await eventually(is_told, "its start is told")
+    await until(reasons, lambda found: found[-1:] == ["Started"], "its start is told")
 
 
 async def test_psql_shows_the_queue(space: Space) -> None:

@@ -23,7 +23,7 @@ from tests.support.e2e.owned_pods import (
     create,
     fill,
     make_room,
-    until,
+    until_told,
     until_waiting,
 )
 from tests.support.e2e.space import Space
@@ -48,7 +48,7 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
     made = await create(space, TRAIN_JOB, "tune", asks("torch", 3))
     assert made["spec"]["suspend"] is True
     told = "waits for its JobSet, which says what it asks for"
-    waiting = await until(space, "tune-trainjob", "Gathering", told)
+    waiting = await until_told(space, "tune-trainjob", "Gathering", told)
     assert waiting["spec"]["workload"]["uid"] == made["metadata"]["uid"]
     async with Operators(space, RUNTIMES) as operators:
         waiting = await until_waiting(space, "tune-trainjob")
@@ -56,7 +56,7 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
         await until_suspended(space, "tune", True)
         await all_are(space, "Running", 4)  # those that fill the pool, and no other
         await make_room(space)
-        done = await until(space, "tune-trainjob", "Completed")
+        done = await until_told(space, "tune-trainjob", "Completed")
     slots = read_resource_set(done["status"]["R"]).slots
     assert sorted(has["cpu"] for _, has in slots) == [1000, 8000, 8000, 8000]
     assert len((await space.client.list(FLUXJOBS, space.name)).items) == 1
@@ -67,7 +67,7 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
 async def test_it_is_requeued_and_found_again_by_another_controller(space: Space) -> None:
     async with Operators(space, RUNTIMES) as operators:
         made = await create(space, TRAIN_JOB, "again", asks("endless", 2))
-        await until(space, "again-trainjob", "Running")
+        await until_told(space, "again-trainjob", "Running")
         (outcome,) = await steering.requeue(space.world.database, space.name, ["again"], "ada")
         assert outcome.is_done, outcome
         sql = "SELECT requeues FROM fluxjobs WHERE uid = :uid AND requeues = 1 AND state = :state"
@@ -81,7 +81,7 @@ async def test_it_is_requeued_and_found_again_by_another_controller(space: Space
         stop: Obj = {"spec": {"suspend": True}}
         at = (TRAIN_JOB, space.name, "again")
         await space.client.patch(*at, stop, kind=PatchKind.MERGE)
-        await until(space, "again-trainjob", "Held", "suspended by its author")
+        await until_told(space, "again-trainjob", "Held", "suspended by its author")
         await space.client.delete(*at, propagation="Background")
         await space.until_gone(FLUXJOBS, "again-trainjob")
     assert operators.refused == []

@@ -122,10 +122,7 @@ def _family(folder: Path) -> set[int]:
 
 
 async def _until_no_family(folder: Path) -> None:
-    async def is_empty() -> bool:
-        return not _family(folder)
-
-    await eventually(is_empty, f"no process of {folder} left")
+    await eventually(lambda: not _family(folder), f"no process of {folder} left")
 
 
 async def _until_on_disk(folder: Path, fluxjob: dict[str, Any]) -> None:

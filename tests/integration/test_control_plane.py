@@ -186,9 +186,8 @@ async def test_nothing_outlives_the_process_that_started_it(
     assert len(pids) == len(PROGRAMS), pids
     os.kill(by_hand.pid, number)
 
-    async def all_ended() -> bool:
-        return not any(_is_running(pid) for pid in pids.values())
-
-    await eventually(all_ended, f"the end of {pids}")
+    await eventually(
+        lambda: not any(_is_running(pid) for pid in pids.values()), f"the end of {pids}"
+    )
     status = by_hand.wait(WAIT_S)
     assert status == (0 if number is signal.SIGTERM else -signal.SIGKILL)

@@ -79,10 +79,11 @@ class Probed:
     async def until_value(self, series: str, expected: float) -> None:
         """Wait for a number that is read from the rows now and then."""
 
-        async def is_shown() -> bool:
-            return await self.value(series) == expected
-
-        await eventually(is_shown, f"{series} {expected} of {self.part}")
+        await until(
+            lambda: self.value(series),
+            lambda found: found == expected,
+            f"{series} {expected} of {self.part}",
+        )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

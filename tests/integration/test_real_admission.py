@@ -60,7 +60,7 @@ from fluxqueue.workload.release_patches import (
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
 from tests.support.control_plane import ControlPlane
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 pytestmark = pytest.mark.real_cluster
 
@@ -419,10 +419,11 @@ async def test_a_fluxjob_fits_its_definition_and_goes_with_its_batchjob(
     assert made["spec"] == body["spec"]
     await client.delete(JOBS, namespace, "owned", propagation="Background")
 
-    async def is_gone() -> bool:
-        return not (await client.list(FLUXJOBS, namespace)).items
-
-    await eventually(is_gone, "the FluxJob collected")
+    await until(
+        lambda: client.list(FLUXJOBS, namespace),
+        lambda found: not found.items,
+        "the FluxJob collected",
+    )
 
 
 async def _nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
@@ -453,10 +454,7 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
     wrapper.want(uid)
     await wrapper._start(wrapper._take(1))
 
-    async def is_settled() -> bool:
-        return uid not in wrapper._trying
-
-    await eventually(is_settled, "it is not tried again")
+    await eventually(lambda: uid not in wrapper._trying, "it is not tried again")
     assert made == []
     patch = {"metadata": {"finalizers": None}}
     await client.patch(CONFIGMAPS, namespace, "kept", patch)

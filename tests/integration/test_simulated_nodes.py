@@ -14,7 +14,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, NAMESPACES, NODES, PODS, SERVICE_ACCOUNTS
 from localcluster import NodeShape, SimulatedNodes
 from tests.support.control_plane import ControlPlane
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 pytestmark = pytest.mark.real_cluster
 
@@ -44,10 +44,11 @@ async def namespace(client: KubeClient, nodes: SimulatedNodes) -> AsyncIterator[
     made = await client.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = made["metadata"]["name"]
 
-    async def is_usable() -> bool:
-        return bool((await client.list(SERVICE_ACCOUNTS, name)).items)
-
-    await eventually(is_usable, "the default service account")
+    await until(
+        lambda: client.list(SERVICE_ACCOUNTS, name),
+        lambda found: bool(found.items),
+        "the default service account",
+    )
     yield name
     await client.delete(NAMESPACES, None, name)
 

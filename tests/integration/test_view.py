@@ -286,10 +286,10 @@ async def test_changes_are_told_as_they_happen(database_url: str, tmp_path: Path
             missed = [(await again.next())["id"] for _ in range(3)]
             assert missed == [one["id"] for one in seen[1:]]
 
-        async def nobody_follows() -> bool:
-            return not view.server._feed.followers and view.server._feed._reading is None
-
-        await eventually(nobody_follows, "the reading ends with the last follower")
+        await eventually(
+            lambda: not view.server._feed.followers and view.server._feed._reading is None,
+            "the reading ends with the last follower",
+        )
         answer = await view.get("/changes", "admin", **{"Last-Event-ID": "x"})
         assert answer.code == 400
 
@@ -313,10 +313,9 @@ async def test_a_follower_who_loses_his_rights_is_told_no_more(
             await steering.release(rows.database, "other", ["next"], "carol")
             view.api.asked.clear()
 
-            async def was_asked() -> bool:
-                return "subjectaccessreviews" in view.api.asked
-
-            await eventually(was_asked, "the change is looked at")
+            await eventually(
+                lambda: "subjectaccessreviews" in view.api.asked, "the change is looked at"
+            )
             await view.let("ursula", ("fluxjobs", "other"))
             clock.advance(16)
             await steering.hold(rows.database, "other", ["next"], "dora")
@@ -446,10 +445,7 @@ async def test_one_user_cannot_take_all_streams(
                 async with _following(view, "/changes", "admin"):
                     pass
 
-            async def is_over() -> bool:
-                return view.server._feed.followers == 1
-
-            await eventually(is_over, "the second has ended")
+            await eventually(lambda: view.server._feed.followers == 1, "the second has ended")
             async with _following(view, "/changes", "ursula"):
                 pass
 

@@ -188,10 +188,7 @@ def _children() -> list[int]:
 
 
 async def _begun() -> list[int]:
-    async def look() -> list[int]:
-        return _children()
-
-    return await eventually(look, "no process was started")
+    return await eventually(_children, "no process was started")
 
 
 async def test_one_replay_for_each_user_and_few_at_once(rows: Rows) -> None:

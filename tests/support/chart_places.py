@@ -21,7 +21,7 @@ from fluxqueue.kube.resources import NODES as NODE_OBJECTS
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape, SimulatedNodes
 from tests.chart.rendering import CHART, merged
 from tests.support.control_plane import missing_reason
-from tests.support.waiting import eventually
+from tests.support.waiting import until
 
 RELEASE, NAMESPACE = "blue", "blue-system"
 NODES = [NodeShape(f"chart-{number}", cpu="32", memory="64Gi") for number in (1, 2)]
@@ -112,9 +112,10 @@ async def _remove(place: Place) -> None:
     with suppress(NotFound):
         await place.client.delete(NAMESPACES, None, NAMESPACE)
 
-    async def is_gone() -> bool:
-        return await place.find(NAMESPACES, NAMESPACE) is None
-
-    await eventually(is_gone, f"namespace {NAMESPACE} is gone")
+    await until(
+        lambda: place.find(NAMESPACES, NAMESPACE),
+        lambda found: found is None,
+        f"namespace {NAMESPACE} is gone",
+    )
     for node in NODES:
         await place.client.delete(NODE_OBJECTS, None, node.name)

@@ -55,10 +55,7 @@ class Watched:
     async def until_marked(self, *nodes: str) -> None:
         """Wait until exactly these are to be written. Forget all marks."""
 
-        async def look() -> bool:
-            return self.marks == set(nodes)
-
-        await eventually(look, f"{nodes} are marked")
+        await eventually(lambda: self.marks == set(nodes), f"{nodes} are marked")
         self.marks.clear()
 
 

@@ -17,7 +17,7 @@ _TICK_S = 0.01
 
 
 async def eventually(
-    look: Callable[[], Awaitable[Answer]],
+    look: Callable[[], Awaitable[Answer] | Answer],
     what: str,
     *,
     timeout_s: float = WAIT_S,
@@ -25,10 +25,14 @@ async def eventually(
 ) -> Answer:
     """Give the first truthy answer of ``look``; AssertionError naming ``what`` when time is up."""
     deadline = time.monotonic() + timeout_s
-    while not (answer := await look()):
+    while not (answer := await _answer(look())):
         assert time.monotonic() < deadline, f"not within {timeout_s}s: {what}"
         await asyncio.sleep(every_s)
     return answer
+
+
+async def _answer(given: Awaitable[Answer] | Answer) -> Answer:
+    return await given if isinstance(given, Awaitable) else given
 
 
 async def until(

@@ -16,7 +16,7 @@ from fluxqueue.kube.resources import JOBS
 from fluxqueue.workload.labels import GATE, MANAGED
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET
 from tests.support.workloads import batch_job
 
@@ -84,10 +84,9 @@ async def label_of(client: KubeClient, name: str) -> str | None:
 async def until_told(seen: Seen, *expected: tuple[str, str]) -> None:
     """Wait for the last of what is told."""
 
-    async def is_told() -> bool:
-        return tuple(seen.told[-len(expected) :]) == expected
-
-    await eventually(is_told, f"{expected}, not {seen.told}")
+    await eventually(
+        lambda: tuple(seen.told[-len(expected) :]) == expected, f"{expected}, not {seen.told}"
+    )
 
 
 async def test_the_jobs_of_others_are_not_watched(client: KubeClient, seen: Seen) -> None:
@@ -103,10 +102,7 @@ async def test_a_label_that_is_taken_off_is_put_back(client: KubeClient, seen: S
     for _ in range(2):
         await strip(client, "ours")
 
-        async def is_back() -> bool:
-            return await label_of(client, "ours") == "true"
-
-        await eventually(is_back, "the label")
+        await until(lambda: label_of(client, "ours"), lambda found: found == "true", "the label")
     body = {"metadata": {"annotations": {"changed": "afterwards"}}}
     await client.patch(JOBS, "default", "ours", body, kind=PatchKind.MERGE)
 
@@ -193,9 +189,6 @@ async def test_a_refusal_does_not_make_it_gone(
     monkeypatch.setattr(client, "patch", patch_after_refusals)
     await strip(client, "ours")
 
-    async def is_back() -> bool:
-        return await label_of(client, "ours") == "true"
-
-    await eventually(is_back, "the label")
+    await until(lambda: label_of(client, "ours"), lambda found: found == "true", "the label")
     assert not refusals
     assert "gone" not in {what for what, _ in seen.told}

@@ -21,7 +21,7 @@ from fluxqueue.workload.site import DEFAULT_SITE
 from tests.support.observers import make_observer
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workloads import bare_pod, batch_job
 
 from .refusing_api import Refuse, RefusingApi, serve
@@ -117,11 +117,7 @@ async def test_what_is_refused_is_tried_ever_more_rarely() -> None:
         return 403 if name.startswith("blocked") else 0
 
     async with _wrapping(wanted, clock, refuse) as api:
-
-        async def is_tried_often() -> bool:
-            return api.refused["fluxjobs"] >= 3 * 14
-
-        await eventually(is_tried_often, "many tries")
+        await eventually(lambda: api.refused["fluxjobs"] >= 3 * 14, "many tries")
         wanted.missing.clear()
     names = [one["metadata"]["name"] for one in api.objects]
     assert sorted(names) == ["early-job", "late-job", "middle-job"]
@@ -153,16 +149,10 @@ async def test_a_slow_answer_holds_up_nobody() -> None:
         wanted.missing["uid-next"] = job("next")
         wrapper.want("uid-next")
 
-        async def is_made() -> bool:
-            return wanted.made == ["uid-next"]
-
-        await eventually(is_made, "the next one made")
+        await eventually(lambda: wanted.made == ["uid-next"], "the next one made")
         release.set()
 
-        async def are_made() -> bool:
-            return wanted.made == ["uid-next", "uid-slow"]
-
-        await eventually(are_made, "the slow one made")
+        await eventually(lambda: wanted.made == ["uid-next", "uid-slow"], "the slow one made")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
@@ -189,10 +179,7 @@ async def test_those_of_one_burst_are_told_of_in_their_order() -> None:
         for uid in reversed(wanted.missing):
             wrapper.want(uid)
 
-        async def all_are_made() -> bool:
-            return not wanted.missing
-
-        await eventually(all_are_made, "all of them made")
+        await eventually(lambda: not wanted.missing, "all of them made")
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert api.objects[-1]["metadata"]["name"] == "first-job"
@@ -208,10 +195,7 @@ async def test_what_admission_left_alone_gets_an_event() -> None:
         for _ in range(2):
             creator.tell_unvouched("uid-forged", forged)
 
-        async def is_told() -> bool:
-            return bool(api.objects)
-
-        await eventually(is_told, "an Event")
+        await eventually(lambda: bool(api.objects), "an Event")
     (event,) = api.objects
     assert event["involvedObject"]["name"] == "forged"
     assert "admission did not see it" in event["message"]
@@ -243,13 +227,11 @@ async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) 
         async def are_written(*names: str) -> None:
             expected = [{"uid": f"uid-{name}", "state": "Pending"} for name in names]
 
-            async def is_so() -> bool:
-                return (
-                    await dicts(database, "SELECT uid, state FROM fluxjobs ORDER BY uid")
-                    == expected
-                )
-
-            await eventually(is_so, f"rows of {names}")
+            await until(
+                lambda: dicts(database, "SELECT uid, state FROM fluxjobs ORDER BY uid"),
+                lambda found: found == expected,
+                f"rows of {names}",
+            )
 
         async def is_told() -> bool:
             return bool(api.refused["events"] if code else api.taken["events"])

@@ -25,7 +25,7 @@ from tests.support.gated_jobs import job as gated_job
 from tests.support.observers import make_observer, observing
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import WAIT_S, eventually
+from tests.support.waiting import WAIT_S, eventually, until
 from tests.support.workers import QUIET
 from tests.support.workloads import bare_pod, batch_job, owner
 
@@ -223,10 +223,7 @@ async def test_a_loop_beside_that_fails_ends_all(
             made = await make_observer(database, client, settings)
             running = asyncio.create_task(made.run())
 
-            async def is_begun() -> bool:
-                return made.is_synced
-
-            await eventually(is_begun, "the first comparison")
+            await eventually(lambda: made.is_synced, "the first comparison")
             monkeypatch.setattr(term, "confirm", confirm_wrongly)
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(running, WAIT_S)
@@ -295,17 +292,13 @@ async def test_a_group_that_went_while_its_fluxjob_was_made_leaves_none(
             await client.has_begun.wait()
             await client.delete(PODS, "default", "a", grace_s=0)
 
-            async def is_unseen() -> bool:
-                return not made.workloads.pods
-
-            await eventually(is_unseen, "the pod is seen gone")
+            await eventually(lambda: not made.workloads.pods, "the pod is seen gone")
             client.may_make.set()
             await client.has_made.wait()
 
-            async def is_gone() -> bool:
-                return not (await client.list(FLUXJOBS)).items
-
-            await eventually(is_gone, "no FluxJob is left")
+            await until(
+                lambda: client.list(FLUXJOBS), lambda found: not found.items, "no FluxJob is left"
+            )
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
 
@@ -323,10 +316,11 @@ async def test_a_group_that_went_while_nobody_looked_leaves_no_fluxjob(
             await install_definitions(client, "fluxqueue-system")
 
             async def count(expected: int) -> None:
-                async def is_so() -> bool:
-                    return len((await client.list(FLUXJOBS)).items) == expected
-
-                await eventually(is_so, f"{expected} FluxJobs")
+                await until(
+                    lambda: client.list(FLUXJOBS),
+                    lambda found: len(found.items) == expected,
+                    f"{expected} FluxJobs",
+                )
 
             for is_emptied in (False, True):
                 member = bare_pod("a", meta={"annotations": notes}, schedulingGates=gates)
@@ -336,11 +330,9 @@ async def test_a_group_that_went_while_nobody_looked_leaves_no_fluxjob(
                     running = asyncio.create_task(made.run())
                     await count(expected)
                     if expected:
-
-                        async def has_row() -> bool:
-                            return bool(await dicts(database, "SELECT FROM fluxjobs"))
-
-                        await eventually(has_row, "it is in the rows")
+                        await eventually(
+                            lambda: dicts(database, "SELECT FROM fluxjobs"), "it is in the rows"
+                        )
                     running.cancel()
                     await asyncio.gather(running, return_exceptions=True)
                     if expected:

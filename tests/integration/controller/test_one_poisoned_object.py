@@ -34,7 +34,7 @@ from tests.support.observers import observing
 from tests.support.poison import NAMES, Poison
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET
 from tests.support.workloads import bare_pod
 
@@ -143,10 +143,11 @@ async def test_all_others_go_on(
     async with observing(database, client, settings_for(database_url_of(database))) as observer:
         await make(client, GOOD[1])
 
-        async def are_written() -> bool:
-            return all(set(GOOD) <= names for names in (await written(database)).values())
-
-        await eventually(are_written, "all that is good")
+        await until(
+            lambda: written(database),
+            lambda found: all(set(GOOD) <= names for names in found.values()),
+            "all that is good",
+        )
         for name in NAMES:
             await client.patch(JOBS, "default", name, {"metadata": {"annotations": {"x": "1"}}})
             await client.patch(NODES, None, name, {"metadata": {"annotations": {"x": "1"}}})
@@ -159,11 +160,11 @@ async def test_all_others_go_on(
         await eventually(is_later_written, "what came after the resync_diff")
         assert poison.met, "the step was never asked"
         if step not in HARMLESS:
-
-            async def is_told() -> bool:
-                return poison.met <= await told(database, client)
-
-            await eventually(is_told, "the poisoned ones are told")
+            await until(
+                lambda: told(database, client),
+                lambda found: poison.met <= found,
+                "the poisoned ones are told",
+            )
             assert _counted() > before
         poison.mend()
         for name in NAMES:

@@ -113,10 +113,7 @@ async def test_signals_stay_ours() -> None:
             running = asyncio.create_task(operating)
             await client.create(FLUXJOBS, "default", FLUXJOB)
 
-            async def is_seen() -> bool:
-                return bool(told)
-
-            await eventually(is_seen, "kopf at work")
+            await eventually(lambda: bool(told), "kopf at work")
             signal.raise_signal(signal.SIGTERM)
             async with asyncio.timeout(WAIT_S):
                 await take_signals.taken.wait()

@@ -190,10 +190,7 @@ async def test_an_api_server_that_is_away_is_asked_again() -> None:
         world.client.refusal = ApiUnavailable("away")
         assert world.owners.top(pod(of(DEPLOYMENTS, web))) is None
 
-        async def has_asked() -> bool:
-            return len(world.client.asked) > 2
-
-        await eventually(has_asked, "asked again")
+        await eventually(lambda: len(world.client.asked) > 2, "asked again")
         assert world.found == []
         world.client.refusal = None
         await world.owners.settle()

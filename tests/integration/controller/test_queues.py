@@ -49,10 +49,7 @@ class DirtySet:
     async def until(self, name: str) -> None:
         """Wait until ``name`` is marked; forget all marks."""
 
-        async def look() -> bool:
-            return name in self.names
-
-        await eventually(look, f"{name} marked")
+        await eventually(lambda: name in self.names, f"{name} marked")
         self.names.clear()
 
 
@@ -137,10 +134,7 @@ async def test_a_status_is_no_news(admin: KubeClient, watch: QueueWatch, marks: 
     await admin.patch(FLUXQUEUES, None, "q", {"status": {"pending": 8}}, subresource="status")
     await admin.delete(FLUXQUEUES, None, "q")
 
-    async def is_gone() -> bool:
-        return watch.objects.get("", "q") is None
-
-    await eventually(is_gone, "the deletion seen")
+    await eventually(lambda: watch.objects.get("", "q") is None, "the deletion seen")
     assert marks.names == ["q"], "marked once more, for the deletion"
     assert watch.see(["q"]) == ([], ["q"])
 
@@ -150,10 +144,7 @@ async def test_a_spec_that_only_we_refuse_is_told(admin: KubeClient, watch: Queu
     limits = {"perJob": {"durationSeconds": 60}}
     await admin.create(FLUXQUEUES, None, body("q", defaultDuration="2h", limits=limits))
 
-    async def is_seen() -> bool:
-        return "q" in watch.names()
-
-    await eventually(is_seen, "q seen")
+    await eventually(lambda: "q" in watch.names(), "q seen")
     seen, _ = watch.see(["q"])
     assert seen[0].rules is None
     await watch.tell_faults(seen)

@@ -21,7 +21,7 @@ from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET
 
 NAMES = ["e", "a", "d", "b", "c"]
@@ -69,10 +69,7 @@ async def test_an_empty_database_is_filled_page_by_page(
             for name in NAMES:
                 await client.create(JOBS, "default", job(name))
 
-            async def are_written() -> bool:
-                return len(await _rows(database)) == len(NAMES)
-
-            await eventually(are_written, "all rows")
+            await until(lambda: _rows(database), lambda found: len(found) == len(NAMES), "all rows")
             assert await _rows(database) == NAMES
             assert len((await client.list(FLUXJOBS)).items) == len(NAMES)
         monkeypatch.setattr(resync_diff, "write", write_and_look)
@@ -116,10 +113,11 @@ async def test_one_that_cannot_be_written_holds_nobody_up(
         async with observing(database, client, settings_for(database_url)) as watching:
             others = [name for name in NAMES if name != "d"]
 
-            async def are_written() -> bool:
-                return sorted(await _rows(database)) == sorted(others)
-
-            await eventually(are_written, "all other rows")
+            await until(
+                lambda: _rows(database),
+                lambda found: sorted(found) == sorted(others),
+                "all other rows",
+            )
             await watching.resync.compare()
             (told,) = (await client.list(EVENTS, "default", field_selector=NOT_WRITTEN)).items
             assert told["involvedObject"]["name"] == "d"

@@ -141,10 +141,7 @@ class Marks:
         self.names: list[str] = []
 
     async def until(self, name: str) -> None:
-        async def look() -> bool:
-            return name in self.names
-
-        await eventually(look, f"{name} marked")
+        await eventually(lambda: name in self.names, f"{name} marked")
         self.names.clear()
 
 

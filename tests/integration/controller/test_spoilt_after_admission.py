@@ -20,7 +20,7 @@ from tests.support.observers import observing
 from tests.support.postgres import PostgresServer
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET, worker
 
 Row = dict[str, Any]
@@ -139,10 +139,7 @@ async def test_the_condition_and_the_event(
         await row_is(database, "held", state="Held", faults=["fluxqueue/begin-time"])
         await edit(client, "work", begin_time="2041-01-01T00:00:00Z")
 
-        async def is_gone() -> bool:
-            return await condition() is None
-
-        await eventually(is_gone, "the condition goes")
+        await until(condition, lambda found: found is None, "the condition goes")
         assert len(await events()) == 1
 
 
@@ -174,10 +171,7 @@ async def test_the_last_good_value_outlives_the_process(
             await edit(client, "work", priority="urgently", depends_on="after lunch")
             await row_is(database, "spoilt", faults=["fluxqueue/priority", "fluxqueue/depends-on"])
 
-            async def is_shown() -> bool:
-                return "lastGood" in await status()
-
-            await eventually(is_shown, "the FluxJob tells it")
+            await until(status, lambda found: "lastGood" in found, "the FluxJob tells it")
     if where == "both while nothing watched":
         await edit(client, "work", priority="urgently", depends_on="after lunch")
     other_url = database_url if where == "a restart" else postgres.create()

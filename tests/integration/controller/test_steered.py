@@ -86,10 +86,7 @@ class Steering:
         """The workload is not cancelled, and gets another FluxJob."""
         uid = fluxjob["spec"]["workload"]["uid"]
 
-        async def told() -> bool:
-            return uid in self.lost
-
-        await eventually(told, "it is to be made again")
+        await eventually(lambda: uid in self.lost, "it is to be made again")
         assert await self.cancelled_by(fluxjob) is None
 
 

@@ -19,7 +19,7 @@ from tests.support.gated_jobs import job
 from tests.support.observers import observing
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET, worker
 
 FINDING = "waiting workload whose row has ended"
@@ -66,10 +66,7 @@ async def test_a_row_that_has_ended_is_made_again(
                 await client.create(JOBS, "default", job(name))
             await client.create(PODS, "default", _pod("solo"))
 
-            async def are_there() -> bool:
-                return len(await _rows(database)) == 4
-
-            await eventually(are_there, "all rows")
+            await until(lambda: _rows(database), lambda found: len(found) == 4, "all rows")
             before = await _rows(database)
 
             async def are_shown() -> bool:
@@ -125,11 +122,7 @@ async def test_a_job_that_has_ended_stays_ended(database_url: str) -> None:
         await install_definitions(client, OWN_NAMESPACE)
         await client.create(JOBS, "default", job("over"))
         async with observing(database, client, settings) as observer:
-
-            async def is_there() -> bool:
-                return len(await _rows(database)) == 1
-
-            await eventually(is_there, "its row")
+            await until(lambda: _rows(database), lambda found: len(found) == 1, "its row")
             conditions = [{"type": one, "status": "True"} for one in ("FailureTarget", "Failed")]
             status = {"conditions": conditions, "startTime": "2030-01-01T00:00:00Z"}
             patch: Any = [{"op": "add", "path": "/status", "value": status}]

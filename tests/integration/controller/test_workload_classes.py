@@ -10,7 +10,7 @@ from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import CRDS, WORKLOAD_CLASSES, ApiResource
 from localcluster import LocalCluster
 from tests.support.clusters import config_of
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET
 
 CLASSES = ApiResource(
@@ -43,10 +43,11 @@ async def test_values_of_kueues_classes() -> None:
         assert watch.values() == {}
         await client.create(CRDS, None, definition())
 
-        async def is_served() -> bool:
-            return await find_served(client, WORKLOAD_CLASSES) != []
-
-        await eventually(is_served, "the definition served")
+        await until(
+            lambda: find_served(client, WORKLOAD_CLASSES),
+            lambda found: found != [],
+            "the definition served",
+        )
         for name, value in (("urgent", 100), ("odd", "soon")):
             kind = {"apiVersion": CLASSES.api_version, "kind": CLASSES.kind}
             body = {**kind, "metadata": {"name": name}, "value": value}
@@ -55,10 +56,7 @@ async def test_values_of_kueues_classes() -> None:
         assert watch.values() == {"workload:urgent": 100}
         await client.patch(CLASSES, None, "urgent", {"value": 200})
 
-        async def is_changed() -> bool:
-            return watch.values() == {"workload:urgent": 200}
-
-        await eventually(is_changed, "the new value")
+        await eventually(lambda: watch.values() == {"workload:urgent": 200}, "the new value")
         await client.delete(CRDS, None, CLASSES.key)
 
         async def is_gone() -> bool:

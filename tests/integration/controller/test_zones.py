@@ -16,7 +16,7 @@ from tests.support.clusters import config_of
 from tests.support.observers import observing
 from tests.support.rows import settings_for
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import QUIET
 
 NEW, OLD = NODE_TOPOLOGIES
@@ -80,10 +80,11 @@ async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str
             await until_zones(database, [])
             await client.create(CRDS, None, definition(*versions))
 
-            async def is_served() -> bool:
-                return await find_served(client, ZONES) != []
-
-            await eventually(is_served, "the definition served")
+            await until(
+                lambda: find_served(client, ZONES),
+                lambda found: found != [],
+                "the definition served",
+            )
             await client.create(served, None, topology(served, 32))
             await observer.resync.resync()
             await until_zones(database, [{"cpu": 32000}] * 2)

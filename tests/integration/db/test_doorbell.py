@@ -14,7 +14,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.db.doorbell import Doorbell
 from fluxqueue.db.task_queue import app_on
 from tests.support.rows import Rows
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 NEVER_S = 600.0
 LISTENERS = "SELECT pid FROM pg_stat_activity WHERE query ~* '^listen' AND state = 'idle'"
@@ -63,10 +63,7 @@ class House:
     async def until_ran(self, *expected: tuple[str, int]) -> None:
         """Wait until exactly these have run."""
 
-        async def is_so() -> bool:
-            return sorted(self.ran) == sorted(expected)
-
-        await eventually(is_so, "it is run")
+        await eventually(lambda: sorted(self.ran) == sorted(expected), "it is run")
 
 
 @asynccontextmanager
@@ -126,10 +123,11 @@ async def test_a_listener_that_is_cut_off_listens_again(rows: Rows) -> None:
         (old,) = await eventually(lambda: rows.fetch(LISTENERS), "it listens")
         await rows.fetch("SELECT pg_terminate_backend(:pid)", pid=old["pid"])
 
-        async def is_another() -> bool:
-            return [row["pid"] for row in await rows.fetch(LISTENERS)] not in ([], [old["pid"]])
-
-        await eventually(is_another, "it listens again")
+        await until(
+            lambda: rows.fetch(LISTENERS),
+            lambda found: [row["pid"] for row in found] not in ([], [old["pid"]]),
+            "it listens again",
+        )
         await built.defer("a", 1)
         await built.until_ran(("a", 1))
 
@@ -161,10 +159,7 @@ async def test_nobody_tries_to_take_what_is_not_there(
             await built.live(queue)
         await built.run(built.doorbell.look())
 
-        async def has_looked() -> bool:
-            return looked > 50
-
-        await eventually(has_looked, "it looks")
+        await eventually(lambda: looked > 50, "it looks")
         assert sorted(taken) == [("a",), ("b",)], "as they began, and never since"
         await built.defer("b", 1)
         await built.until_ran(("b", 1))

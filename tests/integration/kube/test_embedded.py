@@ -160,10 +160,7 @@ async def test_informer(client: KubeClient) -> None:
     await client.patch(CONFIGMAPS, "default", "before", {"data": {"v": "2"}})
     await client.delete(CONFIGMAPS, "default", "after")
 
-    async def is_complete() -> bool:
-        return len(log) >= 4
-
-    await eventually(is_complete, "four changes")
+    await eventually(lambda: len(log) >= 4, "four changes")
     await informer.stop()
     assert log == ["+before", "+after", "~before", "-after"]
     assert len(informer) == 1
@@ -233,10 +230,7 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
     async with LocalCluster(config):
         await client.delete(CONFIGMAPS, "default", "goes")
 
-        async def is_reported() -> bool:
-            return "-goes" in log
-
-        await eventually(is_reported, "the removal is reported")
+        await eventually(lambda: "-goes" in log, "the removal is reported")
         await informer.stop()
         await client.close()
     held.release()

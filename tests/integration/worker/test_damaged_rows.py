@@ -12,7 +12,7 @@ from fluxqueue.kube.client import KubeClient
 from localcluster import LocalCluster
 from tests.support.rows import Rows, cpu_node
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import is_released, rows_of, submit, worker
 
 SLOTS = {
@@ -76,10 +76,7 @@ async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
             )
             assert len({row["node"] for row in nodes}) == len(nodes) == 2
 
-            async def is_told() -> bool:
-                return bool(await _told(rows))
-
-            await eventually(is_told, "the damage is told")
+            await eventually(lambda: _told(rows), "the damage is told")
             (reason,) = await _told(rows)
             assert "its allocation cannot be read" in reason
             await rows.execute(
@@ -99,10 +96,7 @@ async def test_an_allocation_that_cannot_be_read_holds_its_node_and_is_told(
             await submit(rows, admin, "third")
             await eventually(lambda: is_released(admin, "third"), "the third starts")
 
-            async def is_forgotten() -> bool:
-                return not await _told(rows)
-
-            await eventually(is_forgotten, "it is told no more")
+            await until(lambda: _told(rows), lambda found: not found, "it is told no more")
 
 
 OTHERS = {

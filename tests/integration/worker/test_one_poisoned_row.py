@@ -15,7 +15,7 @@ from localcluster import LocalCluster
 from tests.support.poison import EXCEPTIONS, NAMES
 from tests.support.rows import Rows, cpu_node
 from tests.support.sql import dicts
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 from tests.support.workers import is_released, rows_of, submit, ungated_to, worker
 
 HUGE = 2**63 - 1
@@ -104,10 +104,11 @@ async def test_all_others_go_on(
             poison.is_on = False
             await eventually(lambda: are_on(*NAMES), "they are done")
 
-            async def is_forgotten() -> bool:
-                return await rows.value("SELECT count(*) FROM quarantine") == 0
-
-            await eventually(is_forgotten, "and told no more")
+            await until(
+                lambda: rows.value("SELECT count(*) FROM quarantine"),
+                lambda found: found == 0,
+                "and told no more",
+            )
 
 
 async def _starts(rows: Rows, admin: KubeClient, cluster: LocalCluster, url: str) -> None:

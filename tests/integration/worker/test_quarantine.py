@@ -94,10 +94,7 @@ async def test_a_row_that_is_damaged_behind_the_head_is_found(
             waiting = await submit(rows, admin, "waiting")
             seen = "SELECT is_examined FROM fluxjobs WHERE workload_name = 'waiting'"
 
-            async def is_examined() -> bool:
-                return bool(await rows.value(seen))
-
-            await eventually(is_examined, "it waits")
+            await eventually(lambda: rows.value(seen), "it waits")
             await rows.execute("UPDATE fluxjobs SET request = '{}' WHERE uid = :uid", uid=waiting)
             await rows.add_nodes(cpu_node("n1", cpu=1))
             await submit(rows, admin, "third")

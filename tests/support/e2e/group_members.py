@@ -9,7 +9,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS, ROLE_BINDINGS
 from tests.support.e2e.objects import Obj, bare_pod
 from tests.support.e2e.space import Space
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 
 def member(name: str, group: str, size: int | str, *, cpu: str = "1", **more: Any) -> Obj:
@@ -53,10 +53,11 @@ async def until_queued(space: Space, count: int) -> None:
     """Until so many are known to the queue: their order is that in which they became known."""
     sql = "SELECT count(*) AS n FROM fluxjobs WHERE namespace = :namespace"
 
-    async def look() -> bool:
-        return await space.world.rows(sql, namespace=space.name) == [{"n": count}]
-
-    await eventually(look, f"{count} are queued")
+    await until(
+        lambda: space.world.rows(sql, namespace=space.name),
+        lambda found: found == [{"n": count}],
+        f"{count} are queued",
+    )
 
 
 async def assert_each_ran_once_in_order(space: Space) -> None:

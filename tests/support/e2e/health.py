@@ -6,7 +6,7 @@ from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
 from tests.support.e2e.space import Space
 from tests.support.e2e.world import NODES, World
-from tests.support.waiting import eventually, until
+from tests.support.waiting import until
 
 LEFT_S = 120.0
 PATIENCE_S = 30.0
@@ -65,7 +65,8 @@ async def assert_no_allocation(space: Space) -> None:
         " WHERE a.is_live AND f.namespace = :namespace"
     )
 
-    async def is_free() -> bool:
-        return not await space.world.rows(sql, namespace=space.name)
-
-    await eventually(is_free, "no live allocation")
+    await until(
+        lambda: space.world.rows(sql, namespace=space.name),
+        lambda found: not found,
+        "no live allocation",
+    )

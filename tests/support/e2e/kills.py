@@ -19,10 +19,9 @@ async def kill_part(world: World, name: str) -> None:
     before = part.restarts
     os.kill(world.pid(name), signal.SIGKILL)
 
-    async def is_back() -> bool:
-        return part.restarts > before and part.pid is not None
-
-    await eventually(is_back, f"{name} started again")
+    await eventually(
+        lambda: part.restarts > before and part.pid is not None, f"{name} started again"
+    )
 
 
 async def kill_postgres(world: World) -> None:
@@ -31,10 +30,7 @@ async def kill_postgres(world: World) -> None:
     assert postgres is not None
     await asyncio.to_thread(postgres.kill)
 
-    async def is_back() -> bool:
-        return postgres.is_running
-
-    await eventually(is_back, "Postgres started again")
+    await eventually(lambda: postgres.is_running, "Postgres started again")
 
 
 VICTIMS: dict[str, Callable[[World], Awaitable[None]]] = {

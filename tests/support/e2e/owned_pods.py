@@ -12,7 +12,7 @@ from tests.support.e2e.group_members import phases
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.space import WAITING, Space
 from tests.support.owners import job_set_spec
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, until
 
 ASKS = {"fluxqueue/managed": "true"}
 MAIN = {"pool": "main"}
@@ -60,7 +60,7 @@ async def create(
     return await space.client.create(resource, space.name, body | {"spec": spec})
 
 
-async def until(space: Space, name: str, state: str, words: str = "") -> Obj:
+async def until_told(space: Space, name: str, state: str, words: str = "") -> Obj:
     """Until the FluxJob ``name`` is in a state and says so."""
 
     async def look() -> Obj | None:
@@ -76,10 +76,11 @@ async def until(space: Space, name: str, state: str, words: str = "") -> Obj:
 
 
 async def all_are(space: Space, phase: str, count: int) -> None:
-    async def look() -> bool:
-        return list((await phases(space)).values()) == [phase] * count
-
-    await eventually(look, what=f"{count} pods {phase}")
+    await until(
+        lambda: phases(space),
+        lambda found: list(found.values()) == [phase] * count,
+        what=f"{count} pods {phase}",
+    )
 
 
 async def delete_all(space: Space, pods: Iterable[str]) -> None:

@@ -160,10 +160,11 @@ class Space:
             " WHERE f.namespace = :namespace"
         )
 
-        async def look() -> bool:
-            return not await self.world.rows(sql, namespace=self.name)
-
-        await eventually(look, f"nothing is owed in {self.name}")
+        await until(
+            lambda: self.world.rows(sql, namespace=self.name),
+            lambda found: not found,
+            f"nothing is owed in {self.name}",
+        )
 
     async def until_gone(self, resource: ApiResource, name: str) -> None:
         """Wait until an object no longer exists."""

@@ -31,16 +31,12 @@ async def test_what_cannot_be_started_for_a_while_is_started_in_the_end(
         program.rename(away)
         os.kill(first, signal.SIGKILL)
 
-        async def has_failed() -> bool:
-            return "sleeper does not start" in capsys.readouterr().err
-
-        await eventually(has_failed, "a start that fails")
+        await eventually(
+            lambda: "sleeper does not start" in capsys.readouterr().err, "a start that fails"
+        )
         away.rename(program)
 
-        async def is_back() -> bool:
-            return part.pid not in {None, first}
-
-        await eventually(is_back, "the part started again")
+        await eventually(lambda: part.pid not in {None, first}, "the part started again")
     finally:
         await part.stop(timeout_s=5)
     assert part.pid is None

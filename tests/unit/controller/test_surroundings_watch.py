@@ -54,10 +54,7 @@ class Around:
     async def touched(self, *workloads: Obj) -> list[str]:
         """The workloads that the last changes touch."""
 
-        async def look() -> bool:
-            return bool(self.marked)
-
-        await eventually(look, "the changes are passed on")
+        await eventually(lambda: bool(self.marked), "the changes are passed on")
         tests, self.marked[:] = list(self.marked), []
         return [one["metadata"]["name"] for one in workloads if any(test(one) for test in tests)]
 
