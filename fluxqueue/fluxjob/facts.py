@@ -49,6 +49,8 @@ class WorkloadFacts:
     is_sweep : its pods are independent, so it starts with one of them and grows in its turn.
     is_pinnable : its pod template may name the node of all its slots.
     is_placeable : its pod template may name the node of each index, for pods to come.
+    is_whole : its pods are in a PodGroup of Kubernetes. While one of them is gated, kube-scheduler
+        holds all of them back.
     restarts_on_loss : if a pod is lost with its node, all pods start again.
     spare_failures : how many of its pods may be deleted before it counts as failed. None: any
         number.
@@ -85,6 +87,7 @@ class WorkloadFacts:
     is_sweep: bool = False
     is_pinnable: bool = False
     is_placeable: bool = False
+    is_whole: bool = False
     restarts_on_loss: bool = False
     spare_failures: int | None = None
     start_timeout_s: int | None = None

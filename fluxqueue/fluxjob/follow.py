@@ -19,6 +19,8 @@ The rules (life of a batch workload, steps 6 to 8), for slots:
   gets a slot on another node.
 - A sweep (independent pods) returns the slot of each pod that ends, and the next pod waits for its
   turn in the queue. Only the last slot stays with it.
+- Pods that kube-scheduler treats as one (``is_whole``) are released together. While one of them has
+  no slot, the others stay gated. If none holds a slot yet, all of them are matched again.
 - If pods are unequal (a group), a pod gets only a slot of its own kind. If the kinds of the pods to
   come are known, slots of those kinds are kept.
 
@@ -184,6 +186,11 @@ def follow(
         return _requeue(freed, unheld)
     # 8. It continues: hand out its open slots.
     decision = _go_on(workload, live, slots, holders, unheld)
+    if workload.is_whole and decision.lacking and not workload.is_sweep:
+        # Released, the pods with slots would wait for the others in kube-scheduler.
+        if not held and state is FluxJobState.ALLOCATED:
+            return _requeue(freed, unheld)
+        decision = _hold_back(decision, live)
     # A slot that passes to the next pod at once is assigned, and must not be freed as well.
     taken = {number for number, _ in decision.assign}
     return replace(
@@ -261,6 +268,12 @@ def _go_on(
         if workload.is_over or workload.is_pinned or workload.is_placing
         else _stranded(live, slots),
     )
+
+
+def _hold_back(decision: FollowDecision, live: Mapping[str, PodFact]) -> FollowDecision:
+    """Return the decision without slots for gated pods. The slots stay with the workload."""
+    assign = tuple(one for one in decision.assign if not live[one[1]].is_gated)
+    return replace(decision, assign=assign)
 
 
 def _past_their_turn(

@@ -17,6 +17,9 @@ WORDS_MAX = 500
 NOT_SEEN = "no scheduler has looked at it: "
 """What stands before the name of a scheduler in place of words of kube-scheduler."""
 
+OF_GROUP = "its PodGroup is refused: "
+"""What stands before words of kube-scheduler that concern all pods of a group, and no node."""
+
 
 def cut(words: str) -> str:
     """Return a foreign message in a form that rows and statuses can keep."""
@@ -73,7 +76,8 @@ class WorkloadFact:
     ``is_placed``: its template names the node of each index, so pods may come without a gate.
     ``is_placing``: more of them may still come so. Later pods are gated.
     ``restarts_on_loss``: if one pod is lost with its node, all pods start again. ``is_sweep``: its
-    pods are independent, and each of them takes its turn in the queue.
+    pods are independent, and each of them takes its turn in the queue. ``is_whole``: kube-scheduler
+    holds all its pods back while one of them is gated.
     """
 
     wanted: int
@@ -87,6 +91,7 @@ class WorkloadFact:
     wanted_of: Mapping[str, int] = field(default_factory=dict)
     restarts_on_loss: bool = False
     is_sweep: bool = False
+    is_whole: bool = False
 
     @property
     def comes_ungated(self) -> bool:

@@ -17,6 +17,9 @@ The rules:
 - A pod that is not created is reported in the words of the Job controller, or after
   ``NOT_CREATED_S`` seconds without words. After the start timeout the whole workload returns to the
   queue.
+- If kube-scheduler refuses a PodGroup, only the pods that fit nowhere count as stuck. No node has
+  refused the others. If none of its pods is named, the group is reported. After the start timeout
+  the whole workload returns to the queue.
 - A pod that no scheduler has looked at is reported with the name of its scheduler. After the start
   timeout the whole workload returns to the queue. It concerns other schedulers than the cluster's
   own, which may be down or busy for a while.
@@ -35,7 +38,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact, cut
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, OF_GROUP, PodFact, cut
 
 DELAY_MIN_S, DELAY_MAX_S = 10, 600
 """Pause in seconds before the second try, and the longest pause. Each pause doubles the last."""
@@ -136,12 +139,17 @@ class StartingPod:
     @property
     def is_unbound(self) -> bool:
         """Return whether kube-scheduler says that it cannot bind this pod."""
-        return self._is_waiting and not self.is_unseen
+        return self._is_waiting and not self.is_unseen and not self.is_held_back
 
     @property
     def is_unseen(self) -> bool:
         """Return whether no scheduler has looked at this pod."""
         return self._is_waiting and self.fact.unschedulable.startswith(NOT_SEEN)
+
+    @property
+    def is_held_back(self) -> bool:
+        """Return whether kube-scheduler refuses the PodGroup of this pod, and not the pod."""
+        return self._is_waiting and self.fact.unschedulable.startswith(OF_GROUP)
 
     @property
     def _is_waiting(self) -> bool:
@@ -156,7 +164,7 @@ class StartFacts:
     slots for. ``pods``: those that have not ended. ``lacking``: slots that the matcher must add.
     ``refused``: nodes that refused one of its pods since its nodes were allocated. ``spare``: how
     many of its pods may be deleted, None for any number. ``can_requeue``: it can be suspended.
-    ``has_started``: all of its pods have run.
+    ``has_started``: all of its pods have run. ``is_whole``: kube-scheduler treats them as one.
     """
 
     waited_s: float
@@ -167,6 +175,7 @@ class StartFacts:
     spare: int | None = 0
     can_requeue: bool = True
     has_started: bool = False
+    is_whole: bool = False
     past: Starting | None = None
 
 
@@ -198,6 +207,7 @@ class _PodsFound:
 
     unbound: list[StartingPod] = field(default_factory=list)
     unseen: list[StartingPod] = field(default_factory=list)
+    held_back: list[StartingPod] = field(default_factory=list)
     idle: list[StartingPod] = field(default_factory=list)
     running: int = 0
     missing: int = 0
@@ -221,6 +231,8 @@ def judge_start(facts: StartFacts, rules: StartRules, now_s: float) -> StartDeci
         return StartDecision(has_started=True)
     if found.unseen:
         return _unseen(facts, found, rules, now_s)
+    if found.held_back:
+        return _held_back(facts, found, rules, now_s)
     if found.missing and facts.waited_s >= rules.unschedulable_s:
         return _missing(facts, found, rules, now_s)
     return _slow(facts, found, rules, now_s)
@@ -243,6 +255,8 @@ def _sort(facts: StartFacts) -> _PodsFound:
             found.unbound.append(pod)
         elif pod.is_unseen:
             found.unseen.append(pod)
+        elif pod.is_held_back:
+            found.held_back.append(pod)
         elif not pod.fact.is_gated:
             found.idle.append(pod)
     there = sum(not pod.fact.is_terminating for pod in facts.pods)
@@ -299,6 +313,18 @@ def _unseen(facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: floa
     return StartDecision(starting, said, look_in_s=_pause(facts, rules))
 
 
+def _held_back(
+    facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float
+) -> StartDecision:
+    """Decide about pods of a PodGroup that is refused although each of its pods fits."""
+    starting = _remember(facts.past, StartFault.UNSCHEDULABLE, now_s)
+    words = cut(found.held_back[0].fact.unschedulable.removeprefix(OF_GROUP))
+    said = f"{_count(len(found.held_back), facts)} cannot be bound with their PodGroup: {words}"
+    if _is_over(facts, rules, is_bound=False):
+        return StartDecision(starting, said, must_requeue=True)
+    return StartDecision(starting, said, look_in_s=_pause(facts, rules))
+
+
 def _without_node(facts: StartFacts, rules: StartRules, now_s: float) -> StartDecision:
     """Decide about pods that a node refused, and that no other node has room for."""
     starting = _remember(facts.past, StartFault.NO_OTHER_NODE, now_s)
@@ -340,7 +366,9 @@ def _slow(facts: StartFacts, found: _PodsFound, rules: StartRules, now_s: float)
     # task for each workload. The sweep finds those that are slow.
     if facts.waited_s < rules.unschedulable_s:
         return StartDecision()
-    is_over = _is_over(facts, rules, is_bound=True)
+    # Unbound pods of a PodGroup may wait for one that came later and has no slot.
+    is_bound = not facts.is_whole or any(pod.fact.node for pod in facts.pods)
+    is_over = _is_over(facts, rules, is_bound=is_bound)
     large = [pod for pod in facts.pods if pod.excess]
     if facts.waited_s < NOT_RUNNING_S and not is_over and not large:
         return StartDecision(look_in_s=_pause(facts, rules))

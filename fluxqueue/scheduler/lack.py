@@ -27,7 +27,7 @@ class Lack:
 
     ``is_sweep``: its pods are independent, and each ends after ``duration_s`` seconds.
 
-    ``has_limit``: its planned end is enforced.
+    ``has_limit``: its planned end is enforced. ``is_whole``: its pods start together or not at all.
     """
 
     uid: str
@@ -46,6 +46,7 @@ class Lack:
     duration_s: int = 0
     is_unsure: bool = False
     has_limit: bool = True
+    is_whole: bool = False
     place: int = 0
 
     @property

@@ -5,12 +5,13 @@ Called by the kinds of workloads and by the code that follows pods.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from fluxqueue.fluxjob.indexes import DIGITS_MAX, INDEX_MAX
-from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact, cut
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, OF_GROUP, PodFact, cut
 from fluxqueue.fluxjob.times import LAST_S, epoch_s
 from fluxqueue.workload import labels
 
@@ -18,6 +19,9 @@ DEFAULT_GRACE_S = 30
 """Kubernetes' default of ``terminationGracePeriodSeconds``."""
 
 INT32_MAX = 2**31 - 1
+
+_OF_NODES = re.compile(r"\d+/\d+ nodes are available")
+"""How kube-scheduler begins what it says of a pod that fits no node."""
 
 _REFUSALS = frozenset(
     {"NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "NodePorts"}
@@ -57,8 +61,16 @@ def pod_fact(pod: Mapping[str, Any]) -> PodFact:
     )
 
 
+def is_grouped(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is in a PodGroup of Kubernetes, which is scheduled as one."""
+    return bool((pod.get("spec") or {}).get("schedulingGroup"))
+
+
 def why_unbound(pod: Mapping[str, Any]) -> str:
     """Return why kube-scheduler cannot bind a pod, in its own words, or empty.
+
+    If one pod of a PodGroup fits nowhere, all of its pods count as unschedulable. Only the words of
+    that pod name nodes. Return ``OF_GROUP`` and the words for the others: no node refused them.
 
     A pod with a nominated node is no such pod: kube-scheduler makes room for it there. For a pod of
     another scheduler that has not looked at it, return ``NOT_SEEN`` and the name of the scheduler.
@@ -71,7 +83,8 @@ def why_unbound(pod: Mapping[str, Any]) -> str:
         if one.get("type") != "PodScheduled" or one.get("reason") == "SchedulingGated":
             continue
         if one.get("status") == "False" and one.get("reason") == "Unschedulable":
-            return cut(str(one.get("message") or "")) or "kube-scheduler gives no reason"
+            said = str(one.get("message") or "") or "kube-scheduler gives no reason"
+            return cut(said if _OF_NODES.match(said) or not is_grouped(pod) else OF_GROUP + said)
         return ""
     scheduler = spec.get("schedulerName") or labels.DEFAULT_SCHEDULER
     is_own = scheduler == labels.DEFAULT_SCHEDULER

@@ -50,7 +50,7 @@ _META = (
 _WISHES = ("annotations", "labels")
 _SPEC = (
     *("nodeName", "schedulingGates", "nodeSelector", "affinity", "resources", "overhead"),
-    *("activeDeadlineSeconds", "terminationGracePeriodSeconds"),
+    *("activeDeadlineSeconds", "terminationGracePeriodSeconds", "schedulingGroup"),
 )
 _CLAIMING = frozenset({"persistentVolumeClaim", "ephemeral"})
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -222,6 +222,7 @@ def see_progress(
         is_suspended=kind.is_suspended(workload),
         is_idle=kind.is_idle(workload),
         ended_indexes=as_multirange(kind.ended_indexes(workload, its)),
+        is_whole=any(map(pods.is_grouped, its_pods)),
         missing=gathering.missing,
         gather_reason=gathering.reason,
         gather_s=gather_s if gathering.patience_s is None else gathering.patience_s,

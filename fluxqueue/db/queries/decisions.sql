@@ -148,7 +148,8 @@ SELECT f.uid, f.lacking, coalesce(f.observed -> 'further', f.request) AS request
         FROM allocation_slots s
         WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
        f.observed ? 'is_sweep' AS is_sweep, f.priority, f.jobid, f.duration_s,
-       f.observed -> 'ignored' AS ignored, f.observed ? 'is_limited' AS is_limited, f.place
+       f.observed -> 'ignored' AS ignored, f.observed ? 'is_limited' AS is_limited,
+       f.observed ? 'is_whole' AS is_whole, f.place
 FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live
 WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
   AND NOT f.is_deleting AND f.result IS NULL

@@ -100,6 +100,7 @@ class LackingRow(NamedTuple):
     duration_s: int | None
     ignored: Sequence[str] | None
     is_limited: bool
+    is_whole: bool
     place: int
 
 
@@ -431,5 +432,6 @@ def _lack(row: LackingRow, planned_s: int) -> Lack:
         row.duration_s or planned_s,
         is_more_than_preferred(row.ignored or ()),
         has_limit=row.is_limited,
+        is_whole=row.is_whole,
         place=row.place,
     )

@@ -29,7 +29,7 @@ from fluxqueue.fluxjob.faults import Fault, described
 from fluxqueue.fluxjob.holders import UNSEEN
 from fluxqueue.fluxjob.lifecycle import on_first_seen, on_seen
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
-from fluxqueue.fluxjob.pod_facts import PodFact
+from fluxqueue.fluxjob.pod_facts import OF_GROUP, PodFact
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec.comparison import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
@@ -240,12 +240,14 @@ def _shape(seen: WorkloadSeen) -> tuple[object, ...]:
     """Return what of a workload itself decides its slots."""
     facts = seen.facts
     own = (facts.wanted, facts.wanted_of, facts.is_suspended, facts.is_idle, facts.ended_indexes)
-    return (*own, facts.is_sweep, seen.result, seen.is_deleting, seen.pinned_to, seen.is_placed)
+    kinds = facts.is_sweep, facts.is_whole
+    return (*own, *kinds, seen.result, seen.is_deleting, seen.pinned_to, seen.is_placed)
 
 
 def _looked_at(pod: PodFact) -> tuple[object, ...]:
-    # That a pod cannot be bound, not each change of the words.
-    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index, bool(pod.unschedulable)
+    # That a pod cannot be bound, and whether its group is the cause. Not each change of the words.
+    words = bool(pod.unschedulable), pod.unschedulable.startswith(OF_GROUP)
+    return pod.is_terminal, pod.is_terminating, pod.is_refused, pod.index, words
 
 
 def _runs(seen: WorkloadSeen) -> bool:

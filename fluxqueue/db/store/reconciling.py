@@ -254,6 +254,7 @@ def _workload(row: WorkloadRow) -> WorkloadFact:
         wanted_of=facts.wanted_of,
         restarts_on_loss=facts.restarts_on_loss,
         is_sweep=facts.is_sweep,
+        is_whole=facts.is_whole,
     )
 
 

@@ -120,6 +120,7 @@ def _facts(
         spare=(None if spare is None else spare - len(refused)) if may_delete else 0,
         can_requeue=its.is_suspendable,
         has_started=row.is_started,
+        is_whole=its.is_whole,
         past=Starting.from_json(row.starting),
     )
 

@@ -3,7 +3,7 @@
 Called through the table (``workload.kinds``). No API object represents a group. The controller
 (``observing.groups``) assembles one (``assemble``) from the pods that admission marked as members.
 The oldest pods, up to the group's minimum, are its request. The other pods grow it, slot by slot,
-when capacity is free.
+when capacity is free. A group of Kubernetes starts with all its pods, and grows by all that wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pod_bounds import bounds_of
-from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
+from fluxqueue.workload.pods import controller_owner, is_grouped, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import (
     DEFAULT_PRIORITY,
@@ -146,9 +146,8 @@ class PodGroupKind(WorkloadKind):
         return [f"{key} where pods disagree (the oldest's counts)" for key in _disputed(workload)]
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
-        least, wanted = workload["spec"]["minimum"], _counted(workload)
         kinds = workload["slotKinds"]
-        first = tuple(kinds[pod["metadata"]["uid"]] for pod in wanted[:least])
+        first = tuple(kinds[pod["metadata"]["uid"]] for pod in first_pods(workload))
         said = [pod["metadata"].get("annotations") for pod in _first_of_each_kind(workload)]
         marks = [pod["metadata"].get("labels") for pod in _first_of_each_kind(workload)]
         of_object = workload["spec"].get("within"), workload["spec"].get("priority")
@@ -156,8 +155,7 @@ class PodGroupKind(WorkloadKind):
         return first, frozenset(kinds.values()), said, marks, _disputed(workload), of_object, bounds
 
     def size(self, workload: Object) -> int:
-        counted = len(_counted(workload))
-        return min(workload["spec"]["minimum"] or counted, counted)
+        return len(first_pods(workload))
 
     def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
         """Return one kind of slots for each kind of pods. Kinds that need no pod yet count 0."""
@@ -353,8 +351,13 @@ def _counted(workload: Object) -> list[Object]:
 
 
 def first_pods(workload: Object) -> list[Object]:
-    """Return the pods that the group starts with."""
-    return _counted(workload)[: workload["spec"]["minimum"]]
+    """Return the pods that the group starts with.
+
+    kube-scheduler holds all pods of its own groups back while one of them is gated. So such a group
+    starts with all pods that are there, and its minimum says for how many it waits.
+    """
+    counted = _counted(workload)
+    return counted if any(map(is_grouped, counted)) else counted[: workload["spec"]["minimum"]]
 
 
 def _first_of_each_kind(workload: Object) -> list[Object]:

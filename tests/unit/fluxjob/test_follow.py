@@ -44,6 +44,11 @@ def running(uid: str, *, is_terminating: bool = False) -> PodFact:
     return PodFact(uid, uid, "Running", False, is_terminating=is_terminating)
 
 
+def whole(wanted: int) -> WorkloadFact:
+    """A workload of which kube-scheduler holds all pods back while one is gated."""
+    return WorkloadFact(wanted, is_whole=True)
+
+
 def over(uid: str, phase: str) -> PodFact:
     """A pod whose containers have ended."""
     return PodFact(uid, uid, phase, False)
@@ -534,3 +539,34 @@ def test_a_pod_without_a_gate_that_is_first_seen_as_it_goes_holds_a_slot() -> No
     assert (fewer.assign, fewer.give_back) == (((0, "a"),), (1,))
     stopping = replace(fact, is_vacating=True, is_stopping=True)
     assert follow(RUNNING, stopping, [going("a")], free(0)).assign == ((0, "a"),)
+
+
+def test_pods_of_a_native_group_are_released_together() -> None:
+    """All have slots: all are sent at once."""
+    found = follow(ALLOCATED, whole(2), [gated("a"), gated("b")], free(0, 1))
+    assert found.assign == ((0, "a"), (1, "b"))
+    assert not found.lacking
+
+
+def test_a_native_group_that_has_grown_before_its_release_is_matched_again() -> None:
+    """Two of three would wait in kube-scheduler, with their slots, for the third."""
+    found = follow(ALLOCATED, whole(3), [gated(uid) for uid in "abc"], free(0, 1))
+    assert (found.assign, found.give_back, found.is_requeued) == ((), (0, 1), True)
+    loose = follow(ALLOCATED, WorkloadFact(3), [gated(uid) for uid in "abc"], free(0, 1))
+    assert len(loose.assign) == 2
+
+
+def test_a_running_native_group_sends_no_part_of_what_waits() -> None:
+    """Two pods were replaced, and one slot is left: it is kept, and neither pod is sent."""
+    pods = [running("a"), gated("b"), gated("c")]
+    slots = [held(0, "a"), *free(1)]
+    found = follow(RUNNING, whole(3), pods, slots)
+    assert (found.assign, found.give_back, found.lacking) == ((), (), 1)
+    both = follow(RUNNING, whole(3), pods, [held(0, "a"), *free(1, 2)])
+    assert sorted(uid for _, uid in both.assign) == ["b", "c"]
+
+
+def test_a_sweep_in_a_native_group_still_starts_pod_by_pod() -> None:
+    """Its pods lose the group at their creation. If they have not, waiting would be no better."""
+    facts = WorkloadFact(3, is_whole=True, is_sweep=True)
+    assert follow(ALLOCATED, facts, [gated("a"), gated("b")], free(0)).assign == ((0, "a"),)

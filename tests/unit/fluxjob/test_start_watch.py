@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fluxqueue.fluxjob.pod_facts import NOT_SEEN, WORDS_MAX, PodFact, cut
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, OF_GROUP, WORDS_MAX, PodFact, cut
 from fluxqueue.fluxjob.start_watch import (
     DELAY_MAX_S,
     NOT_SEEN_S,
@@ -263,3 +263,38 @@ def test_a_pod_that_no_scheduler_looks_at_is_reported_and_its_slots_go_back() ->
     assert not judge(gang(unseen("a", 299.0), waited_s=300.0, can_requeue=False)).must_requeue
     started = judge(gang(unseen("a", 299.0), waited_s=300.0, has_started=True))
     assert not started.must_requeue, "running work is not given up"
+
+
+def held_back(uid: str, node: str) -> StartingPod:
+    """A pod that fits, and whose PodGroup kube-scheduler refuses."""
+    words = f"{OF_GROUP}minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
+    fact = PodFact(uid, uid, "Pending", is_gated=False, unschedulable=words)
+    return StartingPod(fact, node, 6.0)
+
+
+def test_only_the_node_that_refused_a_pod_of_a_native_group_is_avoided() -> None:
+    """All pods of the group are unschedulable, and one node is the cause."""
+    pods = held_back("a", "n0"), unbound("b", "n1"), held_back("c", "n2")
+    moved = judge(gang(*pods, is_whole=True))
+    assert moved.move == ("b",)
+    assert moved.reason.startswith("1 of its 3 pods cannot be bound: b to n1: ")
+    again = judge(gang(*pods, is_whole=True, spare=0))
+    assert (again.refuse, again.must_requeue) == (("b",), True)
+
+
+def test_a_native_group_that_is_refused_as_such_refuses_no_node() -> None:
+    """It is reported, and returns to the queue after the start timeout."""
+    pods = held_back("a", "n0"), held_back("b", "n1")
+    early = judge(gang(*pods, is_whole=True))
+    assert "2 of its 2 pods cannot be bound with their PodGroup: minCount (3)" in early.reason
+    assert (early.move, early.refuse, early.must_requeue) == ((), (), False)
+    late = judge(gang(*pods, is_whole=True, waited_s=301))
+    assert (late.refuse, late.must_requeue) == ((), True)
+
+
+def test_released_pods_of_a_native_group_that_nothing_binds_return_to_the_queue() -> None:
+    """A pod that came later and has no slot holds them back, and kube-scheduler says nothing."""
+    sent = [StartingPod(PodFact(uid, uid, "Pending", False), "n0") for uid in "ab"]
+    facts = gang(*sent, waited_s=301, lacking=1, is_whole=True)
+    assert judge(facts).must_requeue
+    assert not judge(replace(facts, is_whole=False)).must_requeue

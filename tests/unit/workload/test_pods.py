@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.fluxjob.pod_facts import NOT_SEEN, PodFact
+from fluxqueue.fluxjob.pod_facts import NOT_SEEN, OF_GROUP, PodFact
 from fluxqueue.fluxjob.times import LAST_S
 from fluxqueue.workload import pods
 from tests.support.workloads import bare_pod, owner
@@ -90,6 +90,26 @@ def test_a_pod_of_a_scheduler_that_is_not_there_is_known(
     pod = bare_pod()
     pod["spec"].pop("schedulingGates", None)
     assert pods.why_unbound({**pod, "spec": pod["spec"] | spec, "status": status}) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "is_of_node"),
+    [
+        ("0/200 nodes are available: 1 node(s) were unschedulable.", True),
+        ("minCount (3) cannot be satisfied: 2 scheduled, 0 remaining", False),
+        ("", False),
+    ],
+)
+def test_of_a_refused_native_group_only_the_pod_that_fits_nowhere_is_refused(
+    said: str, is_of_node: bool
+) -> None:
+    """kube-scheduler 1.37 marks all pods of the group Unschedulable, each with its own words."""
+    pod = bare_pod()
+    pod["status"] = {"conditions": [_UNBOUND | {"message": said}]}
+    words = said or "kube-scheduler gives no reason"
+    assert pods.why_unbound(pod) == words
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
+    assert pods.why_unbound(pod) == (words if is_of_node else f"{OF_GROUP}{words}")
 
 
 @pytest.mark.parametrize(

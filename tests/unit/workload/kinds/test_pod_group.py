@@ -42,6 +42,17 @@ def test_the_oldest_up_to_the_least_size_are_the_request() -> None:
     ]
 
 
+def test_a_native_group_starts_with_all_its_pods() -> None:
+    """kube-scheduler holds all of them back while one is gated. Its least size is waited for."""
+    named = {"schedulingGroup": {"podGroupName": "mpi"}}
+    made = group(*[member(f"p{number}", **named) for number in range(5)], most=None)
+    assert _counts(made) == [(1000, 5)]
+    assert POD_GROUP.size(made) == 5
+    few = group(*[member(f"p{number}", **named) for number in range(2)], most=None)
+    assert POD_GROUP.gathering(few).missing == 1  # type: ignore[union-attr]
+    assert POD_GROUP.size(few) == 2
+
+
 def test_pods_that_differ_in_where_they_may_go_are_different_kinds() -> None:
     made = group(member("a"), member("b", nodeSelector={"disk": "ssd"}), least=2)
     request = POD_GROUP.to_request(made)
