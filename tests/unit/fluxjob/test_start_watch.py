@@ -266,7 +266,7 @@ def test_a_pod_that_no_scheduler_looks_at_is_reported_and_its_slots_go_back() ->
 
 
 def held_back(uid: str, node: str) -> StartingPod:
-    """A pod that fits, and whose PodGroup kube-scheduler refuses."""
+    """A pod that fits, in a PodGroup that kube-scheduler refuses."""
     words = f"{OF_GROUP}minCount (3) cannot be satisfied: 2 scheduled, 0 remaining"
     fact = PodFact(uid, uid, "Pending", is_gated=False, unschedulable=words)
     return StartingPod(fact, node, 6.0)
