@@ -1,4 +1,4 @@
-"""``fluxqueue db``: migrate the database, compare it with the code, wait for it, steer.
+"""``fluxqueue db``: migrate the database, compare it with the code, wait for it, read it.
 
 The functions here print and choose exit codes. The work is in ``fluxqueue.db.migrate``. Our own
 errors pass through to ``cli/main.py``, which prints one line and exits with 2 (bad input) or 1.
@@ -11,14 +11,14 @@ from typing import Annotated
 
 import typer
 
-from fluxqueue.cli import steering
+from fluxqueue.cli import db_reports
 from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process import logs
 from fluxqueue.process.settings import Settings
 
 app = typer.Typer(
-    help="The queue database: migrate it, check it, and steer the queue without the cluster.",
+    help="The queue database: migrate it, check it, and read the queue without the cluster.",
     no_args_is_help=True,
 )
 
@@ -175,4 +175,4 @@ def revision(kind: str, slug: str, database_url: UrlOption = "") -> None:
     typer.echo(migrate.create_revision(_url(database_url), slug, kind))
 
 
-steering.register(app)
+db_reports.register(app)

@@ -13,11 +13,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.holders import ANNOTATION, PAUSED
+from fluxqueue.fluxjob.holders import ANNOTATION, PAUSED, RELEASABLE
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload.kinds.table import kind_of_fluxjob
 from fluxqueue.workload.labels import HOLD
+from fluxqueue.workload.steered import read_steered
 
 FIELD_MANAGER = "kubectl-fluxqueue"
 FluxJobObject = Mapping[str, Any]
@@ -47,26 +48,26 @@ async def change_spec(
 
 async def hold(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
     """Keep a waiting job from starting until it is released."""
-    if fluxjob["spec"].get("hold") and not is_held(fluxjob):
-        # It was released elsewhere since: only a change of the field has an effect.
+    if fluxjob["spec"].get("hold") and not _is_held_by_hand(fluxjob):
+        # The field is of its author, or of before a release: only a change of it has an effect.
         await change_spec(client, fluxjob, {"hold": None}, dry_run=dry_run)
     await change_spec(client, fluxjob, {"hold": True}, dry_run=dry_run)
 
 
 async def release(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = False) -> None:
-    """Return a held job to its place in the queue.
+    """Return a job to the queue that a user holds, or that fluxqueue has set aside.
 
     Raises
     ------
     InvalidInput
         Something else holds it. The hint is the way to release it.
     """
-    status = fluxjob.get("status") or {}
-    holder = (status.get("operator") or {}).get("heldBy")
-    if is_held(fluxjob) and status.get("reason") != f"held by {holder}":
-        raise InvalidInput(f"is not held by hand: {status.get('reason')}", hint=_way_out(fluxjob))
-    # If it was held elsewhere, the field is empty: only a change of the field has an effect.
-    is_said = fluxjob["spec"].get("hold") is not None
+    if is_held(fluxjob) and not _is_held_by_hand(fluxjob) and _holder(fluxjob) not in RELEASABLE:
+        reason = fluxjob["status"].get("reason")
+        raise InvalidInput(f"is not held by hand: {reason}", hint=_way_out(fluxjob))
+    # What its author has set does not count as said: only a change of the field has an effect.
+    steered = read_steered(fluxjob)
+    is_said = steered is not None and "hold" in steered.values
     await change_spec(client, fluxjob, {"hold": None if is_said else False}, dry_run=dry_run)
 
 
@@ -91,6 +92,15 @@ async def cancel(client: KubeClient, fluxjob: FluxJobObject, *, dry_run: bool = 
 def is_held(fluxjob: FluxJobObject) -> bool:
     """Return whether it waits to be released."""
     return bool((fluxjob.get("status") or {}).get("state") == "Held")
+
+
+def _holder(fluxjob: FluxJobObject) -> str | None:
+    return ((fluxjob.get("status") or {}).get("operator") or {}).get("heldBy")
+
+
+def _is_held_by_hand(fluxjob: FluxJobObject) -> bool:
+    is_by_user = (fluxjob.get("status") or {}).get("reason") == f"held by {_holder(fluxjob)}"
+    return is_held(fluxjob) and is_by_user
 
 
 def _way_out(fluxjob: FluxJobObject) -> str:

@@ -1681,7 +1681,7 @@ SELECT * FROM queue WHERE state IN ('Pending', 'Reserved');
 
 -- Jobs and objects that are set aside, so that all others continue. held_by says why.
 -- quarantine, too-complex: the cycle could not read or decide the job. It waits for another request,
--- for other software or for `fluxqueue db release`. input: the last good values count.
+-- for other software or for `fluxqueue release`. input: the last good values count.
 -- stalled: the API server refuses an action, and it is tried again. Others: the kind of an object.
 CREATE VIEW quarantine AS
 SELECT jobid, namespace, workload_name AS name, queue, user_name, held_by, reason, quarantined_by,

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store.steering import requeue
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload import labels
 from fluxqueue.workload.pinning import sealed_in
@@ -18,6 +17,7 @@ from fluxqueue.workload.pods import gate_index
 from tests.adversary.tenants import Tenant
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, Obj, job
+from tests.support.steering import requeue
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.long("gangs run, are suspended and run again")]

@@ -23,11 +23,11 @@ from yarl import URL
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.store import steering
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.view import server as view_server
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT
 from fluxqueue.view.rights import KEEP_S
+from tests.support import steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 from tests.support.viewing import EVERYWHERE, Viewing, viewing

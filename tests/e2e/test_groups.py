@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from fluxqueue.db.store import steering
 from fluxqueue.errors import Invalid
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.scheduler.resource_set import read_resource_set
@@ -198,9 +198,7 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
     """All of it goes; one of its pods alone, or its Job, would come again."""
     await space.create(member_job("part", "whole", 3, pods=2, run=FOR_EVER))
     await space.create(member("solo", "whole", 3, run=FOR_EVER))
-    await space.until_state("whole", "Running")
-    said = await steering.cancel(space.world.database, space.name, ["whole"], "alice")
-    assert [one.message for one in said] == ["is being cancelled: PodGroup whole is deleted"]
+    await steer.cancel(space.client, await space.until_state("whole", "Running"))
     await space.until_gone(FLUXJOBS, "whole-group")
     await space.until_gone(JOBS, "part")
     assert await phases(space) == {}

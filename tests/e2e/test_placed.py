@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store.steering import requeue
 from fluxqueue.fluxjob.hostlist import expand
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.workload import labels
@@ -151,7 +151,7 @@ async def test_a_requeued_gang_is_placed_anew(space: Space) -> None:
         await space.create(gang("again"))
         await space.until_running("again", 4)
         first = await space.client.get(JOBS, space.name, "again")
-        await requeue(space.world.database, space.name, ["again"], "carol")
+        await steer.requeue(space.client, await space.until_state("again", "Running"))
         await seen.until(lambda r: len(r.seen("again")) == 8, "it runs again")
         await space.until_running("again", 4)
         stored = await space.client.get(JOBS, space.name, "again")

@@ -16,9 +16,9 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from fluxqueue.db.store.steering import cancel, requeue
 from fluxqueue.errors import NotFound
 from fluxqueue.jobspec.bounds import BUILT
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.install import read_user
 from fluxqueue.kube.resources import (
@@ -248,9 +248,7 @@ async def _work_is_cancelled(space: Space) -> None:
     await space.create_all(member(f"both-{n}", "both", 2, run=FOR_EVER) for n in range(2))
     for name in ("unwanted", "unwanted-too", "both"):
         fluxjob = await space.until_state(name, "Running")
-        jobid = str(fluxjob["status"]["jobid"])
-        (outcome,) = await cancel(space.world.database, space.name, [jobid], "test")
-        assert outcome.is_done, outcome
+        await steer.cancel(space.client, fluxjob)
     await space.until_gone(JOBS, "unwanted")
     await space.until_gone(PODS, "unwanted-too")
     await space.until_gone(PODS, "both-1")
@@ -356,9 +354,7 @@ async def _owners_wait_suspended(space: Space) -> None:
         if entry.templates_in is not None:
             await make_told(space, resource, made)
         fluxjob = await until_told(space, f"{held}-{entry.kind.lower()}", "Allocated")
-        jobid = str(fluxjob["status"]["jobid"])
-        (outcome,) = await requeue(space.world.database, space.name, [jobid], "test")
-        assert outcome.is_done, outcome
+        await steer.requeue(space.client, fluxjob)
         requeued = "SELECT requeues FROM fluxjobs WHERE uid = :uid AND requeues > 0"
         uid = fluxjob["spec"]["workload"]["uid"]
 
@@ -366,8 +362,7 @@ async def _owners_wait_suspended(space: Space) -> None:
             return bool(await space.world.rows(sql, uid=uid))
 
         await eventually(is_requeued, f"{held} is requeued")
-        (outcome,) = await cancel(space.world.database, space.name, [jobid], "test")
-        assert outcome.is_done, outcome
+        await steer.cancel(space.client, fluxjob)
         await space.until_gone(resource, held)
         await create(space, resource, "left", spec_of(entry, template(cpu="17")))
         await until_owner(space, f"left-{entry.kind.lower()}")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.db.store import steering
 from fluxqueue.errors import Invalid, NotFound
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from fluxqueue.scheduler.resource_set import read_resource_set
@@ -179,19 +179,16 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
     spec = job_set_spec(workers=(2, template(cpu="16", run=FOR_EVER)))
     made = await create(space, JOB_SET, "again", spec)
     await make_jobs(space, await until_suspended(space, JOB_SET, "again", False))
-    await until_told(space, "again-jobset", "Running")
-    (outcome,) = await steering.requeue(space.world.database, space.name, ["again"], "ada")
-    assert outcome.is_done, outcome
+    await steer.requeue(space.client, await until_told(space, "again-jobset", "Running"))
     await until_suspended(space, JOB_SET, "again", True)
     await space.delete("again-workers-0")  # as its controller does
     going = await until_suspended(space, JOB_SET, "again", False)
     await kill_part(space.world, "controller")
     await make_jobs(space, going)
-    await until_told(space, "again-jobset", "Running")
+    again = await until_told(space, "again-jobset", "Running")
     sql = "SELECT requeues FROM fluxjobs WHERE uid = :uid"
     assert await space.world.rows(sql, uid=made["metadata"]["uid"]) == [{"requeues": 1}]
-    (outcome,) = await steering.cancel(space.world.database, space.name, ["again"], "ada")
-    assert outcome.is_done, outcome
+    await steer.cancel(space.client, again)
     await space.until_gone(JOB_SET, "again")
     await space.until_gone(JOBS, "again-workers-0")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.db.store import steering
+from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.scheduler.resource_set import read_resource_set
@@ -67,9 +67,7 @@ async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None
 async def test_it_is_requeued_and_found_again_by_another_controller(space: Space) -> None:
     async with Operators(space, RUNTIMES) as operators:
         made = await create(space, TRAIN_JOB, "again", asks("endless", 2))
-        await until_told(space, "again-trainjob", "Running")
-        (outcome,) = await steering.requeue(space.world.database, space.name, ["again"], "ada")
-        assert outcome.is_done, outcome
+        await steer.requeue(space.client, await until_told(space, "again-trainjob", "Running"))
         sql = "SELECT requeues FROM fluxjobs WHERE uid = :uid AND requeues = 1 AND state = :state"
 
         async def runs_again() -> bool:

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -406,12 +407,32 @@ async def test_steering_patches_the_spec(
 
 async def test_release_and_the_author_s_priority_are_removals(shell: Typist) -> None:
     """null in a merge patch: what was set by hand is gone."""
-    await shell.type("hold", "post")
-    await shell.type("release", "post")
-    assert "hold" not in (await shell.read("post-job"))["spec"]
     await shell.type("priority", "post", "7")
     await shell.type("priority", "post", "--clear")
     assert (await shell.read("post-job"))["spec"].get("priority", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("verb", "spec", "holder", "reason", "hold"),
+    [
+        ("release", {"hold": True, "steeredBy": {"hold": "bob"}}, "bob", "held by bob", None),
+        ("release", {}, "start", "its pods do not start", False),
+        ("release", {"hold": True}, "quarantine", "cannot be read", False),
+        ("release", {"hold": False, "steeredBy": {"hold": "bob"}}, "start", "again", None),
+        ("hold", {"hold": True}, "author", "held by its annotation", True),
+    ],
+)
+async def test_a_hold_and_a_release_change_the_field(
+    shell: Typist, verb: str, spec: dict[str, Any], holder: str, reason: str, hold: bool | None
+) -> None:
+    """Whatever the field has: a user, the author, or fluxqueue itself holds the job."""
+    made = await shell.job("kept", HELD, reason=reason, operator={"heldBy": holder})
+    await shell.client.patch(FLUXJOBS, "default", "kept-job", {"spec": spec})
+    told = await shell.type(verb, "kept")
+    assert told.code == 0, told.err
+    after = await shell.read("kept-job")
+    assert after["spec"].get("hold") == hold
+    assert after["metadata"]["generation"] >= made["metadata"]["generation"] + 1 + bool(spec)
 
 
 async def test_cancel_asks_for_it_in_that_fluxjob(shell: Typist) -> None:

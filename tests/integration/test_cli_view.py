@@ -14,10 +14,10 @@ import pytest_asyncio
 import yaml
 
 from fluxqueue.db.database import Database
-from fluxqueue.db.store import steering
 from fluxqueue.errors import ApiUnavailable
 from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS
+from tests.support import steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, settings_for, workload
 from tests.support.typing_verbs import Told, Typist

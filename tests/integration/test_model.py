@@ -16,7 +16,7 @@ import pytest
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
-from fluxqueue.db.store import reconciling, steering
+from fluxqueue.db.store import reconciling
 from fluxqueue.db.store.cluster_rows import save_foreign, save_nodes
 from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
 from fluxqueue.db.store.observations import save_workloads
@@ -26,6 +26,7 @@ from fluxqueue.errors import DatabaseUnavailable, LostLeadership
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec.shape import slot_kinds
+from tests.support import steering
 from tests.support.postgres import PostgresServer
 from tests.support.row_world import NODES, World
 from tests.support.rows import Rows, amounts, rebuilt, settings_for
@@ -157,9 +158,9 @@ class Story:
         repeat = self.random.choice((1, 2))
         for _ in range(repeat):
             if verb == "priority":
-                await steering.set_priority(*values, priority=self.random.choice((None, -5, 9)))
+                await steering.steer(*values, priority=self.random.choice((None, -5, 9)))
             elif verb == "move":
-                await steering.move(*values, queue=self.random.choice(("default", "other")))
+                await steering.steer(*values, queue=self.random.choice(("default", "other")))
             else:
                 self.world.disturbed |= {name} if verb == "requeue" else set()
                 await getattr(steering, verb)(*values)

@@ -22,11 +22,11 @@ from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading.changes import Follower, last_line
-from fluxqueue.db.store import steering
 from fluxqueue.errors import DatabaseUnavailable, InvalidSettings
 from fluxqueue.view.openapi import document
 from fluxqueue.view.request_places import RequestPlaces
 from fluxqueue_devtools.localpg import LocalPostgres
+from tests.support import steering
 from tests.support.rows import Rows, settings_for, workload
 from tests.support.sql import dicts
 from tests.support.viewing import Answer, Viewing, filled, viewing

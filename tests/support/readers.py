@@ -20,9 +20,9 @@ from fluxqueue.db.store.outlook import read_promises, read_told
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.queues import read_figures
 from fluxqueue.db.store.resync_rows import read_present, read_uids
-from fluxqueue.db.store.steering import hold
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
+from tests.support.steering import hold
 
 DAY_S = 86_400
 PAGE = 2
@@ -75,7 +75,7 @@ READERS: dict[str, Reader] = {
     "promises": _in_transaction(read_promises),
     "estimates": _in_transaction(read_told),
     "fluxqueue db list": lambda rows: living(rows.database),
-    "fluxqueue db hold": lambda rows: hold(rows.database, "default", ["waits-1"], "alice"),
+    "a hold by hand": lambda rows: hold(rows.database, "default", ["waits-1"], "alice"),
     "fluxqueue db history of a name": lambda rows: accounting.history(
         rows.database, "team-7", "old-7"
     ),

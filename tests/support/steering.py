@@ -1,33 +1,48 @@
-"""Rows of jobs that steering can change."""
+"""Changes by hand of FluxJobs, carried into their rows as the controller carries a changed spec.
+
+For tests without a cluster. Each verb changes the field that ``kube.steer`` would change, and
+returns what became of each change: nothing for one that changes nothing.
+"""
 
 from __future__ import annotations
 
-from fluxqueue.db.store.desired_state import Released, finish, read_pending_releases
-from tests.support.pool_model import request
-from tests.support.rows import Rows, cpu_node, pod, workload
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from typing import Any
+
+from fluxqueue.db.database import Database
+from fluxqueue.db.store.steering import FluxJobOf, SteeringOutcome, apply_spec_changes
+from tests.support.sql import dicts
+
+_FIND = """SELECT uid, name, steered FROM fluxjobs
+WHERE namespace = :namespace AND :reference IN (uid, name, workload_name, CAST(jobid AS text))
+ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1"""
+
+_requests = map("request-{}".format, count())
 
 
-async def run(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
-    """A FluxJob that runs with all its pods."""
-    await rows.add_nodes(cpu_node("n0"))
-    count = request(pods, cpu=1)
-    gated = tuple(pod(f"{uid}-{n}") for n in range(pods))
-    await rows.see(workload(uid, count, pods=gated, is_suspended=False, generation=2, **more))
-    await rows.match()
-    await rows.reconcile(uid)
-    await let_go(rows, uid)
-    await see_running(rows, uid, pods, **more)
+async def steer(
+    database: Database, namespace: str, references: Sequence[str], actor: str, **fields: Any
+) -> list[SteeringOutcome]:
+    """Change fields of the specs of FluxJobs, each found by name, UID or number."""
+    outcomes: list[SteeringOutcome] = []
+    for reference in references:
+        async with database.begin() as tx:
+            for row in await dicts(tx, _FIND, namespace=namespace, reference=reference):
+                spec = {**(row["steered"] or {}), **fields}
+                if spec.get("requeue") == "":
+                    spec["requeue"] = next(_requests)
+                if spec.get("hold") is False and (row["steered"] or {}).get("hold") is not None:
+                    spec["hold"] = None  # only a change of the field has an effect
+                spec = {name: one for name, one in spec.items() if one is not None}
+                fluxjob = FluxJobOf(namespace, row["name"], row["uid"])
+                by = dict.fromkeys(fields, actor)
+                outcomes += await apply_spec_changes(tx, fluxjob, spec, by) or ()
+    return outcomes
 
 
-async def let_go(rows: Rows, uid: str) -> None:
-    """What the release writes down: the generation that it made."""
-    (pending,) = await read_pending_releases(rows.database, [uid])
-    await finish(rows.database, [Released(pending, is_made=True, generation=2)])
-
-
-async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object) -> None:
-    """All its pods are seen running."""
-    running = tuple(pod(f"{uid}-{n}", "Running", is_gated=False, node="n0") for n in range(pods))
-    seen = {"is_suspended": False, "generation": 2} | more
-    await rows.see(workload(uid, request(pods, cpu=1), pods=running, **seen))
-    await rows.reconcile(uid)
+hold = partial(steer, hold=True)
+release = partial(steer, hold=False)
+requeue = partial(steer, requeue="")
+cancel = partial(steer, cancel=True)

@@ -1,21 +1,3 @@
--- fragment: columns
-SELECT uid, jobid, namespace, workload_name AS name, workload_kind AS kind,
-       observed ? 'is_suspendable' AS is_suspendable, observed ->> 'made_by' AS made_by,
-       observed -> 'owner' AS owner, state, reason, held_by, author_hold, vacate_by, cancel_by,
-       is_deleting, result, queue, set_priority, steered, observed_generation
-FROM fluxjobs
-
--- name: find_by_name
--- Finds and locks the FluxJob of a name. Of several, it is the newest one that has not ended.
--- include: columns
-WHERE namespace = :namespace AND (workload_name = :reference OR name = :reference)
-ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1 FOR UPDATE
-
--- name: find_by_jobid
--- Finds and locks the FluxJob of a jobid.
--- include: columns
-WHERE namespace = :namespace AND jobid = :reference FOR UPDATE
-
 -- name: set_actor
 -- Names the actor of this transaction for the audit trail.
 SELECT set_config('fluxqueue.actor', :actor, true)
@@ -57,8 +39,11 @@ WHERE uid = :uid
 
 -- name: lock_steered
 -- Locks the row that belongs to a FluxJob and its workload.
--- include: columns
-WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE
+SELECT uid, jobid, workload_name AS name, workload_kind AS kind,
+       observed ? 'is_suspendable' AS is_suspendable, observed ->> 'made_by' AS made_by,
+       state, held_by, author_hold, vacate_by, cancel_by, is_deleting, result, queue,
+       set_priority, steered, observed_generation
+FROM fluxjobs WHERE uid = :uid AND namespace = :namespace AND name = :name FOR UPDATE
 
 -- name: unset_queue
 -- Restores the author's queue.

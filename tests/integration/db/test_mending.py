@@ -12,7 +12,7 @@ from fluxqueue.controller.observing import resync_diff
 from fluxqueue.controller.observing.resync_repair import ResyncRepair
 from fluxqueue.db.store.rebuild import TakenOver, prepare
 from tests.support.rows import Rows
-from tests.support.steering import run
+from tests.support.running_rows import run
 
 
 async def _nothing_to_recall() -> bool:

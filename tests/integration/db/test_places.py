@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.db.store import steering
 from fluxqueue.fluxjob.observation import WorkloadSeen
+from tests.support import steering
 from tests.support.asked import Slots
 from tests.support.asked import asked as slots
 from tests.support.pool_model import request

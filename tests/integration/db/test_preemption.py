@@ -12,7 +12,6 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.store.matcher_rows import NodeChanges, take_changes
 from fluxqueue.db.store.statuses import read_statuses
-from fluxqueue.db.store.steering import cancel
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
@@ -24,6 +23,7 @@ from fluxqueue.worker.status import _rendered
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod
 from tests.support.seen import job, queue, see_queues, told
+from tests.support.steering import cancel
 
 LOWER: dict[str, Any] = {"within": "lowerPriority"}
 

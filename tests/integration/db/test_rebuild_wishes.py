@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.db.store import steering
 from fluxqueue.db.store.queues import QueueSeen, save_queues
 from fluxqueue.db.store.rebuild import Found, note_preemptions, take_over
 from fluxqueue.db.store.statuses import read_statuses
@@ -23,6 +22,7 @@ from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import DecisionRecord, read_record
 from fluxqueue.worker import status
 from tests.integration.db import test_preemption as preempting
+from tests.support import steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
 from tests.support.seen import job, queue, see_queues, told
@@ -64,11 +64,6 @@ async def _take(rows: Rows, *found: Found) -> None:
         await take_over(tx, found)
 
 
-async def _steer(verb: object, rows: Rows, *names: str) -> None:
-    outcomes = await verb(rows.database, "default", names, ALICE)  # type: ignore[operator]
-    assert all(one.is_done for one in outcomes), outcomes
-
-
 async def test_a_queue_that_was_disabled_meanwhile_keeps_what_it_took_in(rows: Rows) -> None:
     """As it waited, in its order, also what an operator holds; what it refused it still refuses."""
     await rows.add_nodes(cpu_node("n0"))
@@ -76,7 +71,7 @@ async def test_a_queue_that_was_disabled_meanwhile_keeps_what_it_took_in(rows: R
     waiting = {uid: workload(uid, queue="fast", user_name="ann") for uid in "cabh"}
     await rows.see(*waiting.values())
     await rows.match()
-    await _steer(steering.hold, rows, "h")
+    await steering.hold(rows.database, "default", ["h"], ALICE)
     await _set_queue(rows, enabled=False, started=False)
     late = workload("late", queue="fast")
     await rows.see(late)
@@ -91,7 +86,7 @@ async def test_a_queue_that_was_disabled_meanwhile_keeps_what_it_took_in(rows: R
     await _take(rows, *(Found(one, records.get(one.uid)) for one in seen))
     await rows.match()
     assert await rows.states() == {**expected, "new": "Held"}
-    await _steer(steering.release, rows, "h")
+    await steering.release(rows.database, "default", ["h"], ALICE)
     await rows.match()
     assert list(await rows.states()) == ["c", "a", "b", "h", "late", "new"]
     assert (await rows.states())["h"] == "Pending"
@@ -110,7 +105,7 @@ async def test_what_runs_and_left_no_record_was_taken_in(rows: Rows) -> None:
     await _set_queue(rows, enabled=False, started=False)
     runs = workload("a", queue="fast", is_suspended=False, generation=2, pods=(_pod("a-0"),))
     await _take(rows, Found(runs, None, (_placed("a-0"),)))
-    await _steer(steering.requeue, rows, "a")
+    await steering.requeue(rows.database, "default", ["a"], ALICE)
     await rows.see(but(runs, is_suspended=True, generation=3, pods=()))
     await rows.reconcile("a")
     await rows.match()
@@ -145,7 +140,7 @@ async def _run(rows: Rows, uid: str, pods: int) -> WorkloadSeen:
 async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> None:
     """Its pods end, and it is back at its old place, not held as if its author had stopped it."""
     seen = await _run(rows, "a", pods=2)
-    await _steer(steering.requeue, rows, "a")
+    await steering.requeue(rows.database, "default", ["a"], ALICE)
     record = (await _records(rows, "a"))["a"]
     await _lose_all(rows)
     left = but(seen, is_suspended=is_suspended, pods=seen.pods[1:])
@@ -172,7 +167,7 @@ async def test_a_requeue_under_way_goes_on(rows: Rows, is_suspended: bool) -> No
 async def test_a_requeue_whose_last_pod_went_meanwhile_is_done(rows: Rows) -> None:
     """Suspended, no pod left: it waits."""
     seen = await _run(rows, "a", pods=1)
-    await _steer(steering.requeue, rows, "a")
+    await steering.requeue(rows.database, "default", ["a"], ALICE)
     record = (await _records(rows, "a"))["a"]
     await _lose_all(rows)
     gone = but(seen, is_suspended=True, generation=3, pods=())
@@ -190,7 +185,7 @@ async def test_a_cancel_that_was_not_carried_out_is(rows: Rows) -> None:
     waits = workload("w", request(cpu=4))
     await rows.see(waits)
     await rows.match()
-    await _steer(steering.cancel, rows, "a", "w")
+    await steering.cancel(rows.database, "default", ["a", "w"], ALICE)
     records = await _records(rows, "a", "w")
     await _lose_all(rows)
     await _take(rows, Found(runs, records["a"], (_placed("a-0"),)), Found(waits, records["w"]))

@@ -8,13 +8,13 @@ from typing import Any
 from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.store.starts import keep_words
-from fluxqueue.db.store.steering import release
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
 from tests.support.looks import RULES, WORDS, look, pass_time, unbound
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
+from tests.support.steering import release
 
 
 def released(uid: str, count: int = 2, **more: Any) -> WorkloadSeen:

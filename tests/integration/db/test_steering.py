@@ -1,14 +1,16 @@
-"""Steering on real rows: each command by state, twice, by whom; what stands in the books."""
+"""Steering on real rows: each change by state, twice, by whom; what accounting says of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 
 from fluxqueue.db.reading import accounting
-from fluxqueue.db.store import steering
+from fluxqueue.db.store import steering as store
 from fluxqueue.db.store.desired_state import (
     Released,
     finish,
@@ -18,20 +20,20 @@ from fluxqueue.db.store.pending_actions import sweep
 from fluxqueue.db.store.reconciling import reconcile
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.holders import RELEASABLE
+from tests.support import steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, pod, workload
-from tests.support.steering import let_go, run, see_running
+from tests.support.running_rows import let_go, run, see_running
 
 ALICE = "alice@host"
 
 
 async def act(
-    verb: object, rows: Rows, *names: str, actor: str = ALICE, **more: object
+    verb: Callable[..., Any], rows: Rows, *names: str, actor: str = ALICE, **more: object
 ) -> list[str]:
     """Run a command; its messages, those refused with ``no:`` in front."""
-    outcomes: Sequence[steering.SteeringOutcome] = await verb(  # type: ignore[operator]
-        rows.database, "default", names, actor, **more
-    )
+    outcomes = await verb(rows.database, "default", names, actor, **more)
     return [one.message if one.is_done else f"no: {one.message}" for one in outcomes]
 
 
@@ -44,6 +46,8 @@ async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
     """What is held does not start; released, it has a new place. Twice is once."""
     await rows.see(workload("a"), workload("b"))
     assert await act(steering.hold, rows, "a", "2") == ["is held", "is held"]
+    assert await act(steering.hold, rows, "a") == [], "the spec says it already"
+    await rows.execute("UPDATE fluxjobs SET steered = NULL WHERE uid = 'a'")
     assert await act(steering.hold, rows, "a") == [f"is held by {ALICE} already"]
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.match()
@@ -52,7 +56,7 @@ async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
     assert await act(steering.release, rows, "b", "a-job", "a") == [
         "is released",
         "is released",
-        "is Pending: it is not held",
+        "is not held by hand",
     ]
     await rows.match()
     assert await rows.states() == {"a": "Pending", "b": "Allocated"}
@@ -66,47 +70,56 @@ async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
     ]
 
 
-async def test_release_explains_what_its_author_holds(rows: Rows) -> None:
+async def test_a_release_leaves_what_its_author_holds(rows: Rows) -> None:
     """And an operator's hold gives way to the author's, not to the queue."""
     await rows.see(
         workload("a", held_by="author"),
         workload("b", held_by="author", has_hold=True),
         workload("c", is_paused=True),
     )
-    suspended, noted, paused = await act(steering.release, rows, "a", "b", "c")
-    assert paused == (
-        "no: is paused by its author:"
-        """ kubectl patch job c -p '{"spec":{"parallelism":1}}' continues it"""
-    )
-    assert suspended.startswith("no: was suspended by its author: kubectl patch job a")
-    assert noted == "no: is held by its annotation: kubectl annotate job b fluxqueue/hold-"
+    assert await act(steering.release, rows, *"abc") == ["is not held by hand"] * 3
+    assert await rows.states() == {"a": "Held", "b": "Held", "c": "Held"}
     assert await act(steering.hold, rows, "a") == ["is held"]
     await rows.see(workload("a", held_by="author", wanted=1, generation=9))
     assert await rows.value("SELECT held_by FROM fluxjobs WHERE uid = 'a'") == ALICE
     (told,) = await act(steering.release, rows, "a")
-    assert told.startswith(f"is no longer held by {ALICE}, but was suspended by its author")
+    assert told == f"is no longer held by {ALICE}, but suspended by its author"
     await rows.see(workload("a"), workload("b"), workload("c"))
     assert await rows.states() == {"a": "Pending", "b": "Pending", "c": "Pending"}
     assert await reason(rows) == ""
 
 
 async def test_what_does_not_fit_the_state_is_refused_with_its_name(rows: Rows) -> None:
-    """Running is not held or moved; what is over is over; unknown names are told."""
+    """Running is not held or moved; what is over is over. A reserved name is no holder."""
     await run(rows)
-    assert await act(steering.hold, rows, "a", "nobody") == [
-        "no: is Running: only what waits can be held; requeue or cancel it",
-        "no: namespace default has no such workload in the queue",
+    assert await act(steering.hold, rows, "a") == [
+        "no: is Running: only what waits can be held; requeue or cancel it"
     ]
-    assert await act(steering.move, rows, "a", queue="default") == [
+    assert await act(steering.steer, rows, "a", queue="default") == [
         "no: is Running: only what waits can be moved; requeue it first"
     ]
     await rows.see(workload("a", result="Completed", wanted=0))
     await rows.reconcile("a")
-    for verb in (steering.hold, steering.release, steering.cancel, steering.requeue):
+    await rows.execute("UPDATE fluxjobs SET steered = NULL WHERE uid = 'a'")
+    for verb in (steering.hold, steering.cancel, steering.requeue):
         (message,) = await act(verb, rows, "a")
         assert message.startswith("no: is Completed"), message
-    with pytest.raises(InvalidInput, match="--as"):
-        await act(steering.hold, rows, "a", actor="author")
+    await rows.see(workload("b"))
+    assert await act(steering.hold, rows, "b", actor="author") == ["is held"]
+    assert await rows.value("SELECT held_by FROM fluxjobs WHERE uid = 'b'") == "user author"
+
+
+@pytest.mark.parametrize("holder", sorted(RELEASABLE))
+async def test_what_fluxqueue_has_set_aside_is_released_by_hand(rows: Rows, holder: str) -> None:
+    """As often as it is set aside."""
+    await rows.see(workload("a"))
+    for _ in range(2):
+        await rows.execute(
+            "UPDATE fluxjobs SET state = 'Held', held_by = :holder, reason = 'set aside'",
+            holder=holder,
+        )
+        assert await act(steering.release, rows, "a") == ["is released"]
+        assert await rows.states() == {"a": "Pending"}
 
 
 async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: Rows) -> None:
@@ -117,7 +130,7 @@ async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: 
         "is being cancelled",
         "is being cancelled",
     ]
-    assert await act(steering.cancel, rows, "a") == [f"is being cancelled by {ALICE} already"]
+    assert "by alice@host already" in str(await cancel_deleted(rows, of("a"), "somebody"))
     await see_running(rows)  # what is seen late does not take it back
     await rows.match()
     assert await rows.states() == {"a": "Running", "w": "Pending"}
@@ -129,7 +142,7 @@ async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: 
     await rows.reconcile("a", "w")
     assert await rows.states() == {"a": "Cancelled", "w": "Cancelled"}
     assert await reason(rows) == await reason(rows, "w") == f"cancelled by {ALICE}"
-    assert await act(steering.cancel, rows, "a") == ["is Cancelled"]
+    assert "is Cancelled" in str(await cancel_deleted(rows, of("a"), "somebody"))
     await rows.check()
 
 
@@ -313,15 +326,15 @@ async def test_priority_and_queue_by_hand_win_over_the_author(rows: Rows) -> Non
     """Also over later observations; cleared, the author's counts again."""
     await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
     await rows.see(workload("a", priority=3))
-    assert await act(steering.set_priority, rows, "a", priority=9) == ["has priority 9"]
-    assert await act(steering.move, rows, "a", queue="batch") == ["is in queue batch"]
-    assert await act(steering.move, rows, "a", queue="x") == [
+    assert await act(steering.steer, rows, "a", priority=9) == ["has priority 9"]
+    assert await act(steering.steer, rows, "a", queue="batch") == ["is in queue batch"]
+    assert await act(steering.steer, rows, "a", queue="x") == [
         "no: there is no queue x; known are batch, default"
     ]
     await rows.see(workload("a", priority=4))
     row = await rows.fetch("SELECT priority, queue FROM fluxjobs")
     assert row == [{"priority": 9, "queue": "batch"}]
-    assert await act(steering.set_priority, rows, "a", priority=None) == ["has priority 4"]
+    assert await act(steering.steer, rows, "a", priority=None) == ["has priority 4"]
 
 
 async def test_every_run_is_in_the_books(rows: Rows) -> None:
@@ -349,10 +362,8 @@ async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
     """Its replacement gets another, on another node where there is one."""
     await run(rows)
     await rows.add_nodes(cpu_node("n1"))
-    refused = pod("a-0", "Failed", is_gated=False, node="n0")
-    await rows.see(
-        workload("a", pods=(replace_refused(refused),), is_suspended=False, generation=2)
-    )
+    refused = replace(pod("a-0", "Failed", is_gated=False, node="n0"), is_refused=True)
+    await rows.see(workload("a", pods=(refused,), is_suspended=False, generation=2))
     await rows.reconcile("a")
     assert [state for _, _, state, _ in await rows.slots("a")] == ["returned"]
     await rows.see(workload("a", pods=(pod("a-1"),), is_suspended=False, generation=2))
@@ -361,13 +372,6 @@ async def test_a_refused_pod_gives_its_slot_back(rows: Rows) -> None:
     (ungate,) = await rows.reconcile("a")
     assert (ungate.pod_uid, ungate.to.name) == ("a-1", "n1")
     await rows.check()
-
-
-def replace_refused(one: object) -> object:
-    """The same pod, refused by its node."""
-    from dataclasses import replace
-
-    return replace(one, is_refused=True)  # type: ignore[type-var]
 
 
 async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> None:
@@ -389,25 +393,25 @@ async def test_a_pod_stranded_on_a_node_that_is_gone_is_given_up(rows: Rows) -> 
         assert (await sweep(tx))["reconcile"] == 1, "until it is deleted"
 
 
-def of(uid: str, namespace: str = "default") -> steering.FluxJobOf:
+def of(uid: str, namespace: str = "default") -> store.FluxJobOf:
     """The FluxJob of a workload of ``rows.workload``."""
-    return steering.FluxJobOf(namespace, f"{uid}-job", uid)
+    return store.FluxJobOf(namespace, f"{uid}-job", uid)
 
 
 async def apply_spec_changes(
-    rows: Rows, fluxjob: steering.FluxJobOf, values: dict[str, object], by: dict[str, str]
-) -> list[steering.SteeringOutcome] | None:
+    rows: Rows, fluxjob: store.FluxJobOf, values: dict[str, object], by: dict[str, str]
+) -> list[store.SteeringOutcome] | None:
     """What the controller does with a spec."""
     async with rows.database.begin() as tx:
-        return await steering.apply_spec_changes(tx, fluxjob, values, by)
+        return await store.apply_spec_changes(tx, fluxjob, values, by)
 
 
 async def cancel_deleted(
-    rows: Rows, fluxjob: steering.FluxJobOf, actor: str
-) -> steering.SteeringOutcome | None:
+    rows: Rows, fluxjob: store.FluxJobOf, actor: str
+) -> store.SteeringOutcome | None:
     """What the controller does with a deletion."""
     async with rows.database.begin() as tx:
-        return await steering.cancel_deleted(tx, fluxjob, actor)
+        return await store.cancel_deleted(tx, fluxjob, actor)
 
 
 async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows) -> None:
@@ -420,7 +424,7 @@ async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows)
 
 
 async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
-    """By whoever changed it; seen again, or after somebody else's command, it changes nothing."""
+    """By whoever changed it; seen again, it changes nothing."""
     await rows.see(workload("a"))
     assert await apply_spec_changes(rows, of("nobody"), {"hold": True}, {}) is None
     said = {"hold": True, "priority": 7}
@@ -434,12 +438,10 @@ async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     assert await rows.states() == {"a": "Held"}
     assert await reason(rows) == "held by bob"
     assert await apply_spec_changes(rows, of("a"), said, by) == []
-    await act(steering.release, rows, "a")
-    assert await apply_spec_changes(rows, of("a"), said, by) == []
-    assert await rows.states() == {"a": "Pending"}
     actors = "SELECT actor FROM history WHERE event IN ('hold', 'priority') ORDER BY id"
     assert [row["actor"] for row in await rows.fetch(actors)] == ["bob", "eve"]
     assert await apply_spec_changes(rows, of("a"), {}, by) is not None
+    assert await rows.states() == {"a": "Pending"}
     assert await rows.value("SELECT set_priority IS NULL AND priority = 0 FROM fluxjobs")
 
 

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import psycopg
 from sqlalchemy.exc import SQLAlchemyError
 
-from fluxqueue.db.store import steering
 from fluxqueue.errors import (
     ApiUnavailable,
     Conflict,
@@ -36,6 +35,7 @@ from fluxqueue.kube.resources import (
     ApiResource,
 )
 from localcluster import NodeShape
+from tests.support import steering
 from tests.support.e2e import database
 from tests.support.e2e.custom_kinds import JOB_SET, MPI_JOB, TRAIN_JOB
 from tests.support.e2e.kills import kill_part, kill_postgres
@@ -414,9 +414,9 @@ class Lives:
             return False
         name, rows = found["metadata"]["name"], self.space.world.database
         with suppress(DatabaseUnavailable):
-            (said,) = await getattr(steering, verb)(rows, self.space.name, [name], "ada")
-            self._note(f"{verb} {name}: {said.message}")
-            return bool(said.is_done)
+            for said in await getattr(steering, verb)(rows, self.space.name, [name], "ada"):
+                self._note(f"{verb} {name}: {said.message}")
+                return bool(said.is_done)
         return False
 
     # --- accidents ------------------------------------------------------------------------------

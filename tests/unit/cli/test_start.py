@@ -213,7 +213,7 @@ def test_every_command_is_there() -> None:
     for name in VERBS:
         found = command.commands[name]  # type: ignore[attr-defined]  a group, which mypy cannot know
         assert (found.name, bool(found.help)) == (name, True)
-    assert {"upgrade", "list", "hold"} <= set(command.commands["db"].commands)  # type: ignore[attr-defined]
+    assert {"upgrade", "list", "history"} <= set(command.commands["db"].commands)  # type: ignore[attr-defined]
 
 
 def test_a_fault_in_a_command_is_not_taken_for_another_name(

@@ -1,10 +1,9 @@
-"""``fluxqueue db hold``, ``list`` and their like as a shell sees them: words, JSON, exit codes."""
+"""``fluxqueue db list``, ``history`` and ``accounting`` as a shell sees them."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,13 +11,14 @@ from typer.testing import CliRunner, Result
 from fluxqueue.cli.main import app
 from fluxqueue.db.database import Database
 from fluxqueue.errors import InvalidInput
+from tests.support import steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, settings_for, workload
 
 
 @pytest.fixture
 def url(database_url: str) -> str:
-    """A database in which ``a`` and ``b`` wait in two namespaces, and ``over`` has ended."""
+    """``a`` and ``b`` wait in two namespaces, ``b`` as carol wanted, and ``over`` has ended."""
 
     async def fill() -> None:
         async with Database(settings_for(database_url), role="test") as database:
@@ -27,6 +27,7 @@ def url(database_url: str) -> str:
             await rows.see(workload("over", is_deleting=True))
             await rows.reconcile("over")
             await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
+            await steering.steer(database, "other", ["b"], "carol", priority=7, queue="batch")
 
     asyncio.run(fill())
     return database_url
@@ -37,29 +38,8 @@ def run(url: str, *arguments: str) -> Result:
     return CliRunner().invoke(app, ("db", *arguments), env={"DATABASE_URL": url})
 
 
-def test_several_names_and_one_that_is_not_there(url: str) -> None:
-    """Each is told of; one refusal makes the code 1."""
-    result = run(url, "hold", "a", "b", "--as", "carol")
-    assert result.exit_code == 1
-    assert "a (job 1): is held" in result.output
-    assert "b: namespace default has no such workload in the queue" in result.output
-    assert run(url, "hold", "2", "-n", "other").exit_code == 0
-    found = json.loads(run(url, "release", "a", "--as", "carol", "-o", "json").stdout)
-    assert [(one["reference"], one["is_done"], one["jobid"]) for one in found] == [("a", True, 1)]
-    lines = run(url, "history", "a").stdout.splitlines()
-    assert [line.split()[3:5] for line in lines[1:]] == [
-        ["test", "Pending"],
-        ["carol", "hold"],
-        ["carol", "Held"],
-        ["carol", "release"],
-        ["carol", "Pending"],
-    ]
-
-
 def test_the_list_is_in_the_order_of_turns(url: str) -> None:
     """What has ended is not in it; wide and JSON say more."""
-    assert run(url, "priority", "b", "7", "-n", "other").exit_code == 0
-    assert run(url, "move", "b", "batch", "-n", "other").exit_code == 0
     rows = [line.split() for line in run(url, "list").stdout.splitlines()]
     assert rows[0][:3] == ["JOBID", "NAMESPACE", "NAME"]
     assert [row[2] for row in rows[1:]] == ["b", "a"]
@@ -86,21 +66,16 @@ def test_what_runs_is_listed_with_where(url: str) -> None:
     header, *lines = run(url, "list").stdout.splitlines()
     at = header.index("NODES")
     assert {line[at:].split()[0] for line in lines} == {"n1", "n[1-3]"}
-    assert run(url, "hold", "a").exit_code == 1
 
 
-def test_a_user_without_a_name_may_steer(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in the images, whose user stands in no /etc/passwd: `kubectl exec` worked for nobody."""
-
-    def nobody(uid: int) -> None:
-        raise KeyError(f"getpwuid(): uid not found: {uid}")
-
-    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("pwd.getpwuid", nobody)
-    result = run(url, "hold", "a")
-    assert result.exit_code == 0, result.exception
-    assert f"uid-{os.getuid()}@" in run(url, "history", "a").stdout
+def test_the_history_names_who_changed_a_job(url: str) -> None:
+    """Each command, and the transition that followed."""
+    lines = run(url, "history", "2", "-n", "other").stdout.splitlines()
+    assert [line.split()[3:5] for line in lines[1:]] == [
+        ["test", "Pending"],
+        ["carol", "priority"],
+        ["carol", "move"],
+    ]
 
 
 @pytest.mark.parametrize("command", ["history", "accounting"])
@@ -122,11 +97,6 @@ def test_the_books_are_summed_and_shown_run_by_run(url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "where"),
     [
-        (("priority", "a"), "priority"),
-        (("priority", "a", "--set", "1", "--clear"), "priority"),
-        (("priority", "a", "high"), "PRIORITY"),
-        (("move", "a"), "--to"),
-        (("hold", "a", "--as", "queue"), "--as"),
         (("accounting", "--by", "colour"), "--by"),
         (("accounting", "--since", "soon"), "--since"),
     ],

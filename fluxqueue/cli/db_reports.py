@@ -1,20 +1,15 @@
-"""``fluxqueue db``: ``hold|release|cancel|requeue|priority|move|list|history|accounting``.
+"""``fluxqueue db list|history|accounting``: what the rows say, whatever state the cluster is in.
 
-These are for the administrator at the database, whatever state the cluster is in. Users' commands
-are in ``cli.user``. They work on the database alone, and the workers apply the changes to the
-cluster.
+``cli.db`` adds them to its commands, for the administrator at the database. They read only. The
+commands of users are in ``cli.user``, and so is all steering.
 
-Exit code 0 if all names are now as requested, 1 if a command was refused for one of them, 2 for bad
-input. The work is in ``db.store.steering`` and ``db.accounting``.
+Exit code 0, 1 if nothing has the name, 2 for bad input. The work is in ``db.reading``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import getpass
 import json
-import os
-import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -31,7 +26,6 @@ from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:
     from fluxqueue.db.database import Database
-    from fluxqueue.db.store.steering import SteeringOutcome
 
 Row = dict[str, Any]
 
@@ -44,125 +38,12 @@ class Output(StrEnum):
     JSON = "json"
 
 
-Names = Annotated[list[str], typer.Argument(help="names of Jobs, Pods or FluxJobs, or jobids")]
 OneName = Annotated[str, typer.Argument(help="name of a Job, Pod or FluxJob, or a jobid")]
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="namespace of the names")]
-Actor = Annotated[str, typer.Option("--as", help="actor in the history (default: user@host)")]
 Url = Annotated[
     str, typer.Option("--database-url", help="default: DATABASE_URL, or the one of `up`")
 ]
 Form = Annotated[Output, typer.Option("-o", "--output", help="table, wide or json")]
-
-
-def hold(
-    names: Names,
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """Keep waiting workloads from starting until they are released."""
-    from fluxqueue.db.store import steering
-
-    _steer(steering.hold, names, namespace, actor, output, database_url)
-
-
-def release(
-    names: Names,
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """Return held workloads to their places in the queue."""
-    from fluxqueue.db.store import steering
-
-    _steer(steering.release, names, namespace, actor, output, database_url)
-
-
-def cancel(
-    names: Names,
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """Delete workloads, waiting or running."""
-    from fluxqueue.db.store import steering
-
-    _steer(steering.cancel, names, namespace, actor, output, database_url)
-
-
-def requeue(
-    names: Names,
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """End the pods of running Jobs and return these to their old place in the queue."""
-    from fluxqueue.db.store import steering
-
-    _steer(steering.requeue, names, namespace, actor, output, database_url)
-
-
-def priority(
-    names: Names,
-    value: Annotated[int | None, typer.Option("--set", help="higher goes first")] = None,
-    clear: Annotated[
-        bool, typer.Option("--clear", help="return to the priority of its author")
-    ] = False,
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """Set the priority of workloads: `priority NAME... N`, or --set N, or --clear."""
-    from fluxqueue.db.store import steering
-
-    if value is None and not clear and len(names) > 1:
-        names, value = names[:-1], _number(names[-1])
-    if (value is None) != clear:
-        raise InvalidInput("needs a number or --clear", where="priority", hint="priority train 10")
-
-    async def verb(
-        database: Database, where: str, refs: Sequence[str], who: str
-    ) -> list[SteeringOutcome]:
-        return await steering.set_priority(database, where, refs, who, priority=value)
-
-    _steer(verb, names, namespace, actor, output, database_url)
-
-
-def _number(text: str) -> int:
-    with suppress(ValueError):
-        return int(text)
-    raise InvalidInput(f"{text!r} is not a number", where="PRIORITY", value=text, hint="or --clear")
-
-
-def move(
-    names: Names,
-    queue: Annotated[str, typer.Option("--to", help="name of the queue")] = "",
-    namespace: Namespace = "default",
-    actor: Actor = "",
-    output: Form = Output.TABLE,
-    database_url: Url = "",
-) -> None:
-    """Move waiting workloads to another queue: `move NAME... QUEUE`, or --to QUEUE."""
-    from fluxqueue.db.store import steering
-
-    if not queue and len(names) > 1:
-        names, queue = names[:-1], names[-1]
-    if not queue:
-        raise InvalidInput(
-            "needs the name of a queue", where="--to", hint="fluxqueue db move train batch"
-        )
-
-    async def verb(
-        database: Database, where: str, refs: Sequence[str], who: str
-    ) -> list[SteeringOutcome]:
-        return await steering.move(database, where, refs, who, queue=queue)
-
-    _steer(verb, names, namespace, actor, output, database_url)
 
 
 def list_queue(
@@ -255,38 +136,6 @@ def _time(text: str, where: str) -> datetime | None:
     )
 
 
-def _steer(
-    verb: Callable[[Database, str, Sequence[str], str], Awaitable[list[SteeringOutcome]]],
-    names: Sequence[str],
-    namespace: str,
-    actor: str,
-    output: Output,
-    database_url: str,
-) -> None:
-    who = actor or f"{_user()}@{socket.gethostname()}"
-    outcomes = _run(database_url, lambda db: verb(db, namespace, names, who))
-    if output is Output.JSON:
-        fields = ("reference", "is_done", "message", "jobid", "name", "state")
-        typer.echo(json.dumps([{f: getattr(o, f) for f in fields} for o in outcomes], indent=2))
-    else:
-        for one in outcomes:
-            number = f"{one.name} (job {one.jobid})" if one.jobid else one.reference
-            typer.echo(f"{number}: {one.message}", err=not one.is_done)
-    if not all(one.is_done for one in outcomes):
-        raise typer.Exit(1)
-
-
-def _user() -> str:
-    """Return the name of the calling user.
-
-    In the images no user has a name (KeyError, OSError from Python 3.13 on).
-    """
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid-{os.getuid()}"
-
-
 def _run(database_url: str, read: Callable[[Database], Awaitable[list[Any]]]) -> list[Any]:
     from fluxqueue.db.database import Database
 
@@ -325,6 +174,6 @@ def _cell(value: object) -> str:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to ``fluxqueue db``."""
-    for command in (hold, release, cancel, requeue, priority, move, history, accounting):
+    for command in (history, accounting):
         app.command(command.__name__)(command)
     app.command("list")(list_queue)
