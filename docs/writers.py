@@ -30,22 +30,21 @@ REASONS = {
     "blocked_reason": "as `blocked_by`",
     "duration_s": "An observation follows the limit of a run. The requeue adopts a newer one.",
     "expected_start": "The plan sets it. Every way out of the queue clears it.",
-    "flux_version": "The version of the last write, by us or by a user.",
     "held_by": "Each holder writes its own name, and removes no other one (`fluxjob/holders.py`).",
     "is_deleting": "A deletion is seen, or ordered by a user or a queue.",
     "is_placed": "as `pinned_to`",
     "is_started": "An observation or a look finds that all pods have run. A requeue clears it.",
     "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
     "lacking": "The end of a run clears it. Otherwise it follows from the pods.",
-    "last_error": "Each pending action writes its own failure.",
     "notices": "Notices are added by any module, and removed after the Event was emitted.",
     "observed": "An observation writes all facts. A request that comes too late for the present "
     "run is one, and the requeue adopts it.",
-    "observed_generation": "A new FluxJob object begins again at 1.",
     "pinned_to": "A release writes the node before any observation shows it.",
     "place": "An observation draws a new one for a larger request, the trigger after a hold.",
     "position": "The plan and the forecast set it. The trigger clears it outside the queue.",
     "priority_parts": "Two modules ask for a new computation. Only the trigger computes it.",
+    "published": "A status update writes what it shows, an observation the version of a new "
+    "FluxJob object, and a user's change of the spec its generation.",
     "quarantined_by": "A cycle sets it. A changed request clears it.",
     "queue": "The queue of the author, or the queue that a user has set instead.",
     "reason": "The reason belongs to the state, and is written with it.",
@@ -54,19 +53,19 @@ REASONS = {
     "released_generation": "The release or the first look after it writes it. A requeue clears it.",
     "size": "as `duration_s`",
     "request": "as `duration_s`",
-    "start_tries": "A start that failed counts it. A start, a changed request and a user clear it.",
-    "starting": "Each look writes what keeps the pods from running. The worker adds the words of "
-    "the Job controller, and a start or a requeue clears it.",
-    "stalled": "A failure that lasts is noted. The trigger drops what is no longer pending.",
+    "start": "Each look writes what keeps the pods from running, and the worker adds the words of "
+    "the Job controller. A start that failed counts a try. A start, a changed request, a requeue "
+    "and a release by a user clear it.",
     "started_at": "The first pod that runs sets it. A requeue clears it.",
     "state": "All changes follow `fluxjob/lifecycle.py` or `fluxjob/follow.py`. The triggers "
     "only turn an incomplete group into Gathering, and block what waits for others.",
     "status_due_at": "Each change that users see sets it, by a trigger. A status update clears it.",
+    "troubles": "Each pending action writes its own failure. The trigger drops what is no longer "
+    "pending.",
     "vacate_by": "The author, an operator, a preemptor, an overrun or a lost node ends the run. "
     "The requeue clears it.",
     "version": "The trigger counts changes that users see. A notice counts as one.",
     "wait_reason": "as `position`",
-    "written_version": "A status update sets it. A new FluxJob object begins again at 0.",
 }
 """Why a column has several writers."""
 

@@ -9,6 +9,7 @@ DROP VIEW pending_queue;
 DROP VIEW queue;
 DROP FUNCTION fluxjobs_account CASCADE;
 DROP FUNCTION fluxqueue_is_gpu CASCADE;
+DROP FUNCTION fluxqueue_with CASCADE;
 DROP FUNCTION fluxjob_resized_due_at CASCADE;
 DROP FUNCTION fluxjob_has_turn CASCADE;
 DROP FUNCTION fluxjob_granted_until CASCADE;

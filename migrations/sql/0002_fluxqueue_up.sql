@@ -9,24 +9,15 @@ CREATE TABLE fluxjobs (
     workload_kind TEXT NOT NULL,
     workload_name TEXT NOT NULL,
     flux_uid TEXT,
-    flux_version TEXT,
-    written_version BIGINT DEFAULT '0' NOT NULL,
-    observed_generation BIGINT DEFAULT '1' NOT NULL,
-    status_written_at TIMESTAMP WITH TIME ZONE,
-    told TEXT,
-    told_version BIGINT DEFAULT '0' NOT NULL,
+    published JSONB DEFAULT '{}'::jsonb NOT NULL,
     notices JSONB DEFAULT '[]'::jsonb NOT NULL,
     status_due_at TIMESTAMP WITH TIME ZONE,
     release_at TIMESTAMP WITH TIME ZONE,
     reconcile_at TIMESTAMP WITH TIME ZONE,
-    stalled JSONB DEFAULT '{}'::jsonb NOT NULL,
-    troubled_at TIMESTAMP WITH TIME ZONE,
-    last_error TEXT,
+    troubles JSONB DEFAULT '{}'::jsonb NOT NULL,
     user_name TEXT DEFAULT '' NOT NULL,
     queue TEXT DEFAULT 'default' NOT NULL,
-    set_queue TEXT,
     priority BIGINT DEFAULT '0' NOT NULL,
-    set_priority INTEGER,
     priority_parts JSONB DEFAULT '{}'::jsonb NOT NULL,
     state TEXT DEFAULT 'Pending' NOT NULL,
     reason TEXT DEFAULT '' NOT NULL,
@@ -41,8 +32,7 @@ CREATE TABLE fluxjobs (
     grace_s INTEGER GENERATED ALWAYS AS (coalesce((observed ->> 'grace_s')::integer, 0)) STORED,
     accepted_by TEXT,
     begin_at TIMESTAMP WITH TIME ZONE,
-    set_begin_at TIMESTAMP WITH TIME ZONE,
-    steered JSONB,
+    overrides JSONB DEFAULT '{}'::jsonb NOT NULL,
     blocked_by TEXT,
     blocked_reason TEXT DEFAULT '' NOT NULL,
     gather_until TIMESTAMP WITH TIME ZONE,
@@ -54,10 +44,7 @@ CREATE TABLE fluxjobs (
     is_placed BOOLEAN DEFAULT false NOT NULL,
     pinned_to TEXT,
     is_started BOOLEAN DEFAULT false NOT NULL,
-    starting JSONB,
-    start_error TEXT,
-    start_tries INTEGER DEFAULT '0' NOT NULL,
-    retry_at TIMESTAMP WITH TIME ZONE,
+    start JSONB DEFAULT '{}'::jsonb NOT NULL,
     lacking INTEGER DEFAULT '0' NOT NULL,
     result TEXT,
     is_deleting BOOLEAN DEFAULT false NOT NULL,
@@ -457,30 +444,22 @@ COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
 COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
 COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
 COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
-COMMENT ON COLUMN fluxjobs.flux_version IS
-    'resourceVersion that it had when we wrote it last, if known';
-COMMENT ON COLUMN fluxjobs.written_version IS 'version that the FluxJob object shows';
-COMMENT ON COLUMN fluxjobs.observed_generation IS
-    'generation of the FluxJob''s spec that was applied last';
-COMMENT ON COLUMN fluxjobs.status_written_at IS 'when that was written, or put off';
-COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
-COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became the reason';
+COMMENT ON COLUMN fluxjobs.published IS
+    'what the FluxJob object shows: version, written_at (or put off), the generation of its spec '
+    'that was applied last, flux_version (resourceVersion of our last write), told (reason of the last '
+    'Event) and told_version (version of the row at that time)';
 COMMENT ON COLUMN fluxjobs.notices IS 'further Events to emit with the next status update';
 COMMENT ON COLUMN fluxjobs.status_due_at IS 'pending action: write its status, from then on';
 COMMENT ON COLUMN fluxjobs.release_at IS
     'pending action: change its workload object to what the row says, from then on';
 COMMENT ON COLUMN fluxjobs.reconcile_at IS
     'pending action: reconcile its pods, slots and begin time, from then on';
-COMMENT ON COLUMN fluxjobs.stalled IS 'why each pending action is refused, by task';
-COMMENT ON COLUMN fluxjobs.troubled_at IS 'when its present faults or refusals began';
-COMMENT ON COLUMN fluxjobs.last_error IS 'why a pending action failed last';
+COMMENT ON COLUMN fluxjobs.troubles IS
+    'stalled (why each pending action is refused, by task), since (when its present faults or '
+    'refusals began) and last_error (why a pending action failed last)';
 COMMENT ON COLUMN fluxjobs.user_name IS 'user that submitted it';
 COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
-COMMENT ON COLUMN fluxjobs.set_queue IS
-    'queue that an operator chose; overrides queue of the author';
 COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
-COMMENT ON COLUMN fluxjobs.set_priority IS
-    'priority that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.priority_parts IS 'parts of the priority';
 COMMENT ON COLUMN fluxjobs.state IS 'its state (docs/developer/state-machine.md)';
 COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, as a sentence';
@@ -498,9 +477,9 @@ COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null:
 COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that accepted it; checked again after a move';
 COMMENT ON COLUMN fluxjobs.begin_at IS 'earliest start';
-COMMENT ON COLUMN fluxjobs.set_begin_at IS
-    'earliest start that an operator set; overrides that of the author';
-COMMENT ON COLUMN fluxjobs.steered IS 'spec changes by users that were applied last';
+COMMENT ON COLUMN fluxjobs.overrides IS
+    'queue, priority and begin_at that an operator set instead of the author, and spec, the changes '
+    'by users that were applied last';
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why cycles do not consider it yet; null: they do';
 COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same as a sentence';
 COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
@@ -515,10 +494,9 @@ COMMENT ON COLUMN fluxjobs.is_placed IS
     'its pod template names the node of each index since its release';
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
-COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing known';
-COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
-COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
-COMMENT ON COLUMN fluxjobs.retry_at IS 'earliest time of the next try';
+COMMENT ON COLUMN fluxjobs.start IS
+    'trouble (what keeps its pods from running), error (why its last start failed), tries (starts '
+    'that failed since it last started) and retry_at (earliest time of the next try)';
 COMMENT ON COLUMN fluxjobs.lacking IS 'number of slots that the matcher must add';
 COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: not yet';
 COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';
@@ -1086,7 +1064,7 @@ CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAG
 BEGIN
     new_row.priority_parts := fluxjob_priority_parts(
         new_row.queue, new_row.user_name, coalesce((new_row.observed ->> 'priority')::integer, 0),
-        new_row.set_priority, new_row.observed ? 'is_priority_granted');
+        (new_row.overrides ->> 'priority')::integer, new_row.observed ? 'is_priority_granted');
     new_row.priority := (new_row.priority_parts ->> 'bounded')::bigint
         + (new_row.priority_parts ->> 'queue')::bigint
         + (new_row.priority_parts ->> 'fairShare')::bigint;
@@ -1147,6 +1125,8 @@ $$;
 -- Set the columns of the row itself. The reason of a block replaces every other reason.
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
+DECLARE
+    retry_at timestamptz := new_row.start ->> 'retry_at';
 BEGIN
     IF (new_row.observed -> 'depends_on') IS DISTINCT FROM (old_row.observed -> 'depends_on') THEN
         new_row.blocked_by := 'dependency';
@@ -1160,13 +1140,13 @@ BEGIN
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
                 new_row.reconcile_at := new_row.begin_at;
             END IF;
-        ELSIF new_row.retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
+        ELSIF retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
             new_row.blocked_by := 'start-retry';
-            new_row.blocked_reason := coalesce(new_row.start_error, 'its pods did not start')
+            new_row.blocked_reason := coalesce(new_row.start ->> 'error', 'its pods did not start')
                 || '; it is tried again from '
-                || to_char(new_row.retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+                || to_char(retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
-                new_row.reconcile_at := new_row.retry_at;
+                new_row.reconcile_at := retry_at;
             END IF;
         ELSIF new_row.blocked_by IN ('begin-time', 'start-retry') THEN
             new_row.blocked_by := NULL;
@@ -1374,26 +1354,27 @@ BEGIN
         new_row.position := NULL;
     END IF;
     -- A refused action that is no longer pending is no longer refused.
-    IF new_row.stalled <> '{}' THEN
-        new_row.stalled := new_row.stalled - ARRAY[
-            CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
-            CASE WHEN new_row.release_at IS NULL THEN 'release' END,
-            CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
-            CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
+    IF new_row.troubles ? 'stalled' THEN
+        new_row.troubles := fluxqueue_with(new_row.troubles, 'stalled', nullif(
+            (new_row.troubles -> 'stalled') - ARRAY[
+                CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
+                CASE WHEN new_row.release_at IS NULL THEN 'release' END,
+                CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
+                CASE WHEN new_row.status_due_at IS NULL THEN 'status' END], '{}'));
     END IF;
     IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
-        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation,
-        new_row.observed -> 'faults', new_row.stalled)
+        new_row.place, new_row.expected_start, new_row.queue, new_row.published -> 'generation',
+        new_row.observed -> 'faults', new_row.troubles -> 'stalled')
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
-        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation,
-        old_row.observed -> 'faults', old_row.stalled) THEN
+        old_row.place, old_row.expected_start, old_row.queue, old_row.published -> 'generation',
+        old_row.observed -> 'faults', old_row.troubles -> 'stalled') THEN
         new_row.version := old_row.version + 1;
     END IF;
-    IF NOT new_row.observed ? 'faults' AND new_row.stalled = '{}' THEN
-        new_row.troubled_at := NULL;
-    ELSIF new_row.troubled_at IS NULL THEN
-        new_row.troubled_at := now();
+    IF new_row.observed ? 'faults' OR new_row.troubles ? 'stalled' THEN
+        new_row.troubles := jsonb_build_object('since', now()) || new_row.troubles;
+    ELSIF new_row.troubles ? 'since' THEN
+        new_row.troubles := new_row.troubles - 'since';
     END IF;
     RETURN new_row;
 END
@@ -1416,11 +1397,11 @@ CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETU
 LANGUAGE plpgsql AS $$
 BEGIN
     IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
-        new_row.written_version := 0;  -- one that was made again has an empty status
-        new_row.observed_generation := 1;
+        -- One that was made again has an empty status.
+        new_row.published := new_row.published - '{version,generation}'::text[];
     END IF;
     -- A release writes the status itself before it releases any pod, or it postpones the status.
-    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
+    IF new_row.flux_uid IS NULL OR new_row.version <= coalesce((new_row.published ->> 'version')::bigint, 0)
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
         new_row.status_due_at := NULL;
     ELSIF new_row.status_due_at IS NULL
@@ -1433,7 +1414,7 @@ BEGIN
         -- A due update stays due, and a further change may make it due sooner. The change to
         -- Running is part of the update for the start, also if that was postponed.
         new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
-            coalesce(new_row.status_written_at, new_row.submitted_at),
+            coalesce((new_row.published ->> 'written_at')::timestamptz, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
     RETURN new_row;
@@ -1495,16 +1476,17 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (NEW.queue, NEW.user_name, NEW.observed -> 'priority', NEW.observed -> 'is_priority_granted',
-        NEW.set_priority, NEW.priority, NEW.priority_parts)
+        NEW.overrides -> 'priority', NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
        (OLD.queue, OLD.user_name, OLD.observed -> 'priority', OLD.observed -> 'is_priority_granted',
-        OLD.set_priority, OLD.priority, OLD.priority_parts)
+        OLD.overrides -> 'priority', OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
     IF NEW.blocked_by IS NOT NULL
        OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on')
-       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+       OR (NEW.start -> 'retry_at') IS DISTINCT FROM (OLD.start -> 'retry_at')
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;
@@ -1600,6 +1582,13 @@ CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAG
                     fluxjob_status_due_at(now(), CASE WHEN job.observed ? 'is_sweep' THEN 5 ELSE 1 END))
 $$;
 
+-- A document with a key, or without it where its value is NULL.
+CREATE FUNCTION fluxqueue_with(document jsonb, key text, value jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN value IS NULL THEN document - key
+                ELSE document || jsonb_build_object(key, value) END
+$$;
+
 -- 40_accounting.sql
 -- Accounting: one row for each run of an allocation, and one for each job that ended without a run. The
 -- transition of the row writes it, in the transaction that ends the run, so no code path can forget
@@ -1690,13 +1679,13 @@ FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'input',
        (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(observed -> 'faults') f), NULL,
-       uid, date_trunc('second', now() - troubled_at)
+       uid, date_trunc('second', now() - (troubles ->> 'since')::timestamptz)
 FROM fluxjobs WHERE observed ? 'faults' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
-       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
-       uid, date_trunc('second', now() - troubled_at)
-FROM fluxjobs WHERE stalled <> '{}'
+       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(troubles -> 'stalled') t), NULL,
+       uid, date_trunc('second', now() - (troubles ->> 'since')::timestamptz)
+FROM fluxjobs WHERE troubles ? 'stalled'
 UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
@@ -1760,17 +1749,18 @@ WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_ter
 
 -- The actions that are pending, and since when. A sweep defers those without a task.
 CREATE VIEW pending_actions AS
-SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
+SELECT 'status' AS task, uid, jobid, status_due_at AS since, troubles ->> 'last_error' AS last_error
+FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
-SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
+SELECT 'release', uid, jobid, release_at, troubles ->> 'last_error' FROM fluxjobs WHERE release_at IS NOT NULL
 UNION ALL
-SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
+SELECT 'reconcile', uid, jobid, reconcile_at, troubles ->> 'last_error' FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
 -- Pods that a worker began to ungate without a result, or with a failure.
-SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
+SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.troubles ->> 'last_error'
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
-GROUP BY f.uid, f.jobid, f.last_error
+GROUP BY f.uid, f.jobid, f.troubles
 UNION ALL
 -- Dependencies that are decided: the time is that of the last change of a target.
 SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
@@ -1780,7 +1770,7 @@ WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT
 GROUP BY f.uid, f.jobid
 UNION ALL
 -- Free slots on nodes that take no pods, and pods that were pinned to nodes that are gone.
-SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
+SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.troubles ->> 'last_error'
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
 WHERE (s.state = 'free'
@@ -1790,7 +1780,7 @@ WHERE (s.state = 'free'
           AND NOT p.is_terminating))
 UNION ALL
 -- Some of its pods do not run a while after its release. A look says what keeps them, and says when to look again.
-SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
+SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', troubles ->> 'last_error'
 FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
   AND allocated_at < now() - interval '5 s';
 

@@ -41,8 +41,8 @@ STATEMENTS = 20.0
 A task for each Job, with its transaction, is five more."""
 UNSETTLED = """
 SELECT count(*) AS number FROM fluxjobs WHERE namespace = :namespace
-  AND (ended_at IS NULL OR written_version < version OR release_at IS NOT NULL
-       OR reconcile_at IS NOT NULL OR status_due_at IS NOT NULL)
+  AND (ended_at IS NULL OR coalesce((published ->> 'version')::bigint, 0) < version
+       OR release_at IS NOT NULL OR reconcile_at IS NOT NULL OR status_due_at IS NOT NULL)
 """
 _REVIEWS = re.compile(r'_reviews_total\{kind="(\w+)",verdict="(\w+)"\} (\d+)')
 

@@ -107,7 +107,8 @@ class Story:
         await self.release(await self.due(TaskName.RELEASE))
         await self.settle(await self.due(TaskName.RECONCILE))
         await self.rows.execute(
-            "UPDATE fluxjobs SET written_version = version WHERE status_due_at IS NOT NULL"
+            "UPDATE fluxjobs SET published = published || jsonb_build_object('version', version)"
+            " WHERE status_due_at IS NOT NULL"
         )
         await self.rows.take_tasks(TaskName.RELEASE, TaskName.RECONCILE, TaskName.STATUS)
         async with self.rows.database.begin() as tx:

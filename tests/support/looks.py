@@ -32,8 +32,9 @@ async def pass_time(rows: Rows, seconds: float) -> None:
     )
     await rows.execute(
         "UPDATE fluxjobs SET allocated_at = allocated_at - make_interval(secs => :s),"
-        " retry_at = retry_at - make_interval(secs => :s), starting = CASE WHEN starting IS NULL"
-        " THEN NULL ELSE starting || jsonb_build_object("
-        "'since_s', (starting ->> 'since_s')::float8 - :s) END",
+        " start = start || jsonb_strip_nulls(jsonb_build_object("
+        "'retry_at', (start ->> 'retry_at')::timestamptz - make_interval(secs => :s),"
+        " 'trouble', start -> 'trouble' || jsonb_build_object("
+        "'since_s', (start -> 'trouble' ->> 'since_s')::float8 - :s)))",
         s=seconds,
     )

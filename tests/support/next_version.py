@@ -97,9 +97,9 @@ def make_next_version(folder: Path) -> Path:
     tables = root / "fluxqueue" / "db" / "tables.py"
     _replace(
         tables,
-        '    Column("told", Text),\n',
+        '    Column("blocked_by", Text),\n',
         '    Column("next_note", Text, server_default="next", index=True),\n'
-        '    Column("told", Text),\n',
+        '    Column("blocked_by", Text),\n',
     )
     seen_at = (
         '    Column("seen_at", DateTime(timezone=True), nullable=False, server_default=_NOW),\n'

@@ -15,7 +15,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.store.steering import FluxJobOf, SteeringOutcome, apply_spec_changes
 from tests.support.sql import dicts
 
-_FIND = """SELECT uid, name, steered FROM fluxjobs
+_FIND = """SELECT uid, name, overrides -> 'spec' AS steered FROM fluxjobs
 WHERE namespace = :namespace AND :reference IN (uid, name, workload_name, CAST(jobid AS text))
 ORDER BY ended_at IS NOT NULL, jobid DESC LIMIT 1"""
 

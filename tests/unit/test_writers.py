@@ -20,4 +20,4 @@ def test_the_writers_of_known_columns_are_found() -> None:
     assert {"observations.sql", "31_dependencies.sql", "moves.sql"} <= found["state"]
     assert {"observations.sql", "steering.sql"} <= found["queue"]
     assert "moves.sql" in found["allocated_at"], "what a move sets as well"
-    assert "statuses.sql" in found["written_version"], "a fragment that two statements share"
+    assert "statuses.sql" in found["published"], "a fragment that two statements share"

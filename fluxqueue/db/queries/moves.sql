@@ -31,7 +31,7 @@ RETURNING f.uid
 -- name: move_released
 -- The same, for a release by a user, which begins a new series of tries.
 -- include: moved
-, start_tries = 0, retry_at = NULL
+, start = f.start - '{tries,retry_at}'::text[]
 -- include: from_rows
 
 -- name: move_without_allocation
@@ -59,8 +59,9 @@ UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now() WHERE 
 UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,
     allocated_at = NULL, started_at = NULL, lacking = 0, is_examined = false,
     vacate_by = NULL, released_generation = NULL, release_at = now(),
-    is_started = false, starting = NULL, start_tries = CAST(:tries AS int),
-    retry_at = now() + make_interval(secs => CAST(:delay_s AS float8)),
+    is_started = false, start = jsonb_strip_nulls(jsonb_build_object(
+        'error', start ->> 'error', 'tries', nullif(CAST(:tries AS int), 0),
+        'retry_at', now() + make_interval(secs => CAST(:delay_s AS float8)))),
     request = coalesce(observed -> 'asked' -> 'request', request),
     size = coalesce((observed -> 'asked' ->> 'size')::int, size),
     duration_s = CASE WHEN observed ? 'asked'

@@ -20,8 +20,9 @@ SELECT f.uid, f.observed -> 'faults' AS faults, f.state, f.reason, f.held_by, f.
        coalesce(f.request = r.request, false) AS is_same_request,
        CASE WHEN coalesce(f.observed -> 'asked' -> 'request', f.request) <> r.request
             THEN coalesce(f.observed -> 'asked' -> 'request', f.request) END AS former_request,
-       coalesce(f.queue = coalesce(f.set_queue, r.queue), false)
-           AND f.begin_at IS NOT DISTINCT FROM coalesce(f.set_begin_at, r.begin_at)
+       coalesce(f.queue = coalesce(f.overrides ->> 'queue', r.queue), false)
+           AND f.begin_at IS NOT DISTINCT FROM
+               coalesce((f.overrides ->> 'begin_at')::timestamptz, r.begin_at)
            AND f.observed -> 'priority' IS NOT DISTINCT FROM r.observed -> 'priority'
            AND f.observed -> 'depends_on' IS NOT DISTINCT FROM r.observed -> 'depends_on'
            AND f.observed ? 'is_priority_granted' = r.observed ? 'is_priority_granted'
@@ -40,31 +41,32 @@ UPDATE fluxjobs f SET
     is_placed = r.is_placed, is_deleting = r.is_deleting, is_examined = r.is_examined,
     is_started = r.is_started, is_gone = false,
     flux_uid = coalesce(r.flux_uid, f.flux_uid),
-    flux_version = coalesce(r.flux_version, f.flux_version),
+    published = f.published || jsonb_strip_nulls(jsonb_build_object('flux_version', r.flux_version)),
     -- Only a changed request is sent. It may change only while nothing has been given for it.
     request = coalesce(r.request, f.request),
     place = CASE WHEN r.asks_for_more THEN fluxjob_next_place() ELSE f.place END,
     -- What a user set by hand wins over what the author wrote.
-    begin_at = coalesce(f.set_begin_at, r.begin_at),
-    queue = coalesce(f.set_queue, r.queue),
-    start_tries = CASE WHEN r.is_started OR r.leaves_quarantine THEN 0 ELSE f.start_tries END,
+    begin_at = coalesce((f.overrides ->> 'begin_at')::timestamptz, r.begin_at),
+    queue = coalesce(f.overrides ->> 'queue', r.queue),
+    start = f.start - CASE WHEN r.is_started OR r.leaves_quarantine THEN 'tries' ELSE '' END,
     quarantined_by = CASE WHEN r.leaves_quarantine THEN NULL ELSE f.quarantined_by END,
     -- A look clears what was reported of its start. Here its other reasons are not known.
     reconcile_at = CASE WHEN r.must_reconcile
-                          OR (r.is_started AND NOT f.is_started AND f.starting IS NOT NULL)
+                          OR (r.is_started AND NOT f.is_started AND f.start ? 'trouble')
                         THEN now() ELSE f.reconcile_at END,
     release_at = CASE WHEN r.must_release THEN now() ELSE f.release_at END
 FROM -- include: seen
 WHERE f.uid = r.uid
 
 -- fragment: insert_columns
-uid, namespace, name, workload_kind, workload_name, user_name, flux_uid, flux_version, request,
-begin_at, queue, observed, size, duration_s, state, reason, held_by, author_hold, vacate_by,
+uid, namespace, name, workload_kind, workload_name, user_name, flux_uid, request, begin_at,
+queue, observed, size, duration_s, state, reason, held_by, author_hold, vacate_by,
 released_generation, result, pinned_to, is_placed, is_deleting, is_examined, is_started
 
 -- fragment: insert_values
 -- include: insert_columns
-, CASE WHEN must_reconcile THEN now() END, CASE WHEN must_release THEN now() END
+, jsonb_strip_nulls(jsonb_build_object('flux_version', flux_version)),
+CASE WHEN must_reconcile THEN now() END, CASE WHEN must_release THEN now() END
 FROM -- include: seen
 ORDER BY position
 
@@ -72,13 +74,13 @@ ORDER BY position
 -- Writes rows of workloads that have none. Not an upsert: that would draw a jobid for every row that
 -- it only updates.
 INSERT INTO fluxjobs (-- include: insert_columns
-, reconcile_at, release_at)
+, published, reconcile_at, release_at)
 SELECT -- include: insert_values
 
 -- name: insert_numbered
 -- The same for those that had a number before, in a database that was lost.
 INSERT INTO fluxjobs (jobid, -- include: insert_columns
-, reconcile_at, release_at) OVERRIDING SYSTEM VALUE
+, published, reconcile_at, release_at) OVERRIDING SYSTEM VALUE
 SELECT jobid, -- include: insert_values
 
 -- name: workloads_gone

@@ -23,28 +23,31 @@ WHERE -- include: due
 
 -- name: note_failures
 -- Writes down why effects of a task have failed. Returns which failures are lasting, and new.
-UPDATE fluxjobs f SET last_error = e.error,
+UPDATE fluxjobs f SET troubles = f.troubles || jsonb_build_object('last_error', e.error)
     -- The first word of it stays: another one each time would be news each time.
-    stalled = CASE WHEN e.is_lasting
-                   THEN jsonb_build_object(CAST(:task AS text), e.error) || f.stalled
-                   ELSE f.stalled END
+    || CASE WHEN e.is_lasting
+            THEN jsonb_build_object('stalled', jsonb_build_object(CAST(:task AS text), e.error)
+                                               || coalesce(f.troubles -> 'stalled', '{}'))
+            ELSE '{}' END
 FROM unnest(CAST(:uids AS text[]), CAST(:errors AS text[]),
             CAST(:lasting AS bool[])) AS e (uid, error, is_lasting)
-     JOIN (SELECT uid, stalled FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+     JOIN (SELECT uid, troubles FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
            ORDER BY uid FOR NO KEY UPDATE) old USING (uid)
 WHERE f.uid = e.uid
-RETURNING f.uid, f.stalled ->> :task AS told,
-          f.stalled ? :task AND NOT old.stalled ? :task AS is_news
+RETURNING f.uid, f.troubles -> 'stalled' ->> :task AS told,
+          coalesce(f.troubles -> 'stalled' ? :task, false)
+              AND NOT coalesce(old.troubles -> 'stalled' ? :task, false) AS is_news
 
 -- name: forgive_except
 -- Removes the notes of a task from all rows but some. Locks in the order of the UIDs, as
 -- everywhere. Another order could deadlock.
 WITH noted AS (
     SELECT uid FROM fluxjobs
-    WHERE stalled <> '{}' AND stalled ? :task
+    WHERE troubles -> 'stalled' ? :task
       AND NOT uid = ANY(CAST(:still AS text[]))
     ORDER BY uid FOR NO KEY UPDATE)
-UPDATE fluxjobs f SET stalled = f.stalled - CAST(:task AS text)
+UPDATE fluxjobs f SET troubles = fluxqueue_with(
+    f.troubles, 'stalled', nullif((f.troubles -> 'stalled') - CAST(:task AS text), '{}'))
 FROM noted WHERE f.uid = noted.uid
 
 -- name: sweep

@@ -15,7 +15,7 @@ AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
 
 -- fragment: pending
 uid, jobid, place, observed ? 'is_limited' AS is_limited, priority, queue, user_name, request::text AS request, observed ->> 'provision' AS provision,
-CASE WHEN start_tries > 0 THEN fluxjob_refused_nodes(uid) END AS refused,
+CASE WHEN start ? 'tries' THEN fluxjob_refused_nodes(uid) END AS refused,
 observed -> 'ignored' AS ignored,
 namespace, state, reason, accepted_by, observed ? 'waits_gated' AS waits_gated
 

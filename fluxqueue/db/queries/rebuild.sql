@@ -53,8 +53,8 @@ WHERE f.uid = r.uid
 UPDATE fluxjobs f SET
     flux_uid = coalesce(r.flux_uid, f.flux_uid),
     place = coalesce(r.place, f.place),
-    set_priority = coalesce(r.set_priority, f.set_priority),
-    set_queue = coalesce(r.set_queue, f.set_queue),
+    overrides = jsonb_build_object('spec', jsonb_build_object('requeue', r.requeue)) || f.overrides
+        || jsonb_strip_nulls(jsonb_build_object('priority', r.set_priority, 'queue', r.set_queue)),
     queue = coalesce(r.set_queue, f.queue),
     accepted_by = coalesce(r.accepted_by, f.accepted_by),
     vacate_by = coalesce(r.vacate_by, f.vacate_by),
@@ -62,8 +62,7 @@ UPDATE fluxjobs f SET
     is_deleting = f.is_deleting OR r.cancel_by IS NOT NULL,
     reason = coalesce(r.reason, f.reason),
     author_hold = coalesce(f.author_hold, r.author_hold),
-    released_generation = coalesce(f.released_generation, r.released_generation),
-    steered = coalesce(f.steered, jsonb_build_object('requeue', r.requeue))
+    released_generation = coalesce(f.released_generation, r.released_generation)
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, flux_uid text, place bigint, set_priority int, set_queue text, author_hold text,
     released_generation bigint,
@@ -175,7 +174,8 @@ DELETE FROM allocations WHERE id = :id
 
 -- name: mark_told
 -- Marks transitions as reported, because their Events were emitted when they happened.
-UPDATE fluxjobs f SET told = coalesce(r.word, f.state), told_version = f.version
+UPDATE fluxjobs f SET published = f.published || jsonb_build_object(
+    'told', coalesce(r.word, f.state), 'told_version', f.version)
 FROM fluxjobs one
 LEFT JOIN unnest(CAST(:states AS text[]), CAST(:words AS text[])) AS r (state, word) USING (state)
 WHERE f.uid = one.uid AND one.uid = ANY(CAST(:uids AS text[]))

@@ -86,12 +86,13 @@ jsonb_build_array(
 -- Workloads with their slots and pods. They are locked already.
 SELECT f.uid, f.jobid, f.state, f.observed, f.lacking, f.result, f.is_deleting, f.reason,
        f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.blocked_by, f.blocked_reason,
-       f.reconcile_at, f.pinned_to, f.is_placed, f.is_started, f.starting,
-       f.start_error, f.start_tries, f.released_generation, f.namespace, f.workload_kind,
+       f.reconcile_at, f.pinned_to, f.is_placed, f.is_started,
+       f.start -> 'trouble' AS starting, f.start ->> 'error' AS start_error,
+       coalesce((f.start ->> 'tries')::int, 0) AS start_tries, f.released_generation, f.namespace, f.workload_kind,
        (SELECT q.spec ->> 'startTimeout' FROM fluxqueues q WHERE q.name = f.queue) AS queue_timeout,
        CAST(extract(epoch FROM now()) AS float8) AS now_s,
        CAST(extract(epoch FROM now() - f.allocated_at) AS float8) AS released_s,
-       coalesce(f.retry_at > now(), false) AS is_retry,
+       coalesce((f.start ->> 'retry_at')::timestamptz > now(), false) AS is_retry,
        coalesce(f.begin_at > now(), false) AS is_early,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
@@ -132,7 +133,7 @@ WITH locked AS (
                                    END
     WHERE uid = ANY(CAST(:sent AS text[])) AND workload_uid IN (SELECT uid FROM locked)
 )
-UPDATE fluxjobs f SET reconcile_at = NULL, last_error = NULL
+UPDATE fluxjobs f SET reconcile_at = NULL, troubles = f.troubles - 'last_error'
 FROM unnest(CAST(:uids AS text[]), CAST(:pending_actions AS timestamptz[])) AS o (uid, reconcile_at)
 WHERE f.uid = o.uid AND f.reconcile_at = o.reconcile_at
   AND f.uid IN (SELECT uid FROM locked)
@@ -156,7 +157,7 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
        CASE WHEN f.observed ? 'is_gathered' AND f.cancel_by IS NOT NULL THEN (
            SELECT jsonb_agg(jsonb_build_array(p.uid, p.name) ORDER BY p.uid)
            FROM pods p WHERE p.workload_uid = f.uid) END AS members,
-       CASE WHEN f.observed ? 'is_pinnable' AND f.start_tries = 0
+       CASE WHEN f.observed ? 'is_pinnable' AND NOT f.start ? 'tries'
                  AND (f.observed ? 'is_suspended' OR f.pinned_to IS NOT NULL)
                  AND f.state IN ('Allocated', 'Running') AND NOT -- include: has_choice
             THEN (
@@ -166,7 +167,7 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
                  WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'
                  HAVING count(DISTINCT s.node) = 1) s
            LEFT JOIN nodes n ON n.name = s.node) END AS pin,
-       CASE WHEN f.observed ?& '{is_placeable,is_suspended}' AND f.start_tries = 0
+       CASE WHEN f.observed ?& '{is_placeable,is_suspended}' AND NOT f.start ? 'tries'
                  AND f.state IN ('Allocated', 'Running') AND NOT -- include: has_choice
             THEN (
            SELECT jsonb_agg(jsonb_build_array(s.number, -- include: destination

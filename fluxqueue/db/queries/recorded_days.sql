@@ -34,7 +34,7 @@ SELECT r1.jobid, r1.namespace, r1.name, r1.user_name AS user, r1.queue,
 -- When it could start: after holds and gathering (the last return to Pending before its start),
 -- after its begin time, and after the jobs that it depends on.
 greatest(r1.queued_at,
-    coalesce(f.set_begin_at, f.begin_at),
+    f.begin_at,
     (SELECT max(h.at) FROM history h
      WHERE h.uid = r1.uid AND h.event = 'Pending' AND h.at > r1.queued_at
        AND h.detail ->> 'from' IN ('Held', 'Gathering', 'Unsatisfiable')

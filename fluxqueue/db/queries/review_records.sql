@@ -7,12 +7,12 @@ SELECT EXISTS (SELECT FROM graph_changes)
 -- name: asked_fluxjob
 -- The newest FluxJob of a name. Times are epoch seconds.
 SELECT uid, state, reason, held_by, blocked_by, blocked_reason,
-       extract(epoch FROM CASE WHEN blocked_by = 'start-retry' THEN retry_at
-                               ELSE coalesce(set_begin_at, begin_at) END)::bigint
+       extract(epoch FROM CASE WHEN blocked_by = 'start-retry'
+                               THEN (start ->> 'retry_at')::timestamptz ELSE begin_at END)::bigint
            AS begin_at,
        extract(epoch FROM allocated_at)::bigint AS allocated_at,
-       coalesce(set_priority, (observed ->> 'priority')::integer, 0) AS asked_priority,
-       observed ? 'is_priority_granted' OR set_priority IS NOT NULL AS is_priority_granted, accepted_by,
+       coalesce(overrides ->> 'priority', observed ->> 'priority', '0')::integer AS asked_priority,
+       observed ? 'is_priority_granted' OR overrides ? 'priority' AS is_priority_granted, accepted_by,
        ARRAY(SELECT s.node FROM allocations a JOIN allocation_slots s
                  ON s.allocation_id = a.id
              WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned'

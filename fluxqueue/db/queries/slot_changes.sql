@@ -9,9 +9,9 @@ UPDATE fluxjobs f SET
     expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
     reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
                         ELSE f.reconcile_at END,
-    starting = nullif(coalesce(r.starting, f.starting), '{}'),
+    start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
+            - CASE WHEN r.is_started THEN 'tries' ELSE '' END,
     is_started = f.is_started OR r.is_started,
-    start_tries = CASE WHEN r.is_started THEN 0 ELSE f.start_tries END,
     version = f.version + CAST(r.is_resized AS int),
     status_due_at = CASE WHEN r.is_resized THEN fluxjob_resized_due_at(f)
                          ELSE f.status_due_at END

@@ -12,7 +12,7 @@ SELECT uid, jobid, namespace, name, workload_kind, workload_name, flux_uid, stat
        coalesce((SELECT string_agg(f ->> 'message', '; ')
                  FROM jsonb_array_elements(observed -> 'faults') AS t (f)), '')
        || coalesce((SELECT string_agg(format('%s is refused: %s', t.key, t.value), '; ')
-                    FROM jsonb_each_text(stalled) AS t), '') AS trouble
+                    FROM jsonb_each_text(troubles -> 'stalled') AS t), '') AS trouble
 FROM fluxjobs f
 WHERE NOT is_gone OR fluxjob_lives(state) OR uid = ANY(CAST(:uids AS text[]))
 

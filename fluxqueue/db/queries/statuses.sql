@@ -1,6 +1,9 @@
 -- fragment: columns
 f.uid, f.jobid, f.place, f.namespace, f.name, f.workload_kind, f.workload_name, f.flux_uid,
-f.flux_version, f.state, f.reason, f.size, f.version, f.written_version, f.told, f.told_version,
+f.published ->> 'flux_version' AS flux_version, f.state, f.reason, f.size, f.version,
+coalesce((f.published ->> 'version')::bigint, 0) AS written_version,
+f.published ->> 'told' AS told,
+coalesce((f.published ->> 'told_version')::bigint, 0) AS told_version,
 f.observed, f.submitted_at, f.allocated_at, f.started_at, f.ended_at, f.expected_start,
 a.starts_at, a.until,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.resources, 'kind',
@@ -17,15 +20,17 @@ coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
                            ORDER BY h.number)
           FROM unnest(a.held) WITH ORDINALITY AS h (node, number)
           LEFT JOIN nodes n ON n.name = h.node), '[]'::jsonb) AS held,
-f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.accepted_by, f.set_priority, f.set_queue,
-f.steered ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts,
+f.held_by, f.author_hold, f.vacate_by, f.cancel_by, f.accepted_by,
+(f.overrides ->> 'priority')::int AS set_priority, f.overrides ->> 'queue' AS set_queue,
+f.overrides -> 'spec' ->> 'requeue' AS requeue, f.queue, f.priority, f.priority_parts,
 coalesce(f.gather_until <= now(), false) AS is_overdue,
 since.queued_at, since.unqueued_at, since.reserved_at, since.unreserved_at, f.wait_reason,
-f.blocked_by, f.observed_generation, f.position, f.notices,
+f.blocked_by, coalesce((f.published ->> 'generation')::bigint, 1) AS observed_generation,
+f.position, f.notices,
 a.id IS NOT NULL AND NOT EXISTS (
     SELECT FROM allocations b WHERE b.uid = f.uid AND b.id < a.id) AS is_first,
-f.stalled, f.troubled_at,
-f.starting ->> 'fault' AS start_fault
+f.troubles -> 'stalled' AS stalled, (f.troubles ->> 'since')::timestamptz AS troubled_at,
+f.start -> 'trouble' ->> 'fault' AS start_fault
 
 -- fragment: from
 FROM fluxjobs f LEFT JOIN LATERAL (
@@ -45,15 +50,19 @@ CROSS JOIN LATERAL (
 CASE f.state WHEN 'Allocated' THEN CAST(:patience_unseen_s AS int)
              ELSE CAST(:patience_s AS int) END
 
--- fragment: keep_written
--- Sets what ``w`` has written and reported, unless a later reader of the row has set it since.
-flux_version = CASE WHEN w.version >= f.written_version
-                    THEN coalesce(w.flux_version, f.flux_version) ELSE f.flux_version END,
-written_version = greatest(f.written_version, w.version),
-told = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
-            THEN w.told ELSE f.told END,
-told_version = CASE WHEN w.told IS DISTINCT FROM f.told AND w.told_version >= f.told_version
-                    THEN w.told_version ELSE f.told_version END
+-- fragment: published
+-- What ``w`` has written and reported, unless a later reader of the row has set it since.
+f.published || jsonb_strip_nulls(jsonb_build_object(
+    'version', greatest(coalesce((f.published ->> 'version')::bigint, 0), w.version),
+    'flux_version', CASE WHEN w.version >= coalesce((f.published ->> 'version')::bigint, 0)
+                         THEN w.flux_version END))
+|| CASE WHEN w.told IS DISTINCT FROM f.published ->> 'told'
+             AND w.told_version >= coalesce((f.published ->> 'told_version')::bigint, 0)
+        THEN jsonb_build_object('told', w.told, 'told_version', w.told_version) ELSE '{}' END
+
+-- fragment: written_at
+-- When its status was written or put off.
+(f.published ->> 'written_at')::timestamptz
 
 -- name: read_statuses
 -- FluxJobs as users are to see them, with the slots of the last allocation.
@@ -72,10 +81,13 @@ WITH along AS (
     RETURNING args
 ), due AS (
     -- Those that can wait until later than anything that is due from now on.
-    SELECT uid, state IN ('Allocated', 'Running') AND status_written_at >= allocated_at
+    SELECT uid, state IN ('Allocated', 'Running') AND -- include: written_at
+                >= allocated_at
                 AND reason = '' AND notices = '[]'
-                AND fluxjob_status_due_at(status_written_at, -- include: patience
-                    ) > fluxjob_status_due_at(status_written_at, 0) AS can_wait
+                AND fluxjob_status_due_at(-- include: written_at
+                    , -- include: patience
+                    ) > fluxjob_status_due_at(-- include: written_at
+                    , 0) AS can_wait
     FROM fluxjobs f
     WHERE uid = ANY(CAST(:uids AS text[]) || ARRAY(
             SELECT jsonb_array_elements_text(args -> 'uids') FROM along))
@@ -85,7 +97,8 @@ WITH along AS (
 ), put_off AS (
     -- Arrays: the planner expects one row otherwise, and would look through all of them for each.
     UPDATE fluxjobs f SET status_due_at = least(
-        fluxjob_status_due_at(f.status_written_at, -- include: patience
+        fluxjob_status_due_at(-- include: written_at
+        , -- include: patience
         ), fluxjob_status_due_at(now(), :patience_s))
     WHERE f.uid = ANY(ARRAY(
             SELECT uid FROM fluxjobs WHERE uid = ANY(ARRAY(SELECT uid FROM patient))
@@ -100,12 +113,13 @@ WHERE f.uid IN (SELECT uid FROM due EXCEPT SELECT uid FROM put_off)
 -- name: remember_written
 -- Keeps what was published. The row's trigger keeps changes that came meanwhile pending. Locks in
 -- the order of the UIDs.
-UPDATE fluxjobs f SET status_written_at = now(), status_due_at = NULL, last_error = NULL,
+UPDATE fluxjobs f SET status_due_at = NULL, troubles = f.troubles - 'last_error',
     notices = CASE WHEN w.noticed = '[]' THEN f.notices ELSE (
         SELECT coalesce(jsonb_agg(n ORDER BY i), '[]')
         FROM jsonb_array_elements(f.notices) WITH ORDINALITY t (n, i)
         WHERE NOT w.noticed ? (n ->> 'key')) END,
-    -- include: keep_written
+    published = -- include: published
+        || jsonb_build_object('written_at', now())
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, version bigint, told text, told_version bigint, noticed jsonb, flux_version text)
 WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
@@ -114,7 +128,7 @@ WHERE f.uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
 
 -- name: rewrite_statuses
 -- Has statuses written once more.
-UPDATE fluxjobs SET written_version = 0
+UPDATE fluxjobs SET published = published - 'version'
 WHERE uid IN (SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
               ORDER BY uid FOR NO KEY UPDATE)
 
@@ -131,12 +145,13 @@ UPDATE fluxjobs f SET
     pinned_to = CASE WHEN w.is_made THEN w.pinned_to ELSE f.pinned_to END,
     is_placed = CASE WHEN w.is_made THEN w.is_placed ELSE f.is_placed END,
     -- A status that is put off is pending, as after one written just now (a trigger's rule).
-    status_written_at = CASE WHEN w.version > 0 OR w.is_put_off THEN now()
-                     ELSE f.status_written_at END,
+    published = -- include: published
+        || CASE WHEN w.version > 0 OR w.is_put_off
+                THEN jsonb_build_object('written_at', now()) ELSE '{}' END,
     status_due_at = CASE WHEN w.is_put_off AND f.state IN ('Allocated', 'Running')
                       THEN fluxjob_status_due_at(now(), :patience_s)
                       WHEN w.version > 0 OR w.is_put_off THEN NULL ELSE f.status_due_at END,
-    last_error = NULL, -- include: keep_written
+    troubles = f.troubles - 'last_error'
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS w (
     uid text, release_at timestamptz, is_made bool, generation bigint, pinned_to text,
     is_put_off bool, is_placed bool, version bigint, told text, told_version bigint,

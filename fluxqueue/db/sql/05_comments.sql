@@ -11,30 +11,22 @@ COMMENT ON COLUMN fluxjobs.name IS 'name of the FluxJob object';
 COMMENT ON COLUMN fluxjobs.workload_kind IS 'Job, Pod, PodGroup, or what makes pods: JobSet, ...';
 COMMENT ON COLUMN fluxjobs.workload_name IS 'name of the workload';
 COMMENT ON COLUMN fluxjobs.flux_uid IS 'UID of the FluxJob object';
-COMMENT ON COLUMN fluxjobs.flux_version IS
-    'resourceVersion that it had when we wrote it last, if known';
-COMMENT ON COLUMN fluxjobs.written_version IS 'version that the FluxJob object shows';
-COMMENT ON COLUMN fluxjobs.observed_generation IS
-    'generation of the FluxJob''s spec that was applied last';
-COMMENT ON COLUMN fluxjobs.status_written_at IS 'when that was written, or put off';
-COMMENT ON COLUMN fluxjobs.told IS 'reason of the last Event';
-COMMENT ON COLUMN fluxjobs.told_version IS 'version of the row when that became the reason';
+COMMENT ON COLUMN fluxjobs.published IS
+    'what the FluxJob object shows: version, written_at (or put off), the generation of its spec '
+    'that was applied last, flux_version (resourceVersion of our last write), told (reason of the last '
+    'Event) and told_version (version of the row at that time)';
 COMMENT ON COLUMN fluxjobs.notices IS 'further Events to emit with the next status update';
 COMMENT ON COLUMN fluxjobs.status_due_at IS 'pending action: write its status, from then on';
 COMMENT ON COLUMN fluxjobs.release_at IS
     'pending action: change its workload object to what the row says, from then on';
 COMMENT ON COLUMN fluxjobs.reconcile_at IS
     'pending action: reconcile its pods, slots and begin time, from then on';
-COMMENT ON COLUMN fluxjobs.stalled IS 'why each pending action is refused, by task';
-COMMENT ON COLUMN fluxjobs.troubled_at IS 'when its present faults or refusals began';
-COMMENT ON COLUMN fluxjobs.last_error IS 'why a pending action failed last';
+COMMENT ON COLUMN fluxjobs.troubles IS
+    'stalled (why each pending action is refused, by task), since (when its present faults or '
+    'refusals began) and last_error (why a pending action failed last)';
 COMMENT ON COLUMN fluxjobs.user_name IS 'user that submitted it';
 COMMENT ON COLUMN fluxjobs.queue IS 'queue it is in';
-COMMENT ON COLUMN fluxjobs.set_queue IS
-    'queue that an operator chose; overrides queue of the author';
 COMMENT ON COLUMN fluxjobs.priority IS 'see 30_priority.sql';
-COMMENT ON COLUMN fluxjobs.set_priority IS
-    'priority that an operator set; overrides that of the author';
 COMMENT ON COLUMN fluxjobs.priority_parts IS 'parts of the priority';
 COMMENT ON COLUMN fluxjobs.state IS 'its state (docs/developer/state-machine.md)';
 COMMENT ON COLUMN fluxjobs.reason IS 'why it is in this state, as a sentence';
@@ -52,9 +44,9 @@ COMMENT ON COLUMN fluxjobs.duration_s IS 'the longest it runs, in seconds; null:
 COMMENT ON COLUMN fluxjobs.grace_s IS 'how long its pods may take to end, in seconds';
 COMMENT ON COLUMN fluxjobs.accepted_by IS 'queue that accepted it; checked again after a move';
 COMMENT ON COLUMN fluxjobs.begin_at IS 'earliest start';
-COMMENT ON COLUMN fluxjobs.set_begin_at IS
-    'earliest start that an operator set; overrides that of the author';
-COMMENT ON COLUMN fluxjobs.steered IS 'spec changes by users that were applied last';
+COMMENT ON COLUMN fluxjobs.overrides IS
+    'queue, priority and begin_at that an operator set instead of the author, and spec, the changes '
+    'by users that were applied last';
 COMMENT ON COLUMN fluxjobs.blocked_by IS 'why cycles do not consider it yet; null: they do';
 COMMENT ON COLUMN fluxjobs.blocked_reason IS 'the same as a sentence';
 COMMENT ON COLUMN fluxjobs.gather_until IS 'when they are overdue';
@@ -69,10 +61,9 @@ COMMENT ON COLUMN fluxjobs.is_placed IS
     'its pod template names the node of each index since its release';
 COMMENT ON COLUMN fluxjobs.pinned_to IS 'node that its pod template names since its release';
 COMMENT ON COLUMN fluxjobs.is_started IS 'all of its pods have run since its nodes were allocated';
-COMMENT ON COLUMN fluxjobs.starting IS 'what keeps its pods from running; null: nothing known';
-COMMENT ON COLUMN fluxjobs.start_error IS 'why its last start failed';
-COMMENT ON COLUMN fluxjobs.start_tries IS 'starts that failed since it last started';
-COMMENT ON COLUMN fluxjobs.retry_at IS 'earliest time of the next try';
+COMMENT ON COLUMN fluxjobs.start IS
+    'trouble (what keeps its pods from running), error (why its last start failed), tries (starts '
+    'that failed since it last started) and retry_at (earliest time of the next try)';
 COMMENT ON COLUMN fluxjobs.lacking IS 'number of slots that the matcher must add';
 COMMENT ON COLUMN fluxjobs.result IS 'how its workload ended; null: not yet';
 COMMENT ON COLUMN fluxjobs.is_deleting IS 'its workload is being deleted';

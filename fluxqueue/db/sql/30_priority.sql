@@ -33,7 +33,7 @@ CREATE FUNCTION fluxjob_with_priority(new_row fluxjobs) RETURNS fluxjobs LANGUAG
 BEGIN
     new_row.priority_parts := fluxjob_priority_parts(
         new_row.queue, new_row.user_name, coalesce((new_row.observed ->> 'priority')::integer, 0),
-        new_row.set_priority, new_row.observed ? 'is_priority_granted');
+        (new_row.overrides ->> 'priority')::integer, new_row.observed ? 'is_priority_granted');
     new_row.priority := (new_row.priority_parts ->> 'bounded')::bigint
         + (new_row.priority_parts ->> 'queue')::bigint
         + (new_row.priority_parts ->> 'fairShare')::bigint;

@@ -39,6 +39,8 @@ $$;
 -- Set the columns of the row itself. The reason of a block replaces every other reason.
 CREATE FUNCTION fluxjob_with_block(new_row fluxjobs, old_row fluxjobs) RETURNS fluxjobs
 LANGUAGE plpgsql AS $$
+DECLARE
+    retry_at timestamptz := new_row.start ->> 'retry_at';
 BEGIN
     IF (new_row.observed -> 'depends_on') IS DISTINCT FROM (old_row.observed -> 'depends_on') THEN
         new_row.blocked_by := 'dependency';
@@ -52,13 +54,13 @@ BEGIN
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
                 new_row.reconcile_at := new_row.begin_at;
             END IF;
-        ELSIF new_row.retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
+        ELSIF retry_at > now() AND new_row.state IN ('Pending', 'Reserved', 'Gathering', 'Held') THEN
             new_row.blocked_by := 'start-retry';
-            new_row.blocked_reason := coalesce(new_row.start_error, 'its pods did not start')
+            new_row.blocked_reason := coalesce(new_row.start ->> 'error', 'its pods did not start')
                 || '; it is tried again from '
-                || to_char(new_row.retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
+                || to_char(retry_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"');
             IF new_row.reconcile_at IS NULL OR new_row.reconcile_at > now() THEN
-                new_row.reconcile_at := new_row.retry_at;
+                new_row.reconcile_at := retry_at;
             END IF;
         ELSIF new_row.blocked_by IN ('begin-time', 'start-retry') THEN
             new_row.blocked_by := NULL;

@@ -40,26 +40,27 @@ BEGIN
         new_row.position := NULL;
     END IF;
     -- A refused action that is no longer pending is no longer refused.
-    IF new_row.stalled <> '{}' THEN
-        new_row.stalled := new_row.stalled - ARRAY[
-            CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
-            CASE WHEN new_row.release_at IS NULL THEN 'release' END,
-            CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
-            CASE WHEN new_row.status_due_at IS NULL THEN 'status' END];
+    IF new_row.troubles ? 'stalled' THEN
+        new_row.troubles := fluxqueue_with(new_row.troubles, 'stalled', nullif(
+            (new_row.troubles -> 'stalled') - ARRAY[
+                CASE WHEN new_row.ended_at IS NOT NULL THEN 'booking' END,
+                CASE WHEN new_row.release_at IS NULL THEN 'release' END,
+                CASE WHEN new_row.reconcile_at IS NULL THEN 'reconcile' END,
+                CASE WHEN new_row.status_due_at IS NULL THEN 'status' END], '{}'));
     END IF;
     IF (new_row.state, new_row.reason, new_row.wait_reason, new_row.position, new_row.priority,
-        new_row.place, new_row.expected_start, new_row.queue, new_row.observed_generation,
-        new_row.observed -> 'faults', new_row.stalled)
+        new_row.place, new_row.expected_start, new_row.queue, new_row.published -> 'generation',
+        new_row.observed -> 'faults', new_row.troubles -> 'stalled')
        IS DISTINCT FROM
        (old_row.state, old_row.reason, old_row.wait_reason, old_row.position, old_row.priority,
-        old_row.place, old_row.expected_start, old_row.queue, old_row.observed_generation,
-        old_row.observed -> 'faults', old_row.stalled) THEN
+        old_row.place, old_row.expected_start, old_row.queue, old_row.published -> 'generation',
+        old_row.observed -> 'faults', old_row.troubles -> 'stalled') THEN
         new_row.version := old_row.version + 1;
     END IF;
-    IF NOT new_row.observed ? 'faults' AND new_row.stalled = '{}' THEN
-        new_row.troubled_at := NULL;
-    ELSIF new_row.troubled_at IS NULL THEN
-        new_row.troubled_at := now();
+    IF new_row.observed ? 'faults' OR new_row.troubles ? 'stalled' THEN
+        new_row.troubles := jsonb_build_object('since', now()) || new_row.troubles;
+    ELSIF new_row.troubles ? 'since' THEN
+        new_row.troubles := new_row.troubles - 'since';
     END IF;
     RETURN new_row;
 END
@@ -82,11 +83,11 @@ CREATE FUNCTION fluxjob_with_status_due(new_row fluxjobs, old_row fluxjobs) RETU
 LANGUAGE plpgsql AS $$
 BEGIN
     IF old_row.uid IS NOT NULL AND new_row.flux_uid IS DISTINCT FROM old_row.flux_uid THEN
-        new_row.written_version := 0;  -- one that was made again has an empty status
-        new_row.observed_generation := 1;
+        -- One that was made again has an empty status.
+        new_row.published := new_row.published - '{version,generation}'::text[];
     END IF;
     -- A release writes the status itself before it releases any pod, or it postpones the status.
-    IF new_row.flux_uid IS NULL OR new_row.version <= new_row.written_version
+    IF new_row.flux_uid IS NULL OR new_row.version <= coalesce((new_row.published ->> 'version')::bigint, 0)
        OR (new_row.state = 'Allocated' AND new_row.release_at IS NOT NULL) THEN
         new_row.status_due_at := NULL;
     ELSIF new_row.status_due_at IS NULL
@@ -99,7 +100,7 @@ BEGIN
         -- A due update stays due, and a further change may make it due sooner. The change to
         -- Running is part of the update for the start, also if that was postponed.
         new_row.status_due_at := least(new_row.status_due_at, fluxjob_status_due_at(
-            coalesce(new_row.status_written_at, new_row.submitted_at),
+            coalesce((new_row.published ->> 'written_at')::timestamptz, new_row.submitted_at),
             CASE WHEN new_row.ended_at IS NULL THEN 1 ELSE 0.5 END));
     END IF;
     RETURN new_row;

@@ -24,16 +24,17 @@ CREATE TRIGGER fluxjobs_before_insert BEFORE INSERT ON fluxjobs
 CREATE FUNCTION fluxjobs_before_update() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF (NEW.queue, NEW.user_name, NEW.observed -> 'priority', NEW.observed -> 'is_priority_granted',
-        NEW.set_priority, NEW.priority, NEW.priority_parts)
+        NEW.overrides -> 'priority', NEW.priority, NEW.priority_parts)
        IS DISTINCT FROM
        (OLD.queue, OLD.user_name, OLD.observed -> 'priority', OLD.observed -> 'is_priority_granted',
-        OLD.set_priority, OLD.priority, OLD.priority_parts)
+        OLD.overrides -> 'priority', OLD.priority, OLD.priority_parts)
     THEN
         NEW := fluxjob_with_priority(NEW);
     END IF;
     IF NEW.blocked_by IS NOT NULL
        OR (NEW.observed -> 'depends_on') IS DISTINCT FROM (OLD.observed -> 'depends_on')
-       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at OR NEW.retry_at IS DISTINCT FROM OLD.retry_at
+       OR NEW.begin_at IS DISTINCT FROM OLD.begin_at
+       OR (NEW.start -> 'retry_at') IS DISTINCT FROM (OLD.start -> 'retry_at')
     THEN
         NEW := fluxjob_with_block(NEW, OLD);
     END IF;

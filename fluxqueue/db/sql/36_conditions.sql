@@ -54,3 +54,10 @@ CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAG
     SELECT coalesce(job.status_due_at,
                     fluxjob_status_due_at(now(), CASE WHEN job.observed ? 'is_sweep' THEN 5 ELSE 1 END))
 $$;
+
+-- A document with a key, or without it where its value is NULL.
+CREATE FUNCTION fluxqueue_with(document jsonb, key text, value jsonb) RETURNS jsonb
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN value IS NULL THEN document - key
+                ELSE document || jsonb_build_object(key, value) END
+$$;

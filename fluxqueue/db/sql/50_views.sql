@@ -24,13 +24,13 @@ FROM fluxjobs WHERE state = 'Held' AND held_by IN ('quarantine', 'too-complex')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'input',
        (SELECT string_agg(f ->> 'message', '; ') FROM jsonb_array_elements(observed -> 'faults') f), NULL,
-       uid, date_trunc('second', now() - troubled_at)
+       uid, date_trunc('second', now() - (troubles ->> 'since')::timestamptz)
 FROM fluxjobs WHERE observed ? 'faults' AND state NOT IN ('Completed', 'Failed', 'Cancelled')
 UNION ALL
 SELECT jobid, namespace, workload_name, queue, user_name, 'stalled',
-       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(stalled) t), NULL,
-       uid, date_trunc('second', now() - troubled_at)
-FROM fluxjobs WHERE stalled <> '{}'
+       (SELECT string_agg(format('%s: %s', t.key, t.value), '; ') FROM jsonb_each_text(troubles -> 'stalled') t), NULL,
+       uid, date_trunc('second', now() - (troubles ->> 'since')::timestamptz)
+FROM fluxjobs WHERE troubles ? 'stalled'
 UNION ALL
 SELECT NULL, s.namespace, s.name, NULL, '', s.kind, s.reason, NULL, s.key,
        date_trunc('second', now() - s.since)
@@ -94,17 +94,18 @@ WHERE NOT p.is_gated AND p.phase NOT IN ('Succeeded', 'Failed') AND NOT p.is_ter
 
 -- The actions that are pending, and since when. A sweep defers those without a task.
 CREATE VIEW pending_actions AS
-SELECT 'status' AS task, uid, jobid, status_due_at AS since, last_error FROM fluxjobs WHERE status_due_at IS NOT NULL
+SELECT 'status' AS task, uid, jobid, status_due_at AS since, troubles ->> 'last_error' AS last_error
+FROM fluxjobs WHERE status_due_at IS NOT NULL
 UNION ALL
-SELECT 'release', uid, jobid, release_at, last_error FROM fluxjobs WHERE release_at IS NOT NULL
+SELECT 'release', uid, jobid, release_at, troubles ->> 'last_error' FROM fluxjobs WHERE release_at IS NOT NULL
 UNION ALL
-SELECT 'reconcile', uid, jobid, reconcile_at, last_error FROM fluxjobs WHERE reconcile_at IS NOT NULL
+SELECT 'reconcile', uid, jobid, reconcile_at, troubles ->> 'last_error' FROM fluxjobs WHERE reconcile_at IS NOT NULL
 UNION ALL
 -- Pods that a worker began to ungate without a result, or with a failure.
-SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.last_error
+SELECT 'reconcile', f.uid, f.jobid, min(p.sent_at), f.troubles ->> 'last_error'
 FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid
 WHERE p.is_gated AND p.sent_at <= now() - interval '10 s' AND f.state IN ('Allocated', 'Running')
-GROUP BY f.uid, f.jobid, f.last_error
+GROUP BY f.uid, f.jobid, f.troubles
 UNION ALL
 -- Dependencies that are decided: the time is that of the last change of a target.
 SELECT 'reconcile', f.uid, f.jobid, max(coalesce(t.ended_at, t.started_at, t.submitted_at)), NULL
@@ -114,7 +115,7 @@ WHERE f.blocked_by = 'dependency' AND f.state IN ('Pending', 'Reserved') AND NOT
 GROUP BY f.uid, f.jobid
 UNION ALL
 -- Free slots on nodes that take no pods, and pods that were pinned to nodes that are gone.
-SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.last_error
+SELECT DISTINCT 'reconcile', f.uid, f.jobid, f.allocated_at, f.troubles ->> 'last_error'
 FROM allocation_slots s JOIN allocations a ON a.id = s.allocation_id AND a.is_live
 JOIN fluxjobs f ON f.uid = a.uid LEFT JOIN nodes n ON n.name = s.node
 WHERE (s.state = 'free'
@@ -124,7 +125,7 @@ WHERE (s.state = 'free'
           AND NOT p.is_terminating))
 UNION ALL
 -- Some of its pods do not run a while after its release. A look says what keeps them, and says when to look again.
-SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', last_error
+SELECT 'reconcile', uid, jobid, allocated_at + interval '5 s', troubles ->> 'last_error'
 FROM fluxjobs WHERE state IN ('Allocated', 'Running') AND NOT is_started AND reconcile_at IS NULL
   AND allocated_at < now() - interval '5 s';
 

@@ -243,7 +243,11 @@ async def test_the_row_knows_the_version_of_the_fluxjob_that_was_made(
 
                 async def known() -> str | None:
                     """UID of the FluxJob, once the row has its UID and version."""
-                    rows = await dicts(database, "SELECT flux_uid, flux_version FROM fluxjobs")
+                    rows = await dicts(
+                        database,
+                        "SELECT flux_uid, published ->> 'flux_version' AS flux_version"
+                        " FROM fluxjobs",
+                    )
                     for one in (await client.list(FLUXJOBS)).items:
                         uid, version = (one["metadata"][k] for k in ("uid", "resourceVersion"))
                         if rows == [{"flux_uid": uid, "flux_version": version}]:

@@ -166,8 +166,8 @@ async def test_the_status_says_which_spec_was_heeded(steering: Steering) -> None
     uid = fluxjob["spec"]["workload"]["uid"]
 
     async def applied() -> int:
-        sql = "SELECT observed_generation FROM fluxjobs WHERE uid = :uid"
-        return int(await steering.rows.value(sql, uid=uid))
+        sql = "SELECT published -> 'generation' FROM fluxjobs WHERE uid = :uid"
+        return int(await steering.rows.value(sql, uid=uid) or 1)
 
     assert await applied() == 1
     for generation in (2, 3):
@@ -178,7 +178,9 @@ async def test_the_status_says_which_spec_was_heeded(steering: Steering) -> None
             return await applied() == generation
 
         await eventually(is_heeded, f"generation {generation} is applied")
-    assert await steering.rows.value("SELECT version > written_version FROM fluxjobs")
+    assert await steering.rows.value(
+        "SELECT version > coalesce((published ->> 'version')::bigint, 0) FROM fluxjobs"
+    )
     await steering.rows.execute("UPDATE fluxjobs SET flux_uid = 'another'")
     assert await applied() == 1
 
@@ -204,7 +206,7 @@ async def _is_undefined(steering: Steering) -> bool:
 
 
 async def _priority(steering: Steering, value: int) -> bool:
-    sql = "SELECT set_priority = :value FROM fluxjobs WHERE workload_name = 'a'"
+    sql = "SELECT (overrides ->> 'priority')::int = :value FROM fluxjobs WHERE workload_name = 'a'"
     return bool(await steering.rows.value(sql, value=value))
 
 

@@ -130,13 +130,16 @@ async def test_pods_that_do_not_come_are_overdue(rows: Rows) -> None:
     assert TaskName.RECONCILE not in await rows.take_tasks(TaskName.RECONCILE)
     assert await rows.value("SELECT reconcile_at = gather_until FROM fluxjobs")
     assert await rows.value("SELECT gather_until > now() FROM fluxjobs")
-    await rows.execute("UPDATE fluxjobs SET gather_until = now(), written_version = version")
+    await rows.execute(
+        "UPDATE fluxjobs SET gather_until = now(),"
+        " published = published || jsonb_build_object('version', version)"
+    )
     await rows.reconcile("g")
     state, reason = await told(rows)
     assert state == "Gathering"
     assert reason == ("1 of 2 pods; missing 1; overdue: it has gathered for more than 1000 s")
     assert await rows.value(
-        "SELECT reconcile_at IS NULL AND written_version < version FROM fluxjobs"
+        "SELECT reconcile_at IS NULL AND (published ->> 'version')::bigint < version FROM fluxjobs"
     )
     await rows.see(group(2, pod(0, SMALL), pod(1, SMALL)))
     assert await told(rows) == ("Pending", "")

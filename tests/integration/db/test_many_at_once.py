@@ -76,7 +76,8 @@ async def _have_had(rows: Rows, number: int) -> None:
     await rows.execute("UPDATE allocations SET is_live = false, ended_at = now()")
     await rows.execute(
         "UPDATE fluxjobs SET state = 'Completed', ended_at = now(), started_at = now(),"
-        " is_gone = true, written_version = version + 1, release_at = NULL, reconcile_at = NULL"
+        " is_gone = true, release_at = NULL, reconcile_at = NULL,"
+        " published = published || jsonb_build_object('version', version + 1)"
     )
     await rows.execute(_LOOK_AGAIN)
     await rows.match()
@@ -92,8 +93,9 @@ async def test_starts_and_what_is_told_of_them(rows: Rows, touched: Mapping[str,
     await rows.match()
     assert len(await read_pending_releases(rows.database, uids)) == MANY
     await rows.execute(
-        "UPDATE fluxjobs SET release_at = NULL, written_version = version, state = 'Running',"
-        " allocated_at = now() - interval '3 s', status_written_at = now() - interval '2.5 s',"
+        "UPDATE fluxjobs SET release_at = NULL, state = 'Running',"
+        " published = published || jsonb_build_object('version', version, 'written_at',"
+        " now() - interval '2.5 s'), allocated_at = now() - interval '3 s',"
         " started_at = now(), status_due_at = now() WHERE state = 'Allocated'"
     )
     assert await read_due_statuses(rows.database, uids) == [], "it is put off to tell of so many"

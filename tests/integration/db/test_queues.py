@@ -281,9 +281,11 @@ async def test_priority_is_bounded_and_its_parts_are_stored(rows: Rows) -> None:
     assert parts == {"asked": 50, "bounded": 10, "queue": 100, "fairShare": 0}
     await rows.see(job("a", "q", priority=7))
     assert await priority(rows, "a") == 107
-    await rows.execute("UPDATE fluxjobs SET set_priority = 9 WHERE uid = 'a'")
+    await rows.execute("UPDATE fluxjobs SET overrides = '{\"priority\": 9}' WHERE uid = 'a'")
     assert await priority(rows, "a") == 109
-    await rows.execute("UPDATE fluxjobs SET set_queue = 'default', queue = 'default'")
+    await rows.execute(
+        "UPDATE fluxjobs SET overrides = overrides || '{\"queue\": \"default\"}', queue = 'default'"
+    )
     assert [await priority(rows, uid) for uid in "abc"] == [9, -50, 0]
     await rows.execute("UPDATE fluxjobs SET priority = 12345 WHERE uid = 'a'")
     assert await priority(rows, "a") == 9, "nobody writes the sum by hand"
@@ -323,7 +325,7 @@ async def test_users_only_lower_what_they_write_themselves(rows: Rows) -> None:
     await rows.see(*(job(uid, "q", priority=9, **own) for uid in ("a", "given")))
     await rows.see(job("low", "q", priority=-9, **own), job("class", "q", priority=9))
     await rows.see(job("open", "open", priority=9, **own), job("floor", "floor", priority=9, **own))
-    await rows.execute("UPDATE fluxjobs SET set_priority = 7 WHERE uid = 'given'")
+    await rows.execute("UPDATE fluxjobs SET overrides = '{\"priority\": 7}' WHERE uid = 'given'")
     found = {uid: await priority(rows, uid) for uid in await rows.states()}
     assert found == {"a": 0, "given": 7, "low": -9, "class": 9, "open": 5, "floor": 3}
     await rows.see(job("a", "q", priority=9))

@@ -180,7 +180,7 @@ async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
     assert await rows.value("SELECT extract(epoch FROM ended_at) FROM fluxjobs") == 130
     used = "SELECT slots, cpu_s FROM accounting"
     assert await rows.fetch(used) == [{"slots": 1, "cpu_s": pytest.approx(0.03)}]
-    assert await rows.value("SELECT told = state FROM fluxjobs")
+    assert await rows.value("SELECT published ->> 'told' = state FROM fluxjobs")
     await rows.check()
 
 
@@ -238,7 +238,8 @@ async def test_what_an_operator_set_is_set_again(rows: Rows) -> None:
     record = _record(S.HELD, 5, held_by="ann", set_priority=7, set_queue="fast", place=9)
     await _take(rows, _found("a", record))
     (row,) = await rows.fetch(
-        "SELECT state, held_by, set_priority, priority, queue, place FROM fluxjobs"
+        "SELECT state, held_by, overrides -> 'priority' AS set_priority, priority, queue, place"
+        " FROM fluxjobs"
     )
     assert row == {
         "state": "Held",

@@ -74,7 +74,7 @@ async def test_an_unbound_pod_gets_a_slot_on_another_node(rows: Rows) -> None:
     await rows.see(released("a", pods=pods))
     await look(rows, "a")
     told = await row(rows)
-    assert (told["reason"], told["starting"], told["is_started"]) == ("", None, True)
+    assert (told["reason"], told["start"], told["is_started"]) == ("", {}, True)
     await rows.check()
 
 
@@ -103,7 +103,7 @@ async def test_without_another_node_the_whole_workload_waits_and_tries_again(row
         await rows.see(released("a", pods=(), is_suspended=True, generation=3, is_idle=True))
         await look(rows, "a")
         told = await row(rows)
-        assert told["start_tries"] == tries
+        assert told["start"]["tries"] == tries
         await rows.add_nodes(cpu_node(nodes["a1"], cpu=2))
         if tries == 1:
             assert (told["state"], told["blocked_by"]) == ("Pending", "start-retry")
@@ -120,7 +120,7 @@ async def test_without_another_node_the_whole_workload_waits_and_tries_again(row
     assert outcome.is_done, outcome
     await rows.match()
     told = await row(rows)
-    assert (told["state"], told["start_tries"]) == ("Allocated", 0)
+    assert (told["state"], told["start"].get("tries")) == ("Allocated", None)
     await rows.check()
 
 
@@ -237,7 +237,7 @@ async def test_the_reason_of_half_a_gang_ends_when_the_other_half_runs(rows: Row
     assert (await row(rows))["reconcile_at"] is not None
     await look(rows, "a")
     told = await row(rows)
-    assert (told["reason"], told["starting"], told["is_started"]) == ("", None, True)
+    assert (told["reason"], told["start"], told["is_started"]) == ("", {}, True)
     assert told["reconcile_at"] is None, "nothing is left to look at"
 
 
@@ -261,7 +261,7 @@ async def test_a_burst_that_waits_for_the_job_controller_costs_one_look_and_no_s
     assert await rows.value(LOOKS) == 1
     words = {"j3": "exceeded quota", "j7": "", "j5": "forbidden"}
     await keep_words(rows.database, words)
-    told = await rows.fetch("SELECT uid FROM fluxjobs WHERE starting IS NOT NULL ORDER BY uid")
+    told = await rows.fetch("SELECT uid FROM fluxjobs WHERE start ? 'trouble' ORDER BY uid")
     assert [one["uid"] for one in told] == ["j3", "j5"]
     assert await rows.value(LOOKS) == 2
 
@@ -270,7 +270,7 @@ LOOKS = "SELECT count(*) FROM procrastinate.procrastinate_jobs WHERE task_name =
 
 
 async def _shown(rows: Rows) -> list[Any]:
-    return await rows.fetch("SELECT uid, version, reason, starting FROM fluxjobs ORDER BY uid")
+    return await rows.fetch("SELECT uid, version, reason, start FROM fluxjobs ORDER BY uid")
 
 
 async def test_the_timeout_of_the_author_wins_over_that_of_the_queue(rows: Rows) -> None:

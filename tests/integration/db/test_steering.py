@@ -47,7 +47,7 @@ async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
     await rows.see(workload("a"), workload("b"))
     assert await act(steering.hold, rows, "a", "2") == ["is held", "is held"]
     assert await act(steering.hold, rows, "a") == [], "the spec says it already"
-    await rows.execute("UPDATE fluxjobs SET steered = NULL WHERE uid = 'a'")
+    await rows.execute("UPDATE fluxjobs SET overrides = overrides - 'spec' WHERE uid = 'a'")
     assert await act(steering.hold, rows, "a") == [f"is held by {ALICE} already"]
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.match()
@@ -100,7 +100,7 @@ async def test_what_does_not_fit_the_state_is_refused_with_its_name(rows: Rows) 
     ]
     await rows.see(workload("a", result="Completed", wanted=0))
     await rows.reconcile("a")
-    await rows.execute("UPDATE fluxjobs SET steered = NULL WHERE uid = 'a'")
+    await rows.execute("UPDATE fluxjobs SET overrides = overrides - 'spec' WHERE uid = 'a'")
     for verb in (steering.hold, steering.cancel, steering.requeue):
         (message,) = await act(verb, rows, "a")
         assert message.startswith("no: is Completed"), message
@@ -442,7 +442,7 @@ async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
     assert [row["actor"] for row in await rows.fetch(actors)] == ["bob", "eve"]
     assert await apply_spec_changes(rows, of("a"), {}, by) is not None
     assert await rows.states() == {"a": "Pending"}
-    assert await rows.value("SELECT set_priority IS NULL AND priority = 0 FROM fluxjobs")
+    assert await rows.value("SELECT NOT overrides ? 'priority' AND priority = 0 FROM fluxjobs")
 
 
 async def test_what_a_spec_says_and_cannot_be_is_told_and_not_done_later(rows: Rows) -> None:

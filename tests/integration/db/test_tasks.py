@@ -35,6 +35,11 @@ from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 from tests.support.sql import dicts
 from tests.support.waiting import eventually
 
+_WRITTEN_AT = "(published ->> 'written_at')::timestamptz"
+_WRITTEN_NOW = (
+    "published = published || jsonb_build_object('version', version, 'written_at', now())"
+)
+
 
 async def swept(rows: Rows) -> dict[str, int]:
     """What a sweep without patience defers."""
@@ -222,14 +227,9 @@ async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
     assert await rows.asked(TaskName.STATUS) == ["a"]
     await rows.match()
     assert await rows.value("SELECT status_due_at IS NULL FROM fluxjobs"), "its release tells"
-    await rows.execute(
-        "UPDATE fluxjobs SET release_at = NULL, written_version = version,"
-        " status_written_at = now()"
-    )
+    await rows.execute(f"UPDATE fluxjobs SET release_at = NULL, {_WRITTEN_NOW}")
     await rows.execute("UPDATE fluxjobs SET state = 'Running'")
-    assert await rows.value(
-        "SELECT status_due_at >= status_written_at + interval '2 s' FROM fluxjobs"
-    )
+    assert await rows.value(f"SELECT status_due_at >= {_WRITTEN_AT} + interval '2 s' FROM fluxjobs")
     assert await rows.asked(TaskName.STATUS) == ["a", "a"]
 
 
@@ -272,28 +272,30 @@ async def test_whoever_connects_without_our_settings_means_two_seconds(database_
 async def test_an_end_is_told_sooner(rows: Rows) -> None:
     """Who waits for it waits a second at most."""
     await rows.see(workload("a"))
-    await rows.execute("UPDATE fluxjobs SET written_version = version, status_written_at = now()")
+    await rows.execute(f"UPDATE fluxjobs SET {_WRITTEN_NOW}")
     await rows.execute("UPDATE fluxjobs SET state = 'Cancelled', ended_at = now()")
     assert await rows.value(
-        "SELECT status_due_at < status_written_at + interval '1.6 s' FROM fluxjobs"
+        f"SELECT status_due_at < {_WRITTEN_AT} + interval '1.6 s' FROM fluxjobs"
     )
 
 
 _TOLD_TO_HAVE_STARTED = (
-    "UPDATE fluxjobs SET release_at = NULL, written_version = version,"
-    " status_written_at = now() - interval '2.5 s', allocated_at = now() - interval '3 s'"
+    "UPDATE fluxjobs SET release_at = NULL, published = published || jsonb_build_object("
+    "'version', version, 'written_at', now() - interval '2.5 s'),"
+    " allocated_at = now() - interval '3 s'"
 )
 _COME_TO_RUN = "UPDATE fluxjobs SET state = 'Running', started_at = now(), status_due_at = now()"
-_DUE = (
-    "SELECT extract(epoch FROM status_due_at - status_written_at) AS due FROM fluxjobs ORDER BY uid"
-)
+_DUE = f"""
+SELECT extract(epoch FROM status_due_at - {_WRITTEN_AT}) AS due FROM fluxjobs ORDER BY uid
+"""
 
 
 _TEN_SECONDS_LATER = (
-    "UPDATE fluxjobs SET status_written_at = status_written_at - interval '10 s',"
+    "UPDATE fluxjobs SET published = published || jsonb_build_object("
+    f"'written_at', {_WRITTEN_AT} - interval '10 s'),"
     " allocated_at = allocated_at - interval '10 s'"
 )
-_START_PUT_OFF = "UPDATE fluxjobs SET written_version = 0, status_due_at = now()"
+_START_PUT_OFF = "UPDATE fluxjobs SET published = published - 'version', status_due_at = now()"
 
 
 async def _start(rows: Rows, number: int, change: str = _COME_TO_RUN) -> list[str]:
@@ -337,8 +339,10 @@ async def test_a_start_that_was_put_off_is_told_where_it_lasts(rows: Rows) -> No
         before = await rows.value("SELECT now()")
         assert await read_due_statuses(rows.database, uids) == []
         after = await rows.value("SELECT now()")
-        for row in await rows.fetch("SELECT status_due_at, status_written_at FROM fluxjobs"):
-            first, last = (row["status_written_at"],) * 2 if is_last else (before, after)
+        for row in await rows.fetch(
+            f"SELECT status_due_at, {_WRITTEN_AT} AS written_at FROM fluxjobs"
+        ):
+            first, last = (row["written_at"],) * 2 if is_last else (before, after)
             wait_s = 30 if is_last else 10
             assert first + timedelta(seconds=wait_s) <= row["status_due_at"]
             assert row["status_due_at"] <= last + timedelta(seconds=wait_s + 0.5)
@@ -395,11 +399,11 @@ async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
     """The new object shows nothing; the row says so by itself."""
     await rows.see(workload("a"))
-    await rows.execute("UPDATE fluxjobs SET written_version = version")
+    await rows.execute(f"UPDATE fluxjobs SET {_WRITTEN_NOW}")
     await rows.forget_tasks()
     await rows.see(workload("a", flux_uid="another"))
     assert await rows.asked(TaskName.STATUS) == ["a"]
-    await rows.execute("UPDATE fluxjobs SET written_version = version")
+    await rows.execute(f"UPDATE fluxjobs SET {_WRITTEN_NOW}")
     await rows.see(workload("a", flux_uid="another"))
     assert await rows.value("SELECT status_due_at FROM fluxjobs") is None
 

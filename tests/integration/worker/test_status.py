@@ -317,7 +317,9 @@ async def test_who_is_late_to_tell_does_not_make_it_news_again(
         for number, goes_on in enumerate((False, True)):
             sets = ", ".join(f"{name} = :{name}" for name in held)
             await rows.execute(
-                f"UPDATE fluxjobs SET {sets}, observed_generation = {number + 2}", **held
+                f"UPDATE fluxjobs SET {sets}, published = published || :generation",
+                **held,
+                generation=f'{{"generation": {number + 2}}}',
             )
             await rows.execute("UPDATE fluxjobs SET status_due_at = now()")
             await write_statuses(_context(rows, client), [uid])
@@ -342,7 +344,8 @@ async def test_a_task_takes_along_the_others_that_are_due(
         )
         await write_statuses(_context(rows, client), uids[:1])
         told = await rows.fetch(
-            "SELECT uid FROM fluxjobs WHERE written_version = version ORDER BY jobid"
+            "SELECT uid FROM fluxjobs WHERE (published ->> 'version')::bigint = version"
+            " ORDER BY jobid"
         )
         assert [row["uid"] for row in told] == uids[:2]
         assert await rows.asked(TaskName.STATUS) == [uids[2]], "it is not due"
