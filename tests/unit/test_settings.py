@@ -8,6 +8,7 @@ import pytest
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.process.settings import Settings, describe
+from fluxqueue_webhook.__main__ import OPTIONS
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:
@@ -106,6 +107,16 @@ def test_the_table_names_every_setting() -> None:
     table = describe()
     assert table.count("\n") == len(dataclasses.fields(Settings)) + 1
     assert "| `FLUXQUEUE_WORKER_POLLING_S` | 0.5 | 0.05 to 60 |" in table
+
+
+def test_the_webhook_reads_variables_of_this_table_alone() -> None:
+    """With the same choices. Only its namespace comes from the pod."""
+    known = {one.metadata["variable"].name: one for one in dataclasses.fields(Settings)}
+    read = {variable: more for _, variable, _, _, more in OPTIONS if variable}
+    assert {*read} - {*known} == {"POD_NAMESPACE"}
+    for variable, more in read.items():
+        if variable in known:
+            assert more.get("choices", ()) == known[variable].metadata["variable"].choices
 
 
 def test_every_default_is_allowed() -> None:

@@ -10,8 +10,9 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels
@@ -25,6 +26,82 @@ SWITCH_S = 0.001
 """After this time, a thread that computes lets another one run (seconds; Python's default is 5 ms).
 
 The event loop competes with the threads of admissions, and waits for one of them after each read.
+"""
+
+
+_NAMES: Mapping[str, Any] = {"action": "append"}
+
+OPTIONS: tuple[tuple[str, str, Any, str, Mapping[str, Any]], ...] = (
+    ("--cert-dir", "", None, "holds tls.crt and tls.key", {"type": Path, "required": True}),
+    (
+        "--client-ca", "", None,
+        "file with the CA of the API servers' client certificates; without it anyone may ask",
+        {"type": Path},
+    ),
+    ("--host", "", "0.0.0.0", "address to listen on", {}),  # noqa: S104
+    ("--port", "", 8443, "0 takes a free one", {"type": int}),
+    ("--own-namespace", "POD_NAMESPACE", labels.OWN_NAMESPACE, "never managed", {}),
+    (
+        "--levels", "FLUXQUEUE_LEVELS", describe_levels(DEFAULT_LEVELS),
+        "the cluster's levels, top first: NAME=NODE-LABEL,...", {},
+    ),
+    (
+        "--own-user", "", [],
+        "account of another part of fluxqueue, which may write all of a FluxJob; repeatable",
+        _NAMES,
+    ),
+    (
+        "--shared-user", "", [],
+        "account that a person shares with parts of fluxqueue, which their field managers tell",
+        _NAMES,
+    ),
+    (
+        "--owner-kinds", "FLUXQUEUE_OWNER_KINDS", "",
+        "further kinds that make pods, a JSON list", {},
+    ),
+    (
+        "--aliases", "FLUXQUEUE_ALIASES", "kueue",
+        "keys that stand for those of fluxqueue: kueue, ALIAS=KEY, with commas, or none", {},
+    ),
+    ("--queue-names", "FLUXQUEUE_QUEUE_NAMES", "", "LOCALQUEUE=FLUXQUEUE, with commas", {}),
+    (
+        "--gated-namespaces", "FLUXQUEUE_GATED_NAMESPACES", "",
+        "namespaces in which Jobs wait with gated pods, with commas", {},
+    ),
+    (
+        "--gated-queues", "FLUXQUEUE_GATED_QUEUES", "",
+        "FluxQueues in which Jobs wait with gated pods, with commas", {},
+    ),
+    (
+        "--kueue-suspension", "FLUXQUEUE_KUEUE_SUSPENSION", "queue",
+        "what resumes what is created suspended with Kueue's label: the queue, or its author",
+        {"choices": ("queue", "author")},
+    ),
+    (
+        "--controllers", "FLUXQUEUE_CONTROLLERS", "",
+        "accounts that hand on the submitter of a template, where admission policies guard it",
+        {},
+    ),
+    (
+        "--submitter-accounts", "FLUXQUEUE_SUBMITTER_ACCOUNTS", "",
+        "accounts of GitOps tools, with commas", {},
+    ),
+    (
+        "--submitter-annotation", "FLUXQUEUE_SUBMITTER_ANNOTATION", "",
+        "annotation in which they name a user", {},
+    ),
+    (
+        "--placement-key-file", "FLUXQUEUE_PLACEMENT_KEY_FILE", "",
+        "file with the key of the workers, whose placed pods get their nodes at their creation",
+        {},
+    ),
+    ("--drain", "", 0.0, "seconds to answer on after SIGTERM", {"type": float}),
+    ("--log-level", "", "INFO", "lowest level that is logged", {}),
+    ("--log-json", "", False, "one JSON object per line", {"action": "store_true"}),
+)  # fmt: skip
+"""The options: flag, environment variable, default, help, and what else ``argparse`` must know.
+
+The variables are those of ``process.settings``. Its table is not loaded here.
 """
 
 
@@ -60,100 +137,13 @@ def _refuse(error: InvalidSettings) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="webhook", description="fluxqueue's admission webhook")
-    parser.add_argument("--cert-dir", type=Path, required=True, help="holds tls.crt and tls.key")
-    parser.add_argument(
-        "--client-ca",
-        type=Path,
-        help="file with the CA of the API servers' client certificates; all other requests for"
-        " admission are refused (default: none, and anyone may ask)",
-    )
-    parser.add_argument("--host", default="0.0.0.0", help="address to listen on")  # noqa: S104
-    parser.add_argument("--port", type=int, default=8443, help="0 takes a free one")
-    parser.add_argument(
-        "--own-namespace",
-        default=os.environ.get("POD_NAMESPACE", labels.OWN_NAMESPACE),
-        help="never managed (default: $POD_NAMESPACE)",
-    )
-    parser.add_argument(
-        "--levels",
-        default=os.environ.get("FLUXQUEUE_LEVELS") or describe_levels(DEFAULT_LEVELS),
-        help="the cluster's levels, top first: NAME=NODE-LABEL,... (default: $FLUXQUEUE_LEVELS)",
-    )
-    parser.add_argument(
-        "--own-user",
-        action="append",
-        default=[],
-        help="account of another part of fluxqueue, which may write all of a FluxJob; repeatable",
-    )
-    parser.add_argument(
-        "--shared-user",
-        action="append",
-        default=[],
-        help="account that parts of fluxqueue share with a person; what the parts write has their"
-        " field manager; repeatable",
-    )
-    parser.add_argument(
-        "--owner-kinds",
-        default=os.environ.get("FLUXQUEUE_OWNER_KINDS", ""),
-        help="further kinds that make pods, a JSON list (default: $FLUXQUEUE_OWNER_KINDS)",
-    )
-    parser.add_argument(
-        "--aliases",
-        default=os.environ.get("FLUXQUEUE_ALIASES", "kueue"),
-        help="keys that stand for those of fluxqueue: kueue, ALIAS=KEY, with commas, or none"
-        " (default: $FLUXQUEUE_ALIASES, or kueue)",
-    )
-    parser.add_argument(
-        "--queue-names",
-        default=os.environ.get("FLUXQUEUE_QUEUE_NAMES", ""),
-        help="LOCALQUEUE=FLUXQUEUE, with commas (default: $FLUXQUEUE_QUEUE_NAMES)",
-    )
-    parser.add_argument(
-        "--gated-namespaces",
-        default=os.environ.get("FLUXQUEUE_GATED_NAMESPACES", ""),
-        help="namespaces in which Jobs wait with gated pods, with commas"
-        " (default: $FLUXQUEUE_GATED_NAMESPACES)",
-    )
-    parser.add_argument(
-        "--gated-queues",
-        default=os.environ.get("FLUXQUEUE_GATED_QUEUES", ""),
-        help="FluxQueues in which Jobs wait with gated pods, with commas"
-        " (default: $FLUXQUEUE_GATED_QUEUES)",
-    )
-    parser.add_argument(
-        "--kueue-suspension",
-        choices=("queue", "author"),
-        default=os.environ.get("FLUXQUEUE_KUEUE_SUSPENSION") or "queue",
-        help="what resumes what is created suspended with Kueue's label: the queue, or its author"
-        " (default: $FLUXQUEUE_KUEUE_SUSPENSION, or queue)",
-    )
-    parser.add_argument(
-        "--controllers",
-        default=os.environ.get("FLUXQUEUE_CONTROLLERS", ""),
-        help="accounts that hand on the submitter of a template, with commas; only where the"
-        " admission policies are installed (default: $FLUXQUEUE_CONTROLLERS, or none)",
-    )
-    parser.add_argument(
-        "--submitter-accounts",
-        default=os.environ.get("FLUXQUEUE_SUBMITTER_ACCOUNTS", ""),
-        help="accounts of GitOps tools, with commas (default: $FLUXQUEUE_SUBMITTER_ACCOUNTS)",
-    )
-    parser.add_argument(
-        "--submitter-annotation",
-        default=os.environ.get("FLUXQUEUE_SUBMITTER_ANNOTATION", ""),
-        help="annotation in which they name a user (default: $FLUXQUEUE_SUBMITTER_ANNOTATION)",
-    )
-    parser.add_argument(
-        "--placement-key-file",
-        default=os.environ.get("FLUXQUEUE_PLACEMENT_KEY_FILE", ""),
-        help="file with the key that the workers share; pods that they place get their node at"
-        " their creation (default: $FLUXQUEUE_PLACEMENT_KEY_FILE, or none)",
-    )
-    parser.add_argument(
-        "--drain", type=float, default=0.0, help="seconds to answer on after SIGTERM"
-    )
-    parser.add_argument("--log-level", default="INFO")
-    parser.add_argument("--log-json", action="store_true", help="one JSON object per line")
+    for flag, variable, default, words, more in OPTIONS:
+        if variable:
+            # As of all processes (``process.settings``): an empty variable counts as unset.
+            default, words = os.environ.get(variable) or default, f"{words} (default: ${variable})"
+        if not more.get("required"):
+            more = {**more, "default": default}
+        parser.add_argument(flag, help=words, **more)
     return parser.parse_args(arguments)
 
 
