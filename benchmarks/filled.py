@@ -26,7 +26,7 @@ from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
 from fluxqueue.kube.resources import NAMESPACES as SPACES
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.workload import labels
-from fluxqueue.workload.fluxjob_object import build, render_status
+from fluxqueue.workload.fluxjob_object import FluxJobStatus, build
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.site import Site
 from localcluster import LocalCluster, LocalClusterConfig
@@ -132,7 +132,7 @@ def _fluxjob(owner: Obj, spec: Obj, number: int) -> Obj:
             "ownerReferences": [{**workload, "controller": True, "blockOwnerDeletion": False}],
         },
         "spec": {**spec["spec"], "workload": workload, "user": f"user-{number % 50}"},
-        "status": render_status(
+        "status": FluxJobStatus(
             state=state,
             version=5,
             workload_uid=meta["uid"],
@@ -140,7 +140,7 @@ def _fluxjob(owner: Obj, spec: Obj, number: int) -> Obj:
             queue="default",
             priority=0,
             **more,
-        ),
+        ).render(),
     }
 
 

@@ -38,11 +38,11 @@ from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.effects import all_at_once, conclude, one_by_one
 from fluxqueue.workload.fluxjob_object import (
+    FluxJobLife,
+    FluxJobStatus,
     Since,
     StatusFaults,
     reason_of,
-    render_conditions,
-    render_status,
     status_patch,
     with_status,
 )
@@ -204,7 +204,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         if row.starts_at is not None
         else None
     )
-    return render_status(
+    return FluxJobStatus(
         state=shown_state(FluxJobState(row.state), None if row.blocked_by else row.wait_reason),
         reason=row.reason,
         version=row.version,
@@ -216,7 +216,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         position=row.position,
         ended_at_s=ended,
         resource_set=resource_set,
-        conditions=render_conditions(
+        conditions=FluxJobLife(
             state=FluxJobState(row.state),
             submitted_at_s=int(row.submitted_at.timestamp()),
             started_at_s=_epoch(row.allocated_at),
@@ -234,7 +234,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
             is_to_stop=bool(row.vacate_by or row.cancel_by),
             generation=row.observed_generation,
             troubles=StatusFaults(row.facts.faults, row.stalled or {}, _epoch(row.troubled_at)),
-        ),
+        ).conditions(),
         operator=_operator(row),
         queue=row.queue,
         accepted_by=row.accepted_by,
@@ -244,7 +244,7 @@ def _rendered(row: StatusRow) -> dict[str, Any]:
         priority_parts=row.priority_parts,
         generation=row.observed_generation,
         last_good=row.facts.said if row.facts.faults else None,
-    )
+    ).render()
 
 
 def _word(row: StatusRow) -> str:

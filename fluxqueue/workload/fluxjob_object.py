@@ -139,31 +139,9 @@ def is_fluxjob_of(fluxjob: Mapping[str, Any], workload: Mapping[str, Any]) -> bo
     return bool(fluxjob["spec"]["workload"]["uid"] == workload["metadata"]["uid"])
 
 
-def render_status(
-    *,
-    state: FluxJobState | str,
-    reason: str = "",
-    version: int = 0,
-    workload_uid: str | None = None,
-    jobid: int | None = None,
-    nodes: Sequence[str] = (),
-    started_at_s: int | None = None,
-    expected_start_s: int | None = None,
-    position: int | None = None,
-    ended_at_s: int | None = None,
-    resource_set: Mapping[str, Any] | None = None,
-    conditions: Sequence[Mapping[str, Any]] = (),
-    operator: Mapping[str, Any] | None = None,
-    queue: str | None = None,
-    accepted_by: str | None = None,
-    author_hold: str | None = None,
-    priority: int | None = None,
-    priority_parts: Mapping[str, int] | None = None,
-    place: int | None = None,
-    generation: int | None = None,
-    last_good: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    """Render a whole status (a replacement for the old one). Times are epoch seconds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluxJobStatus:
+    """What the status of a FluxJob shows. Times are epoch seconds.
 
     ``state`` is the word that users read (``states.shown_state``).
     ``nodes`` may repeat a node for each of its slots. ``position`` is its place in its queue.
@@ -177,48 +155,66 @@ def render_status(
     that count where others cannot be used. ``generation`` is that of the last spec that was
     applied.
     """
-    status: dict[str, Any] = {
-        "state": str(state),
-        "reason": reason[:_MAX_REASON],
-        "version": version,
-        "conditions": [dict(condition) for condition in conditions],
-    }
-    if generation is not None:
-        status["observedGeneration"] = generation
-    if workload_uid is not None:
-        status["workloadUID"] = workload_uid
-    if jobid is not None:
-        status["jobid"] = jobid
-    if nodes:
-        status["nodes"] = hostlist.compress(dict.fromkeys(nodes))
-    if started_at_s is not None:
-        status["startTime"] = status["start"] = to_rfc3339(started_at_s)
-    elif expected_start_s is not None:
-        status["expectedStart"] = to_rfc3339(expected_start_s)
-        status["start"] = f"~{status['expectedStart']}"
-    if position is not None:
-        status["position"] = position
-    if ended_at_s is not None:
-        status["endTime"] = to_rfc3339(ended_at_s)
-    if queue is not None:
-        status["queue"] = queue
-    if accepted_by is not None:
-        status["acceptedBy"] = accepted_by
-    if author_hold is not None:
-        status["authorHold"] = author_hold
-    if priority is not None:
-        status["priority"] = priority
-        status["priorityParts"] = dict(priority_parts or {})
-    if place is not None and place != jobid:
-        status["place"] = place
-    if operator:
-        status["operator"] = dict(operator)
-    if last_good:
-        shown = {key: text for key, text in last_good.items() if len(text) <= LAST_GOOD_MAX}
-        status["lastGood"] = shown
-    if resource_set is not None:
-        status["R"] = dict(resource_set)
-    return status
+
+    state: FluxJobState | str
+    reason: str = ""
+    version: int = 0
+    workload_uid: str | None = None
+    jobid: int | None = None
+    nodes: Sequence[str] = ()
+    started_at_s: int | None = None
+    expected_start_s: int | None = None
+    position: int | None = None
+    ended_at_s: int | None = None
+    resource_set: Mapping[str, Any] | None = None
+    conditions: Sequence[Mapping[str, Any]] = ()
+    operator: Mapping[str, Any] | None = None
+    queue: str | None = None
+    accepted_by: str | None = None
+    author_hold: str | None = None
+    priority: int | None = None
+    priority_parts: Mapping[str, int] | None = None
+    place: int | None = None
+    generation: int | None = None
+    last_good: Mapping[str, str] | None = None
+
+    def render(self) -> dict[str, Any]:
+        """Return the whole status, a replacement for the old one."""
+        started = None if self.started_at_s is None else to_rfc3339(self.started_at_s)
+        is_expected = started is None and self.expected_start_s is not None
+        expected = to_rfc3339(self.expected_start_s or 0) if is_expected else None
+        last_good = (self.last_good or {}).items()
+        shown = {
+            "observedGeneration": self.generation,
+            "workloadUID": self.workload_uid,
+            "jobid": self.jobid,
+            "nodes": hostlist.compress(dict.fromkeys(self.nodes)) or None,
+            "startTime": started,
+            "expectedStart": expected,
+            "start": f"~{expected}" if is_expected else started,
+            "position": self.position,
+            "endTime": None if self.ended_at_s is None else to_rfc3339(self.ended_at_s),
+            "queue": self.queue,
+            "acceptedBy": self.accepted_by,
+            "authorHold": self.author_hold,
+            "priority": self.priority,
+            "priorityParts": None if self.priority is None else dict(self.priority_parts or {}),
+            "place": None if self.place == self.jobid else self.place,
+            "operator": dict(self.operator) if self.operator else None,
+            "lastGood": (
+                {key: text for key, text in last_good if len(text) <= LAST_GOOD_MAX}
+                if last_good
+                else None
+            ),
+            "R": None if self.resource_set is None else dict(self.resource_set),
+        }
+        return {
+            "state": str(self.state),
+            "reason": self.reason[:_MAX_REASON],
+            "version": self.version,
+            "conditions": [dict(condition) for condition in self.conditions],
+            **{name: value for name, value in shown.items() if value is not None},
+        }
 
 
 def with_status(
@@ -317,84 +313,100 @@ class StatusFaults:
     since_s: int | None = None
 
 
-def render_conditions(
-    *,
-    state: FluxJobState,
-    submitted_at_s: int,
-    started_at_s: int | None = None,
-    ended_at_s: int | None = None,
-    ignored: Sequence[str] = (),
-    since: Since | None = None,
-    message: str = "",
-    reason: str | None = None,
-    is_to_stop: bool = False,
-    generation: int | None = None,
-    troubles: StatusFaults | None = None,
-) -> list[dict[str, Any]]:
-    """Render the conditions of its life.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FluxJobLife:
+    """What the conditions of a FluxJob show.
 
-    These are ``Queued``, ``Reserved``, ``Allocated``, ``Released``, ``Running`` and ``Finished``.
-    Where they apply, also ``ConstraintsIgnored`` (named by ``constraints.ignored``), ``InputValid``
-    (False) and ``Stalled`` (of ``troubles``).
-
-    ``kubectl wait --for=condition=Finished fluxjob/x`` waits until the last resource is free again.
     ``started_at_s`` is when it received its nodes. ``message`` goes with the condition of its
     state, and with ``Queued`` while it waits. ``reason`` is from ``reason_of``. A job that
     ``is_to_stop`` has its nodes, but its pods must no longer run there. ``generation`` is that of
-    the spec that was applied.
+    the spec that was applied. ``ignored`` is from ``constraints.ignored``.
     """
-    since = since or Since()
-    reason = reason or reason_of(state)
-    is_queued = state in {FluxJobState.PENDING, FluxJobState.RESERVED}
-    is_reserved = state is FluxJobState.RESERVED
-    is_allocated = started_at_s is not None and ended_at_s is None
-    is_running = state is FluxJobState.RUNNING
-    changed_at = ended_at_s if ended_at_s is not None else started_at_s or since.queued
-    ran_until = None if since.running is None else ended_at_s or since.queued
 
-    def one(name: str, holds: bool, at_s: int | None, is_about: bool) -> dict[str, Any]:
-        at_s = submitted_at_s if at_s is None else at_s
-        return _condition(name, holds, at_s, reason, message if is_about else "", generation)
+    state: FluxJobState
+    submitted_at_s: int
+    started_at_s: int | None = None
+    ended_at_s: int | None = None
+    ignored: Sequence[str] = ()
+    since: Since = Since()
+    message: str = ""
+    reason: str | None = None
+    is_to_stop: bool = False
+    generation: int | None = None
+    troubles: StatusFaults = StatusFaults()
 
-    found = [
-        one("Queued", is_queued, since.queued if is_queued else since.unqueued or changed_at,
-            state.is_waiting),
-        one("Reserved", is_reserved, since.reserved if is_reserved else since.unreserved,
-            is_reserved),
-        one("Allocated", is_allocated, changed_at, is_allocated),
-        # As soon as this is written its pods are released, if they have not been.
-        one("Released", is_allocated and not is_to_stop, changed_at, False),
-        one("Running", is_running, since.running if is_running else ran_until, is_running),
-        one("Finished", state.is_final, ended_at_s if state.is_final else None, state.is_final),
-    ]  # fmt: skip
-    if ignored:
-        message = f"not considered when nodes are chosen: {', '.join(ignored)}"
-        found.append(
-            _condition(
-                "ConstraintsIgnored", True, submitted_at_s, "NotSupported", message, generation
+    def conditions(self) -> list[dict[str, Any]]:
+        """Render them.
+
+        These are ``Queued``, ``Reserved``, ``Allocated``, ``Released``, ``Running`` and
+        ``Finished``. Where they apply, also ``ConstraintsIgnored``, ``InputValid`` (False) and
+        ``Stalled``.
+
+        ``kubectl wait --for=condition=Finished fluxjob/x`` waits until the last resource is free
+        again.
+        """
+        found = self._of_states()
+        if self.ignored:
+            message = f"not considered when nodes are chosen: {', '.join(self.ignored)}"
+            found.append(
+                self._condition(
+                    "ConstraintsIgnored", True, self.submitted_at_s, "NotSupported", message
+                )
             )
+        troubles = self.troubles
+        since_s = self.submitted_at_s if troubles.since_s is None else troubles.since_s
+        if troubles.faults:
+            found.append(self._condition("InputValid", False, since_s, *described(troubles.faults)))
+        if troubles.stalled:
+            told = [f"{task} is refused: {why}" for task, why in sorted(troubles.stalled.items())]
+            message = f"{'; '.join(told)}; it is tried again"
+            found.append(self._condition("Stalled", True, since_s, "EffectRefused", message))
+        return found
+
+    def _of_states(self) -> list[dict[str, Any]]:
+        state, since, ended = self.state, self.since, self.ended_at_s
+        is_queued = state in {FluxJobState.PENDING, FluxJobState.RESERVED}
+        is_reserved = state is FluxJobState.RESERVED
+        is_allocated = self.started_at_s is not None and ended is None
+        is_running = state is FluxJobState.RUNNING
+        changed_at = ended if ended is not None else self.started_at_s or since.queued
+        ran_until = None if since.running is None else ended or since.queued
+        unqueued = since.unqueued or changed_at
+        rows = (
+            ("Queued", is_queued, since.queued if is_queued else unqueued, state.is_waiting),
+            (
+                "Reserved",
+                is_reserved,
+                since.reserved if is_reserved else since.unreserved,
+                is_reserved,
+            ),
+            ("Allocated", is_allocated, changed_at, is_allocated),
+            # As soon as this is written its pods are released, if they have not been.
+            ("Released", is_allocated and not self.is_to_stop, changed_at, False),
+            ("Running", is_running, since.running if is_running else ran_until, is_running),
+            ("Finished", state.is_final, ended if state.is_final else None, state.is_final),
         )
-    troubles = troubles or StatusFaults()
-    since_s = submitted_at_s if troubles.since_s is None else troubles.since_s
-    if troubles.faults:
-        word, said = described(troubles.faults)
-        found.append(_condition("InputValid", False, since_s, word, said, generation))
-    if troubles.stalled:
-        told = [f"{task} is refused: {why}" for task, why in sorted(troubles.stalled.items())]
-        message = f"{'; '.join(told)}; it is tried again"
-        found.append(_condition("Stalled", True, since_s, "EffectRefused", message, generation))
-    return found
+        reason = self.reason or reason_of(state)
+        return [
+            self._condition(
+                name,
+                holds,
+                self.submitted_at_s if at_s is None else at_s,
+                reason,
+                self.message if is_about else "",
+            )
+            for name, holds, at_s, is_about in rows
+        ]
 
-
-def _condition(
-    name: str, holds: bool, at_s: int, reason: str, message: str, generation: int | None
-) -> dict[str, Any]:
-    applied = {} if generation is None else {"observedGeneration": generation}
-    return {
-        "type": name,
-        "status": "True" if holds else "False",
-        **applied,
-        "lastTransitionTime": to_rfc3339(at_s),
-        "reason": reason,
-        "message": message,
-    }
+    def _condition(
+        self, name: str, holds: bool, at_s: int, reason: str, message: str
+    ) -> dict[str, Any]:
+        applied = {} if self.generation is None else {"observedGeneration": self.generation}
+        return {
+            "type": name,
+            "status": "True" if holds else "False",
+            **applied,
+            "lastTransitionTime": to_rfc3339(at_s),
+            "reason": reason,
+            "message": message,
+        }

@@ -20,7 +20,7 @@ from fluxqueue.kube.config import load_config
 from fluxqueue.kube.install import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
 from fluxqueue.scheduler.resource_set import to_resource_set
-from fluxqueue.workload.fluxjob_object import render_status, status_patch
+from fluxqueue.workload.fluxjob_object import FluxJobStatus, status_patch
 from localcluster import LocalCluster, LocalClusterConfig, NodeShape
 from tests.support.control_plane import ControlPlane
 
@@ -88,7 +88,7 @@ class Typist:
     async def tell(self, made: Obj, state: FluxJobState, **status: Any) -> Obj:
         """Write its status."""
         uid = made["spec"]["workload"]["uid"]
-        body = status_patch(render_status(state=state, workload_uid=uid, **status))
+        body = status_patch(FluxJobStatus(state=state, workload_uid=uid, **status).render())
         meta = made["metadata"]
         return await self.client.patch(
             FLUXJOBS,

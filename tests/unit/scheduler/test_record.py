@@ -12,7 +12,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.record import read_record
 from fluxqueue.scheduler.resource_set import SLOTS_MAX, read_resource_set, to_resource_set
-from fluxqueue.workload.fluxjob_object import render_status
+from fluxqueue.workload.fluxjob_object import FluxJobStatus
 
 SLOTS = [("n1", {"cpu": 2000, "pods": 1}), ("n2", {"cpu": 2000, "pods": 1})]
 R = to_resource_set(SLOTS, starts_at=1_700_000_000, until=1_700_003_600)
@@ -20,7 +20,7 @@ META = {"uid": "f", "creationTimestamp": "2026-01-01T00:00:00Z"}
 
 
 def _fluxjob(**status: Any) -> dict[str, Any]:
-    whole = render_status(
+    whole = FluxJobStatus(
         state=FluxJobState.RUNNING,
         version=7,
         jobid=42,
@@ -28,7 +28,7 @@ def _fluxjob(**status: Any) -> dict[str, Any]:
         started_at_s=1_700_000_001,
         resource_set=R,
         operator={"heldBy": None, "priority": 9, "queue": "fast", "requeueBy": "ann"},
-    )
+    ).render()
     return {"metadata": META, "status": {**whole, **status}}
 
 

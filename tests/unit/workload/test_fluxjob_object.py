@@ -97,7 +97,7 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
 @pytest.mark.parametrize("state", list(FluxJobState))
 def test_every_state_fits_the_definition(schema: dict[str, Any], state: FluxJobState) -> None:
-    status = fo.render_status(
+    status = fo.FluxJobStatus(
         state=state,
         reason="because",
         version=3,
@@ -106,10 +106,10 @@ def test_every_state_fits_the_definition(schema: dict[str, Any], state: FluxJobS
         started_at_s=1_700_000_000,
         ended_at_s=1_700_000_060,
         resource_set={"version": 1},
-        conditions=fo.render_conditions(
+        conditions=fo.FluxJobLife(
             state=state, submitted_at_s=1_699_999_999, ignored=["host ports"]
-        ),
-    )
+        ).conditions(),
+    ).render()
     fluxjob = {"spec": {"workload": dict.fromkeys(["apiVersion", "kind", "name", "uid"], "x")}}
     fluxjob["spec"]["size"] = 1
     validate({**fluxjob, "status": status}, schema)
@@ -118,16 +118,16 @@ def test_every_state_fits_the_definition(schema: dict[str, Any], state: FluxJobS
 
 def test_start_shows_the_real_or_the_expected_time() -> None:
     state = FluxJobState.RESERVED
-    real = fo.render_status(state=state, started_at_s=1_700_000_000, expected_start_s=9)
-    expected = fo.render_status(state=state, expected_start_s=1_700_000_000)
+    real = fo.FluxJobStatus(state=state, started_at_s=1_700_000_000, expected_start_s=9).render()
+    expected = fo.FluxJobStatus(state=state, expected_start_s=1_700_000_000).render()
     assert (real["start"], real["startTime"]) == ("2023-11-14T22:13:20Z",) * 2
     assert "expectedStart" not in real
     assert expected["start"] == "~2023-11-14T22:13:20Z"
-    assert "start" not in fo.render_status(state=state)
+    assert "start" not in fo.FluxJobStatus(state=state).render()
 
 
 def _conditions(**arguments: Any) -> dict[str, tuple[str, str]]:
-    rendered = fo.render_conditions(**arguments)
+    rendered = fo.FluxJobLife(**arguments).conditions()
     return {c["type"]: (c["status"], c["lastTransitionTime"][-3:]) for c in rendered}
 
 
@@ -181,12 +181,12 @@ def test_conditions_follow_the_life() -> None:
 
 def test_the_reason_is_told_once_with_what_it_is_about() -> None:
     """The word is that of the Event; the sentence goes with the condition of the state."""
-    held = fo.render_conditions(
+    held = fo.FluxJobLife(
         state=FluxJobState.HELD, submitted_at_s=1, message="over a limit", reason="HeldByQueue"
-    )
+    ).conditions()
     assert {one["reason"] for one in held} == {"HeldByQueue"}
     assert [one["type"] for one in held if one["message"]] == ["Queued"]
-    runs = fo.render_conditions(state=FluxJobState.RUNNING, submitted_at_s=1, started_at_s=2)
+    runs = fo.FluxJobLife(state=FluxJobState.RUNNING, submitted_at_s=1, started_at_s=2).conditions()
     assert {one["reason"] for one in runs} == {"Started"}
 
 
@@ -224,17 +224,17 @@ def test_who_is_to_stop_has_its_nodes_and_is_not_released() -> None:
 def test_conditions_say_of_which_spec_they_are() -> None:
     """As the status does."""
     state, at_s = FluxJobState.PENDING, 1
-    found = fo.render_conditions(
+    found = fo.FluxJobLife(
         state=state, submitted_at_s=at_s, ignored=["host ports"], generation=3
-    )
+    ).conditions()
     assert {one["observedGeneration"] for one in found} == {3}
-    assert fo.render_status(state=state, generation=3)["observedGeneration"] == 3
+    assert fo.FluxJobStatus(state=state, generation=3).render()["observedGeneration"] == 3
 
 
 def test_ignored_constraints_are_named_in_a_condition() -> None:
-    (*_, last) = fo.render_conditions(
+    (*_, last) = fo.FluxJobLife(
         state=FluxJobState.PENDING, submitted_at_s=1, ignored=["pod affinity", "host ports"]
-    )
+    ).conditions()
     assert (last["type"], last["status"]) == ("ConstraintsIgnored", "True")
     assert "pod affinity, host ports" in last["message"]
 
@@ -285,7 +285,7 @@ def test_every_field_is_explained(definition: Path) -> None:
 
 def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
     """Nothing of a full status outlives a patch by an empty one, whatever the definition has."""
-    full = fo.render_status(
+    full = fo.FluxJobStatus(
         state=FluxJobState.RESERVED,
         workload_uid="u1",
         jobid=1,
@@ -303,9 +303,9 @@ def test_a_status_replaces_the_one_before(crd: dict[str, Any]) -> None:
         position=4,
         generation=2,
         last_good={"fluxqueue/priority": "5"},
-    ) | {"expectedStart": "2026-01-01T00:00:00Z"}
+    ).render() | {"expectedStart": "2026-01-01T00:00:00Z"}
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     assert full.keys() == schema["properties"]["status"]["properties"].keys()
-    bare = fo.render_status(state=FluxJobState.PENDING)
+    bare = fo.FluxJobStatus(state=FluxJobState.PENDING).render()
     for before in ({"status": full}, {}):
         assert jsonpatch.apply_patch(before, fo.status_patch(bare)) == {"status": bare}
