@@ -314,15 +314,7 @@ class CycleRunner:
             matcher, changes = await self._look(tx)
         with _part("queue"):
             queues = await self._queues(tx)
-            view = QueueHead(
-                depth=self._policy.queue_depth,
-                examined_max=EXAMINED_MAX,
-                have_nodes_changed=changes.have_nodes_changed,
-                changed_queues=changes.queues,
-                crowded=self._crowds.to_look_past,
-                owners={one.uid for one in self.nodes.requests},
-            )
-            view = await past_full_users(tx, view, self._rules, queues)
+            view = await past_full_users(tx, self._head(changes), self._rules, queues)
             # All rows at once, by UID, before any change: other orders deadlock with observations.
             locked = await lock_queue(tx, view)
             unreadable = Unreadable()
@@ -379,6 +371,16 @@ class CycleRunner:
             or is_cut_short
             or decisions.grown.is_more
             or len(decisions.preempted) >= PER_CYCLE_MAX
+        )
+
+    def _head(self, changes: NodeChanges) -> QueueHead:
+        return QueueHead(
+            depth=self._policy.queue_depth,
+            examined_max=EXAMINED_MAX,
+            have_nodes_changed=changes.have_nodes_changed,
+            changed_queues=changes.queues,
+            crowded=self._crowds.to_look_past,
+            owners={one.uid for one in self.nodes.requests},
         )
 
     async def _look(self, tx: Transaction) -> tuple[Matcher, NodeChanges]:

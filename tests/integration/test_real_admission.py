@@ -20,7 +20,7 @@ import yaml
 
 from fluxqueue.cli.certs import LOOPBACK
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
+from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, Lookups
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.node import Destination
@@ -444,10 +444,7 @@ async def test_nothing_is_wrapped_in_a_namespace_that_ends(
         client,
         SystemClock(),
         DEFAULT_SITE,
-        find=lambda uid: job,
-        stands=lambda uid: True,
-        class_values=dict,
-        recall=_nothing_before,
+        Lookups(find=lambda uid: job, recall=_nothing_before),
         on_made=lambda uid, *_: made.append(uid),
     )
     uid = job["metadata"]["uid"]

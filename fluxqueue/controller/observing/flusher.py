@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind, DirtySet
-from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, shown, type_of
-from fluxqueue.controller.observing.quarantine import QUEUE, WORKLOAD, Quarantine, said
+from fluxqueue.controller.observing.dirty_set import Batch, DirtyKind
+from fluxqueue.controller.observing.fluxjob_creator import shown, type_of
+from fluxqueue.controller.observing.observer_parts import ObserverParts
+from fluxqueue.controller.observing.quarantine import QUEUE, WORKLOAD, said
 from fluxqueue.controller.observing.read_workload import (
     WorkloadReader,
     age,
@@ -25,11 +25,8 @@ from fluxqueue.controller.observing.read_workload import (
     see_progress,
 )
 from fluxqueue.controller.observing.rule_watch import RuleWatch
-from fluxqueue.controller.observing.unmanaged_pods import Change, ForeignPods
-from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches
-from fluxqueue.controller.observing.workloads import Workloads
-from fluxqueue.controller.term import Term
-from fluxqueue.db.liveness import Liveness
+from fluxqueue.controller.observing.unmanaged_pods import Change
+from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S
 from fluxqueue.db.store.cluster_rows import save_autoscaler, save_foreign, save_nodes
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.db.store.learned import save_learned
@@ -81,27 +78,21 @@ class Flusher:
 
     def __init__(
         self,
-        term: Term,
-        clock: Clock,
+        parts: ObserverParts,
         *,
         reader: WorkloadReader,
-        dirty: DirtySet,
-        workloads: Workloads,
-        watches: Watches,
-        foreign: ForeignPods,
-        creator: FluxJobCreator,
-        quarantine: Quarantine,
-        liveness: Liveness,
         recall: Recall,
-        delay_s: Callable[[], float],
     ) -> None:
-        self._term, self._clock = term, clock
-        self._quarantine, self._liveness, self._recall = quarantine, liveness, recall
-        self._reader, self._dirty = reader, dirty
-        self._workloads, self._watches = workloads, watches
-        self._foreign, self._creator = foreign, creator
+        self._term, self._clock, self._liveness = parts.term, parts.clock, parts.liveness
+        self._quarantine, self._recall = parts.quarantine, recall
+        self._reader, self._dirty = reader, parts.dirty
+        self._workloads, self._watches = parts.workloads, parts.watches
+        self._foreign, self._creator = parts.router.foreign, parts.creator
         self._written: dict[str, WorkloadSeen] = {}
-        self._pace, self._size = BatchPacer(clock, delay_s), BatchSize()
+        self._pace, self._size = (
+            BatchPacer(parts.clock, lambda: parts.client.answer_times.delay_s),
+            BatchSize(),
+        )
         self._lost: BaseException | None = None
         self._unwritten: set[tuple[DirtyKind, str]] = set()
         self._behind_since: dict[str, float] = {}

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any
 
 from fluxqueue.clock import Clock
@@ -59,16 +60,28 @@ Rows are numbered in the order in which their FluxJobs are reported. So the firs
 first row, unless the API server is slow."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookups:
+    """What the creator asks the observer.
+
+    ``find``: a workload by its UID as long as it lacks its FluxJob, else None. ``recall``: what
+    workloads said before, by their UIDs. ``stands``: whether a workload without an object still
+    exists. ``class_values``: the present values of PriorityClasses by name. ``complete``: a
+    workload with its pods as admission completes them.
+    """
+
+    find: Callable[[str], Object | None]
+    recall: Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]]
+    stands: Callable[[str], bool] = lambda _: True
+    class_values: Callable[[], Mapping[str, int]] = dict
+    complete: Callable[[Object], Object] = lambda one: one
+
+
 class FluxJobCreator:
     """Creates the FluxJobs that are requested.
 
     Parameters
     ----------
-    stands : returns whether a workload without an object still exists.
-    find : returns a workload by its UID as long as it lacks its FluxJob, else None.
-    class_values : returns the present values of PriorityClasses by name.
-    complete : returns a workload with its pods as admission completes them.
-    recall : returns what workloads said before, by their UIDs.
     on_made : called with the UID of a workload, and UID and resourceVersion of its new FluxJob.
     """
 
@@ -77,18 +90,12 @@ class FluxJobCreator:
         client: KubeClient,
         clock: Clock,
         site: Site,
+        lookups: Lookups,
         *,
-        find: Callable[[str], Object | None],
-        stands: Callable[[str], bool],
-        class_values: Callable[[], Mapping[str, int]],
         on_made: Callable[[str, str, str], None],
-        recall: Callable[[AbstractSet[str]], Awaitable[Mapping[str, Past]]],
-        complete: Callable[[Object], Object] = lambda one: one,
     ) -> None:
-        self._recall, self._complete = recall, complete
+        self._lookups, self._on_made = lookups, on_made
         self._client, self._clock, self._site = client, clock, site
-        self._find, self._class_values, self._on_made = find, class_values, on_made
-        self._stands = stands
         self._shown: dict[str, Mapping[str, Any]] = {}
         self._amends: dict[str, WorkloadSeen] = {}
         self._made: dict[str, tuple[str, str, str]] = {}
@@ -104,7 +111,7 @@ class FluxJobCreator:
 
     def want(self, uid: str) -> None:
         """Request a FluxJob for a workload. Harmless while that is being tried."""
-        workload = self._find(uid)
+        workload = self._lookups.find(uid)
         if uid not in self._trying and workload is not None:
             self._wanted.put(uid, str(workload["metadata"]["namespace"]), age(workload))
             self._more.set()
@@ -216,7 +223,7 @@ class FluxJobCreator:
     def _take(self, limit: int) -> list[str]:
         """Remove and return the oldest workloads of each namespace, up to ``limit``."""
         # A workload may be gone, or wrapped by now.
-        return [uid for uid in self._wanted.take(limit) if self._find(uid) is not None]
+        return [uid for uid in self._wanted.take(limit) if self._lookups.find(uid) is not None]
 
     async def _start(self, uids: Sequence[str]) -> None:
         """Start a try for each workload, and wait until the first tries are processed."""
@@ -230,7 +237,7 @@ class FluxJobCreator:
     async def _wrap(self, uid: str, turn: _Turn) -> None:
         backoff = Backoff(base_s=RETRY_MIN_S, cap_s=RETRY_MAX_S)
         try:
-            while (workload := self._find(uid)) is not None:
+            while (workload := self._lookups.find(uid)) is not None:
                 if await self._try(uid, workload, turn):
                     return
                 # A retry must not block the reports of later workloads.
@@ -279,14 +286,16 @@ class FluxJobCreator:
         If the workload became invalid after admission, use its last good values (``last_good``).
         """
         try:
-            return _build(self._complete(workload), self._class_values(), self._site)
+            return _build(
+                self._lookups.complete(workload), self._lookups.class_values(), self._site
+            )
         except InvalidInput as error:
-            past = (await self._recall({uid})).get(uid, Past())
+            past = (await self._lookups.recall({uid})).get(uid, Past())
             mended = mend(workload, past.said, self._site)
             if mended.request is None:
                 raise
             logger.warning("workload is spoilt", extra={"uid": uid, "error": str(error)})
-            return _build(mended.workload, self._class_values(), self._site)
+            return _build(mended.workload, self._lookups.class_values(), self._site)
 
     async def _create(self, workload: Object, body: dict[str, Any]) -> dict[str, Any] | None:
         """Create or find the FluxJob, and return its metadata.
@@ -307,7 +316,7 @@ class FluxJobCreator:
         meta, its = found["metadata"], found["spec"]["workload"]["uid"]
         if not is_fluxjob_of(found, workload) or meta.get("deletionTimestamp"):
             # Without an owner it is not collected: delete it, or it keeps blocking the name.
-            if not meta.get("ownerReferences") and not self._stands(its):
+            if not meta.get("ownerReferences") and not self._lookups.stands(its):
                 await client.delete(FLUXJOBS, namespace, meta["name"], uid=meta["uid"])
             return None
         return dict(meta)

@@ -20,8 +20,9 @@ from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import DirtySet
 from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.flusher import Flusher
-from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
+from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, Lookups
 from fluxqueue.controller.observing.last_readings import recall
+from fluxqueue.controller.observing.observer_parts import ObserverParts
 from fluxqueue.controller.observing.quarantine import Quarantine
 from fluxqueue.controller.observing.read_workload import WorkloadReader
 from fluxqueue.controller.observing.resync_schedule import ResyncSchedule
@@ -53,8 +54,7 @@ class Observer:
         liveness: Liveness | None = None,
     ) -> None:
         self.term, self._client = term, client
-        liveness = liveness or Liveness(clock, "controller")
-        self._liveness = liveness
+        self._liveness = liveness or Liveness(clock, "controller")
         site = Site(
             settings.default_cpu_m, parse_levels(settings.levels), settings.gather_timeout_s
         )
@@ -68,12 +68,14 @@ class Observer:
             client,
             clock,
             site,
-            find=self.workloads.find_unwrapped,
-            stands=self.stands,
-            class_values=self._class_values,
-            complete=self._complete,
+            Lookups(
+                find=self.workloads.find_unwrapped,
+                recall=self._recall,
+                stands=self.stands,
+                class_values=self._class_values,
+                complete=self._complete,
+            ),
             on_made=self._on_made,
-            recall=self._recall,
         )
         self.router = EventRouter(
             client,
@@ -97,32 +99,22 @@ class Observer:
                 "defaultDuration": span(settings.default_duration_s),
             },
         )
-        self.flusher = Flusher(
-            term,
-            clock,
-            reader=WorkloadReader(site, self._complete, self.watches.surroundings.are_pods_changed),
+        parts = ObserverParts(
+            term=term,
+            client=client,
+            clock=clock,
+            liveness=self._liveness,
+            workloads=self.workloads,
             dirty=dirty,
-            workloads=self.workloads,
-            watches=self.watches,
-            foreign=self.router.foreign,
-            creator=self.creator,
             quarantine=self.quarantine,
-            liveness=liveness,
-            recall=self._recall,
-            delay_s=lambda: client.answer_times.delay_s,
-        )
-        self.resync = ResyncSchedule(
-            term,
-            client,
-            settings,
-            clock,
-            workloads=self.workloads,
+            creator=self.creator,
             router=self.router,
             watches=self.watches,
-            flusher=self.flusher,
-            creator=self.creator,
-            liveness=liveness,
         )
+        are_pods_changed = self.watches.surroundings.are_pods_changed
+        reader = WorkloadReader(site, self._complete, are_pods_changed)
+        self.flusher = Flusher(parts, reader=reader, recall=self._recall)
+        self.resync = ResyncSchedule(parts, settings, self.flusher)
 
     @property
     def is_synced(self) -> bool:

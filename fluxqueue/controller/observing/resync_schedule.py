@@ -11,11 +11,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from fluxqueue.clock import Clock
-from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.flusher import Flusher
-from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, report_unwritten
+from fluxqueue.controller.observing.fluxjob_creator import report_unwritten
 from fluxqueue.controller.observing.groups import list_groups
+from fluxqueue.controller.observing.observer_parts import ObserverParts
 from fluxqueue.controller.observing.resync_diff import (
     Published,
     Repaired,
@@ -26,16 +25,12 @@ from fluxqueue.controller.observing.resync_diff import (
     read_rows,
 )
 from fluxqueue.controller.observing.resync_repair import ResyncRepair
-from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, Watches, insist
-from fluxqueue.controller.observing.workloads import Workloads
-from fluxqueue.controller.term import Term
-from fluxqueue.db.liveness import Liveness
+from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, insist
 from fluxqueue.db.store.known import Known, read_known
 from fluxqueue.db.store.queues import queue_names
 from fluxqueue.db.store.rebuild import prepare
 from fluxqueue.db.store.rule_rows import read_stored_rules
 from fluxqueue.errors import ApiError, ApiUnavailable, DatabaseUnavailable, LostLeadership
-from fluxqueue.kube.client import KubeClient
 from fluxqueue.process.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -56,23 +51,15 @@ class ResyncSchedule:
 
     def __init__(
         self,
-        term: Term,
-        client: KubeClient,
+        parts: ObserverParts,
         settings: Settings,
-        clock: Clock,
-        *,
-        workloads: Workloads,
-        router: EventRouter,
-        watches: Watches,
         flusher: Flusher,
-        creator: FluxJobCreator,
-        liveness: Liveness,
     ) -> None:
-        self._liveness = liveness
-        self._term, self._client, self._settings, self._clock = term, client, settings, clock
-        self._workloads, self._router, self._watches = workloads, router, watches
-        self._foreign = router.foreign
-        self._flusher, self._creator = flusher, creator
+        self._term, self._client, self._clock = parts.term, parts.client, parts.clock
+        self._liveness, self._settings = parts.liveness, settings
+        self._workloads, self._router, self._watches = parts.workloads, parts.router, parts.watches
+        self._foreign = parts.router.foreign
+        self._flusher, self._creator = flusher, parts.creator
         self.is_begun = False
 
     async def begin(self) -> None:

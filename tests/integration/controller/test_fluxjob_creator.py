@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.clock import Clock, ManualClock, SystemClock
-from fluxqueue.controller.observing.fluxjob_creator import RETRY_MAX_S, FluxJobCreator
+from fluxqueue.controller.observing.fluxjob_creator import RETRY_MAX_S, FluxJobCreator, Lookups
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.last_readings import Past
 from fluxqueue.kube.client import KubeClient
@@ -75,11 +75,8 @@ class Wanted:
             client,
             clock,
             DEFAULT_SITE,
-            find=self.missing.get,
-            stands=lambda uid: True,
-            class_values=dict,
+            Lookups(find=self.missing.get, recall=nothing_before),
             on_made=self.take,
-            recall=nothing_before,
         )
         made.is_known.set()
         return made
