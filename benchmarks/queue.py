@@ -40,7 +40,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.process.settings import MATCH_POLICY, Settings
 from fluxqueue.scheduler.cycle import run_cycle
-from fluxqueue.scheduler.forecast import forecast
+from fluxqueue.scheduler.forecast import Effort, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.schedule import ROLE, CycleRunner
@@ -249,7 +249,7 @@ def forecasts(nodes: int, running: int, waiting: int, depth: int) -> list[Line]:
     began = time.perf_counter()
     decided = run_cycle(pools, queue, policy, 0)
     between = time.perf_counter()
-    told = forecast(pools, queue, decided, policy, 0, depth=depth)
+    told = forecast(pools, queue, decided, policy, 0, effort=Effort(depth))
     ended = time.perf_counter()
     assert len(told) == depth
     assert all(one.expected_start is not None for one in told.values())

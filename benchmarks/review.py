@@ -23,7 +23,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
-from fluxqueue.scheduler.forecast import forecast
+from fluxqueue.scheduler.forecast import Effort, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
 
 NODES, WAITING, PLANNED = 4000, 999, 60
@@ -57,7 +57,7 @@ def scene(policy: str) -> QueueSnapshot:
         for n in range(WAITING)
     ]
     decisions = run_cycle(matcher, queue, POLICIES[policy], 0)
-    told = forecast(matcher, queue, decisions, POLICIES[policy], 0, depth=PLANNED)
+    told = forecast(matcher, queue, decisions, POLICIES[policy], 0, effort=Effort(PLANNED))
     return QueueSnapshot(
         matcher,
         queue,

@@ -18,7 +18,7 @@ from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.pod_group import assemble
+from fluxqueue.workload.kinds.pod_group import Assembly
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.kinds.table import kind_of_fluxjob, workload_uid
 from fluxqueue.workload.managed import is_taken_in
@@ -133,7 +133,7 @@ class CheckView:
         for row in self.rows.fluxjobs:
             pods = [pod for pod in self.pods_of.get(row.uid, ()) if uid_of(pod) in self.group_of]
             if pods:
-                found[row.uid] = assemble(
+                found[row.uid] = Assembly(
                     uid=row.uid,
                     name=row.workload_name,
                     fluxjob=row.name,
@@ -144,7 +144,7 @@ class CheckView:
                     members={uid_of(pod): pod for pod in pods},
                     slot_kinds={uid_of(pod): self.group_of[uid_of(pod)].slot_kind for pod in pods},
                     jobs={},
-                )
+                ).assemble()
         return found
 
     def _owners(self) -> dict[str, Object]:

@@ -67,7 +67,7 @@ def install(
 
 
 def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, Any] | None:
-    from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+    from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
     from fluxqueue.workload.aliases import parse_aliases
     from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
     from fluxqueue.workload.submitter import read_submitters
@@ -88,14 +88,14 @@ def _configuration(url: str, ca: Path | None, settings: Settings) -> dict[str, A
             hint="use the ca.crt that `fluxqueue certs` has made",
         )
     pem = _read(ca, "--webhook-ca")
-    return build_configuration(
+    return WebhookConfiguration(
         WebhookEndpoint(url=url),
         pem,
         own_namespace=settings.own_namespace,
         owner_kinds=parse_owner_kinds(settings.owner_kinds),
         submitters=read_submitters(settings),
         aliases=parse_aliases(settings.aliases, settings.queue_names),
-    )
+    ).build()
 
 
 def _view(url: str, ca: Path | None) -> tuple[str, str] | None:

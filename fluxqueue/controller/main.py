@@ -37,7 +37,7 @@ from fluxqueue.errors import (
     NotFound,
 )
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.lease import LeaseElector
+from fluxqueue.kube.lease import LeaseElector, LeaseIdentity, LeaseTimes
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.nodepools.cluster.pool_following import PoolFollower
 from fluxqueue.process import metrics
@@ -80,13 +80,10 @@ class Controller:
         self._leading: list[asyncio.Task[None]] = []
         self._elector = LeaseElector(
             client.reserved(),
-            settings.own_namespace,
-            LEASE,
-            identity,
+            LeaseIdentity(settings.own_namespace, LEASE, identity),
+            LeaseTimes(settings.lease_duration_s, settings.lease_renew_s),
             on_started=self._start_leading,
             on_lost=self._stop_leading,
-            duration_s=settings.lease_duration_s,
-            renew_s=settings.lease_renew_s,
             # Marks outlive all processes there, in case the database does not.
             annotations=lambda: {ANNOTATION: database.seen.to_text()},
             on_seen=lambda said: database.seen.note(read_marks(said.get(ANNOTATION, "{}"))),

@@ -46,7 +46,7 @@ def build_policies(
     Parameters
     ----------
     own_users : accounts of our components, which release queued work.
-    is_opt_in : as for ``configuration.build_configuration``.
+    is_opt_in : as for ``WebhookConfiguration``.
     submitters : accounts that submit on behalf of a user (default: the cluster's controllers).
     owner_kinds : kinds that make pods beside Jobs.
     marks : labels of the objects.

@@ -97,9 +97,7 @@ class Informer:
         client: KubeClient,
         resource: ApiResource,
         *,
-        namespace: str | None = None,
         label_selector: str = "",
-        field_selector: str = "",
         transform: Transform | None = None,
         carry: Carry | None = None,
         on_change: ChangeHandler | None = None,
@@ -111,8 +109,7 @@ class Informer:
         self.relists = 0
         self._listed = asyncio.Event()
         self._client = client
-        self._namespace = namespace
-        self._label_selector, self._field_selector = label_selector, field_selector
+        self._label_selector = label_selector
         self._transform, self._carry = transform, carry
         self._handlers: list[ChangeHandler] = [on_change] if on_change else []
         self._on_trouble = on_trouble
@@ -300,11 +297,7 @@ class Informer:
 
     async def _collect(self) -> tuple[list[Object], str]:
         items, version = await self._client.collect(
-            self.resource,
-            self._namespace,
-            keep=self._keep,
-            label_selector=self._label_selector,
-            field_selector=self._field_selector,
+            self.resource, keep=self._keep, label_selector=self._label_selector
         )
         return [item for item in items if item is not None], version
 
@@ -356,10 +349,8 @@ class Informer:
     async def _follow(self) -> None:
         events = self._client.watch(
             self.resource,
-            self._namespace,
             resource_version=self._resource_version,
             label_selector=self._label_selector,
-            field_selector=self._field_selector,
         )
         async with aclosing(events) as stream:
             async for event in stream:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, NotFound
 from fluxqueue.kube.client import KubeClient
@@ -63,6 +63,22 @@ def micro_time(now: datetime) -> str:
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
+class LeaseIdentity(NamedTuple):
+    """Which Lease an elector campaigns for, and under which name of its own."""
+
+    namespace: str
+    name: str
+    identity: str
+
+
+class LeaseTimes(NamedTuple):
+    """How long a Lease lasts, how often its holder renews it, how often others try (seconds)."""
+
+    duration_s: float
+    renew_s: float
+    retry_s: float = 2.0
+
+
 class LeaseElector:
     """Campaigns for one Lease until cancelled.
 
@@ -70,7 +86,6 @@ class LeaseElector:
     ----------
     on_started, on_lost : Plain functions called in the event loop, ``on_started`` with the term.
         They start and stop work, and must not do it themselves.
-    duration_s, renew_s, retry_s : Seconds. ``renew_s`` defaults to a third of ``duration_s``.
     term_floor : The highest term known from elsewhere (the database). A Lease that was deleted must
         not start again below it. It may be raised later.
     annotations : What each renewal writes on the Lease.
@@ -80,15 +95,11 @@ class LeaseElector:
     def __init__(
         self,
         client: KubeClient,
-        namespace: str,
-        name: str,
-        identity: str,
+        identity: LeaseIdentity,
+        times: LeaseTimes,
         *,
         on_started: Callable[[int], None],
         on_lost: Callable[[], None],
-        duration_s: float = 15.0,
-        renew_s: float | None = None,
-        retry_s: float = 2.0,
         term_floor: int = 0,
         annotations: Callable[[], Mapping[str, str]] = dict,
         on_seen: Callable[[Mapping[str, str]], None] = lambda _: None,
@@ -96,10 +107,9 @@ class LeaseElector:
         self._annotations, self._on_seen = annotations, on_seen
         self.term_floor = term_floor
         self._client = client
-        self._namespace, self._name, self._identity = namespace, name, identity
+        self._namespace, self._name, self._identity = identity
         self._on_started, self._on_lost = on_started, on_lost
-        self._duration_s, self._retry_s = duration_s, retry_s
-        self._renew_s = renew_s if renew_s is not None else duration_s / 3
+        self._duration_s, self._renew_s, self._retry_s = times
         self._seen: Observation | None = None
         self._held: Lease | None = None
         self._trusted_until_s = float("-inf")

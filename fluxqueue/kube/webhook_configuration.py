@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 from fluxqueue.workload import labels
@@ -57,22 +57,9 @@ class WebhookEndpoint:
         return {"service": service, "caBundle": bundle}
 
 
-def build_configuration(
-    endpoint: WebhookEndpoint,
-    ca_pem: bytes,
-    *,
-    name: str = NAME,
-    jobs_failure_policy: FailurePolicy = "Fail",
-    pods_failure_policy: FailurePolicy = "Fail",
-    is_opt_in: bool = False,
-    own_namespace: str = labels.OWN_NAMESPACE,
-    timeout_s: int = 5,
-    own_users: Sequence[str] = (),
-    owner_kinds: OwnerKinds | None = None,
-    submitters: Submitters | None = None,
-    aliases: Aliases = DEFAULT_ALIASES,
-) -> dict[str, Any]:
-    """Build the configuration.
+@dataclass(frozen=True, slots=True)
+class WebhookConfiguration:
+    """What the API server asks the webhook about, and where.
 
     Parameters
     ----------
@@ -89,21 +76,39 @@ def build_configuration(
         does not write the submitter into templates.
     aliases : keys of other systems that stand for those of fluxqueue.
     """
-    namespaces = selected_namespaces(own_namespace, is_opt_in=is_opt_in)
-    asked = [
-        *_asked_of_owners(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy),
-        *_asked_of_workloads(namespaces, jobs_failure_policy, pods_failure_policy, aliases),
-        *_asked_of_templates(namespaces, jobs_failure_policy, pods_failure_policy, submitters),
-        *_asked_by_alias(owner_kinds or OwnerKinds(), namespaces, pods_failure_policy, aliases),
-        _asked_of_applied(namespaces, own_users),
-        *_asked_of_ours(own_users),
-    ]
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": name, "labels": {"app.kubernetes.io/name": "fluxqueue"}},
-        "webhooks": [one.render(endpoint, ca_pem, timeout_s) for one in asked],
-    }
+
+    endpoint: WebhookEndpoint
+    ca_pem: bytes
+    _: KW_ONLY
+    name: str = NAME
+    jobs_failure_policy: FailurePolicy = "Fail"
+    pods_failure_policy: FailurePolicy = "Fail"
+    is_opt_in: bool = False
+    own_namespace: str = labels.OWN_NAMESPACE
+    timeout_s: int = 5
+    own_users: Sequence[str] = ()
+    owner_kinds: OwnerKinds = field(default_factory=OwnerKinds)
+    submitters: Submitters | None = None
+    aliases: Aliases = DEFAULT_ALIASES
+
+    def build(self) -> dict[str, Any]:
+        """Build the object."""
+        namespaces = selected_namespaces(self.own_namespace, is_opt_in=self.is_opt_in)
+        jobs, pods = self.jobs_failure_policy, self.pods_failure_policy
+        asked = [
+            *_asked_of_owners(self.owner_kinds, namespaces, pods),
+            *_asked_of_workloads(namespaces, jobs, pods, self.aliases),
+            *_asked_of_templates(namespaces, jobs, pods, self.submitters),
+            *_asked_by_alias(self.owner_kinds, namespaces, pods, self.aliases),
+            _asked_of_applied(namespaces, self.own_users),
+            *_asked_of_ours(self.own_users),
+        ]
+        return {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": self.name, "labels": {"app.kubernetes.io/name": "fluxqueue"}},
+            "webhooks": [one.render(self.endpoint, self.ca_pem, self.timeout_s) for one in asked],
+        }
 
 
 @dataclass(frozen=True, slots=True)

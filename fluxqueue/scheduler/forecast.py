@@ -72,6 +72,18 @@ class Outlook:
         return moved_s == 0 or (moved_s <= slack_s and told.expected_start > now)
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much a forecast may cost.
+
+    ``depth``: jobs of each queue that are planned. ``may_go_on``: asked before each plan. After the
+    first False nothing more is planned, and the remaining jobs get their place only.
+    """
+
+    depth: int = DEPTH
+    may_go_on: Callable[[], bool] = lambda: True
+
+
 def forecast(
     matcher: Matcher,
     queue: Sequence[PendingJob],
@@ -81,10 +93,9 @@ def forecast(
     *,
     queues: Queues | None = None,
     jobids: Mapping[str, int] | None = None,
-    depth: int = DEPTH,
-    may_go_on: Callable[[], bool] = lambda: True,
+    effort: Effort | None = None,
 ) -> dict[str, Outlook]:
-    """Estimate starts for the first ``depth`` waiting jobs of each queue.
+    """Estimate starts for the first waiting jobs of each queue.
 
     Parameters
     ----------
@@ -93,16 +104,17 @@ def forecast(
     queue, decisions, policy, queues : The arguments of ``run_cycle``, and its result.
     now : The time of the cycle in epoch seconds.
     jobids : The jobids of running jobs by UID, to name them in reasons.
-    may_go_on : Asked before each plan. After the first False nothing more is planned, and the
-        remaining jobs get their place only.
+    effort : How many jobs are planned, and for how long.
 
     Returns
     -------
     The outlook by UID. Jobs that wait for something other than resources, such as a limit or a
     stopped queue, have none. No plan over durations can tell when that ends.
     """
-    plan = _Plan(matcher, decisions, policy, now, queues or Queues(), jobids or {}, may_go_on)
-    waiting = plan.select(queue, depth)
+    effort = effort or Effort()
+    named = jobids or {}
+    plan = _Plan(matcher, decisions, policy, now, queues or Queues(), named, effort.may_go_on)
+    waiting = plan.select(queue, effort.depth)
     if not waiting:
         return {}
     with matcher.trying():

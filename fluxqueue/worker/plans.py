@@ -24,7 +24,7 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
-from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
 from fluxqueue.scheduler.promises import Mishaps, Promises
@@ -255,8 +255,9 @@ class Plans:
             cycle.now,
             queues=cycle.queues,
             jobids=jobids,
-            depth=settings.forecast_depth,
-            may_go_on=lambda: clock.monotonic_s() < began_s + BUDGET_S,
+            effort=Effort(
+                settings.forecast_depth, lambda: clock.monotonic_s() < began_s + BUDGET_S
+            ),
         )
         self.planned = {
             uid: one.placement for uid, one in found.items() if one.placement is not None

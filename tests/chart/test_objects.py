@@ -16,7 +16,7 @@ from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
 from fluxqueue.kube.roles import AGGREGATE, build_roles
-from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.process import metrics
 from fluxqueue.process.cluster_accounts import CLUSTER_CONTROLLERS
 from fluxqueue.worker import schedule
@@ -46,7 +46,7 @@ def test_webhook_configuration_is_the_one_of_the_code(
 ) -> None:
     """`fluxqueue up` and the chart install the same; only the caBundle is the controller's."""
     jobs, pods = policies
-    expected = build_configuration(
+    expected = WebhookConfiguration(
         WebhookEndpoint(service="blue-fluxqueue-webhook", namespace="queue"),
         b"",
         jobs_failure_policy=jobs,
@@ -58,7 +58,7 @@ def test_webhook_configuration_is_the_one_of_the_code(
             for part in ("controller", "worker", "uninstall")
         ],
         submitters=Submitters(frozenset(CLUSTER_CONTROLLERS)),
-    )
+    ).build()
     for one in expected["webhooks"]:
         assert one["clientConfig"].pop("caBundle", "") == ""
     values = {"webhook": {"namespaces": namespaces, "failurePolicy": {"jobs": jobs, "pods": pods}}}
@@ -101,7 +101,7 @@ def test_kinds_that_an_administrator_adds_reach_both_that_read_them() -> None:
 
 def test_a_release_of_the_usual_name_is_the_configuration_of_up() -> None:
     """So that the defaults of settings and of `fluxqueue uninstall` meet both."""
-    name = build_configuration(WebhookEndpoint(url="https://x"), b"")["metadata"]["name"]
+    name = WebhookConfiguration(WebhookEndpoint(url="https://x"), b"").build()["metadata"]["name"]
     assert find("MutatingWebhookConfiguration", name)
 
 

@@ -11,7 +11,7 @@ import pytest
 from fluxqueue.errors import ApiError, ApiUnavailable
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, MUTATING_WEBHOOKS, NAMESPACES
-from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
@@ -63,7 +63,7 @@ async def test_an_api_server_with_a_certificate_is_admitted(tmp_path: Path) -> N
                 space = {"metadata": {"name": "team", "labels": {labels.MANAGED: "true"}}}
                 await client.create(NAMESPACES, None, space)
                 endpoint = WebhookEndpoint(url=webhook.url)
-                hooks = build_configuration(endpoint, files.ca.read_bytes())
+                hooks = WebhookConfiguration(endpoint, files.ca.read_bytes()).build()
                 await client.create(MUTATING_WEBHOOKS, None, hooks)
                 said = ""
 

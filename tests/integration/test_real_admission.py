@@ -41,7 +41,7 @@ from fluxqueue.kube.resources import (
     PODS,
     SERVICE_ACCOUNTS,
 )
-from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.process.certs.folder import ensure
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_object import build
@@ -116,7 +116,9 @@ async def webhook(client: KubeClient, tmp_path: Path) -> AsyncIterator[WebhookSe
     """Our webhook, listening, and known to the API server."""
     files = ensure(tmp_path, LOOPBACK, now=datetime.now(tz=UTC), validity=timedelta(days=1))
     async with WebhookServer(ServerConfig(cert_dir=tmp_path, port=0)) as server:
-        configuration = build_configuration(WebhookEndpoint(url=server.url), files.ca.read_bytes())
+        configuration = WebhookConfiguration(
+            WebhookEndpoint(url=server.url), files.ca.read_bytes()
+        ).build()
         await client.create(MUTATING_WEBHOOKS, None, configuration)
         yield server
         await client.delete(MUTATING_WEBHOOKS, None, configuration["metadata"]["name"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxqueue.workload.kinds.pod_group import assemble
+from fluxqueue.workload.kinds.pod_group import Assembly
 from fluxqueue.workload.shape import slot_kind
 from tests.support.workloads import bare_pod, container
 
@@ -22,7 +22,7 @@ def group(
     *pods: dict[str, Any], least: int | None = 3, most: int | None = 3, **more: Any
 ) -> dict[str, Any]:
     """What stands for a group of ``pods``."""
-    return assemble(
+    return Assembly(
         uid="g",
         name="mpi",
         fluxjob="mpi-group",
@@ -33,4 +33,4 @@ def group(
         members={pod["metadata"]["uid"]: pod for pod in pods},
         slot_kinds={pod["metadata"]["uid"]: slot_kind(pod) for pod in pods},
         jobs=more.pop("jobs", {}),
-    )
+    ).assemble()

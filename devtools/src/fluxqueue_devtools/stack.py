@@ -241,7 +241,7 @@ class Stack:
         return KubeClient(load_kubeconfig(str(self.kubeconfig)))
 
     async def _start_webhook(self) -> None:
-        from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+        from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
         from fluxqueue.process.shared_key import ensure_key
         from fluxqueue.workload.aliases import parse_aliases
         from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
@@ -285,7 +285,7 @@ class Stack:
         await part.start()
         authority = files.ca.read_bytes()
         await part.wait_ready(lambda: _answers_as(authority, port))
-        configuration = build_configuration(
+        configuration = WebhookConfiguration(
             WebhookEndpoint(url=f"https://{host}:{port}"),
             authority,
             # Not the account that parts share with the user: the webhook tells these apart.
@@ -293,7 +293,7 @@ class Stack:
             owner_kinds=owner_kinds,
             submitters=submitters,
             aliases=parse_aliases(settings.aliases, settings.queue_names),
-        )
+        ).build()
         async with self._client() as client:
             await install_webhook(client, configuration)
 

@@ -36,7 +36,7 @@ from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels
 from fluxqueue.workload.fluxjob_name import name_for
 from fluxqueue.workload.groups import POD, Membership, is_driver, read_mark, read_users
-from fluxqueue.workload.kinds.pod_group import POD_GROUP, assemble, slots_beside
+from fluxqueue.workload.kinds.pod_group import POD_GROUP, Assembly, slots_beside
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, has_ended, pod_fact
@@ -338,7 +338,7 @@ class Groups:
         }
         if group.of:
             spec |= self._least(group)
-        return assemble(
+        return Assembly(
             uid=uid,
             name=group.name,
             fluxjob=group.fluxjob,
@@ -353,7 +353,7 @@ class Groups:
             jobs=self._jobs(group),
             left=group.left,
             gone_jobs=group.gone_jobs,
-        )
+        ).assemble()
 
     def _owner(self, group: _Group) -> dict[str, Any]:
         assert group.held is not None, "asked of those that are held"

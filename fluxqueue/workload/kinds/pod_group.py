@@ -1,7 +1,7 @@
 """The entry of pod groups: defined by their pods, whatever makes those, and started as one.
 
 Called through the table (``workload.kinds``). No API object represents a group. The controller
-(``observing.groups``) assembles one (``assemble``) from the pods that admission marked as members.
+(``observing.groups``) assembles one (``Assembly``) from the pods that admission marked as members.
 The oldest pods, up to the group's minimum, are its request. The other pods grow it, slot by slot,
 when capacity is free. A group of Kubernetes starts with all its pods, and grows by all that wait.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -45,7 +45,7 @@ _NO_WISHES = {
 
 
 class PodGroupKind(WorkloadKind):
-    """Answer the questions of ``WorkloadKind`` for a workload that ``assemble`` returns."""
+    """Answer the questions of ``WorkloadKind`` for a workload that ``Assembly`` makes."""
 
     name, group, version, plural = "PodGroup", "jobs.converged-computing.org", "v1alpha1", ""
     pod_spec_path = "spec"
@@ -274,24 +274,9 @@ class PodGroupKind(WorkloadKind):
 POD_GROUP = PodGroupKind()
 
 
-def assemble(
-    *,
-    uid: str,
-    name: str,
-    fluxjob: str,
-    namespace: str,
-    user: str,
-    created: str,
-    version: str = "",
-    made_by: Reference | None = None,
-    spec: Mapping[str, Any],
-    members: Mapping[str, Object],
-    slot_kinds: Mapping[str, str],
-    jobs: Mapping[str, Object],
-    left: Mapping[str, Object] | None = None,
-    gone_jobs: Mapping[str, Object] | None = None,
-) -> dict[str, Any]:
-    """Make the object that represents a group.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assembly:
+    """A group as it was found in the cluster.
 
     Parameters
     ----------
@@ -310,25 +295,43 @@ def assemble(
     left : its pods that had ended and are gone, by UID. May change later.
     gone_jobs : BatchJobs that made some of its pods and are gone, as last seen.
     """
-    return {
-        "kind": POD_GROUP.name,
-        "metadata": {
-            "uid": uid,
-            "name": name,
-            "fluxjob": fluxjob,
-            "namespace": namespace,
-            "creationTimestamp": created,
-            "resourceVersion": version,
-            "annotations": {labels.USER: user} if user else {},
-        },
-        "spec": dict(spec),
-        "of": made_by,
-        "members": members,
-        "slotKinds": slot_kinds,
-        "jobs": jobs,
-        "left": {} if left is None else left,
-        "goneJobs": {} if gone_jobs is None else gone_jobs,
-    }
+
+    uid: str
+    name: str
+    fluxjob: str
+    namespace: str
+    user: str
+    created: str
+    version: str = ""
+    made_by: Reference | None = None
+    spec: Mapping[str, Any]
+    members: Mapping[str, Object]
+    slot_kinds: Mapping[str, str]
+    jobs: Mapping[str, Object]
+    left: Mapping[str, Object] = field(default_factory=dict)
+    gone_jobs: Mapping[str, Object] = field(default_factory=dict)
+
+    def assemble(self) -> dict[str, Any]:
+        """Make the object that represents the group."""
+        return {
+            "kind": POD_GROUP.name,
+            "metadata": {
+                "uid": self.uid,
+                "name": self.name,
+                "fluxjob": self.fluxjob,
+                "namespace": self.namespace,
+                "creationTimestamp": self.created,
+                "resourceVersion": self.version,
+                "annotations": {labels.USER: self.user} if self.user else {},
+            },
+            "spec": dict(self.spec),
+            "of": self.made_by,
+            "members": self.members,
+            "slotKinds": self.slot_kinds,
+            "jobs": self.jobs,
+            "left": self.left,
+            "goneJobs": self.gone_jobs,
+        }
 
 
 def slots_beside(members: Mapping[str, Object], pod: Object) -> str:

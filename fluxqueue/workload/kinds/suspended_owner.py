@@ -349,7 +349,7 @@ def assemble_owner(
     """Make the workload of an object.
 
     ``made`` is the object that contains its templates, if that is another object. ``members``,
-    ``slot_kinds``, ``jobs`` and ``left`` are as for a group (``kinds.pod_group.assemble``). They
+    ``slot_kinds``, ``jobs`` and ``left`` are as for a group (``kinds.pod_group.Assembly``). They
     are empty before its release.
     """
     meta = stored.get("metadata") or {}

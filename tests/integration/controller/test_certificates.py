@@ -26,7 +26,7 @@ from fluxqueue.controller.certificates import CertificateKeeper, CertificateName
 from fluxqueue.errors import ApiUnavailable, Conflict, Invalid, InvalidInput, NotFound
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import MUTATING_WEBHOOKS, NAMESPACES, SECRETS
-from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.process.certs.pairs import service_names
 from fluxqueue.process.certs.rotation import HeldCertificates, Lives, read_bundle, read_held
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
@@ -71,7 +71,7 @@ async def _prepare(client: KubeClient) -> None:
 
 
 def _configuration() -> dict[str, Any]:
-    return build_configuration(WebhookEndpoint(service=SERVICE, namespace=NAMESPACE), b"")
+    return WebhookConfiguration(WebhookEndpoint(service=SERVICE, namespace=NAMESPACE), b"").build()
 
 
 async def _make_configuration(client: KubeClient) -> None:

@@ -15,7 +15,7 @@ from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.informer import Informer
-from fluxqueue.kube.lease import LeaseElector
+from fluxqueue.kube.lease import LeaseElector, LeaseIdentity, LeaseTimes
 from fluxqueue.kube.resources import CONFIGMAPS, LEASES, PODS
 from fluxqueue.workload.objects import Object
 from fluxqueue_devtools.localpg.held_port import HeldPort
@@ -150,10 +150,11 @@ async def test_informer(client: KubeClient) -> None:
     log: list[str] = []
 
     def changed(old: Object | None, new: Object | None) -> None:
+        meta = (new or old or {})["metadata"]
         kind = "+" if old is None else "-" if new is None else "~"
-        log.append(kind + (new or old or {})["metadata"]["name"])
+        log.extend([kind + meta["name"]] * (meta["namespace"] == "default"))
 
-    informer = Informer(client, CONFIGMAPS, namespace="default", on_change=changed)
+    informer = Informer(client, CONFIGMAPS, on_change=changed)
     informer.start()
     await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     await client.create(CONFIGMAPS, "default", _map("after"))
@@ -173,13 +174,10 @@ async def test_elector(client: KubeClient) -> None:
     def elector(name: str) -> asyncio.Task[None]:
         made = LeaseElector(
             client.reserved(),
-            "default",
-            "leader",
-            name,
+            LeaseIdentity("default", "leader", name),
+            LeaseTimes(60, 20, 0.05),  # no pause of this machine lets it expire
             on_started=lambda term: log.append(f"{name} {term}"),
             on_lost=lambda: log.append(f"{name} lost"),
-            duration_s=60,  # no pause of this machine lets it expire
-            retry_s=0.05,
         )
         return asyncio.create_task(made.run())
 
@@ -215,16 +213,15 @@ async def test_informer_survives_a_restart_of_the_server(tmp_path: Path) -> None
     log: list[str] = []
 
     def changed(old: Object | None, new: Object | None) -> None:
-        name = (new or old or {})["metadata"]["name"]
-        log.append(("+" if old is None else "-" if new is None else "~") + name)
+        meta = (new or old or {})["metadata"]
+        kind = "+" if old is None else "-" if new is None else "~"
+        log.extend([kind + meta["name"]] * (meta["namespace"] == "default"))
 
     async with LocalCluster(config) as cluster:
         client = KubeClient(config_of(cluster), timeout_s=30)
         await client.create(CONFIGMAPS, "default", _map("stays"))
         await client.create(CONFIGMAPS, "default", _map("goes"))
-        informer = Informer(
-            client, CONFIGMAPS, namespace="default", on_change=changed, retry_cap_s=0.2
-        )
+        informer = Informer(client, CONFIGMAPS, on_change=changed, retry_cap_s=0.2)
         informer.start()
         await asyncio.wait_for(informer.synced.wait(), WAIT_S)
     async with LocalCluster(config):

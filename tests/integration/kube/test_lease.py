@@ -13,12 +13,12 @@ import pytest
 
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.lease import LeaseElector, Observation, is_free
+from fluxqueue.kube.lease import LeaseElector, LeaseIdentity, LeaseTimes, Observation, is_free
 from fluxqueue.kube.transport import Reply, StreamReply, TransportError
 from tests.support.waiting import WAIT_S, Pauses
 
 DURATION_S = 2.0
-SLOW = {"duration_s": 60.0, "renew_s": 0.1}
+SLOW = {"times": LeaseTimes(60.0, 0.1, 0.05)}
 """For what has nothing to do with expiry: no pause of the machine may let that happen."""
 
 
@@ -97,12 +97,10 @@ class Candidate:
         client = KubeClient(ClusterConfig("http://lease"), transport=self.transport)
         self.elector = LeaseElector(
             client.reserved(),
-            "n",
-            "lead",
-            name,
+            LeaseIdentity("n", "lead", name),
             on_started=lambda term: self.log.append(f"started {term}"),
             on_lost=self._lost,
-            **({"duration_s": DURATION_S, "retry_s": 0.05} | options),
+            **({"times": LeaseTimes(DURATION_S, DURATION_S / 3, 0.05)} | options),
         )
         self.task = asyncio.create_task(self.elector.run())
 

@@ -9,7 +9,7 @@ import pytest
 from localcluster.kinds.webhook_config import CONDITION_VARIABLES
 from localcluster.types.cel import compile_expression
 
-from fluxqueue.kube.webhook_configuration import WebhookEndpoint, build_configuration
+from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from fluxqueue.workload.submitter import Submitters
 
@@ -20,7 +20,7 @@ URL = WebhookEndpoint(url="https://127.0.0.1:9443/")
 def _build(
     endpoint: WebhookEndpoint = URL, **options: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    configuration = build_configuration(endpoint, CA, **options)
+    configuration = WebhookConfiguration(endpoint, CA, **options).build()
     assert configuration["kind"] == "MutatingWebhookConfiguration"
     _, _, _, jobs, pods, *_ = configuration["webhooks"]
     return jobs, pods
@@ -182,7 +182,7 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
     user: str, old: dict[str, Any], new: dict[str, Any], is_asked: bool
 ) -> None:
     own = ["system:serviceaccount:queue:controller"]
-    webhook = build_configuration(URL, CA, own_users=own)["webhooks"][-2]
+    webhook = WebhookConfiguration(URL, CA, own_users=own).build()["webhooks"][-2]
     (rule,) = webhook["rules"]
     assert (rule["resources"], rule["operations"]) == (["fluxjobs"], ["UPDATE"])
     env = {
@@ -201,14 +201,14 @@ def test_changes_of_a_fluxjobs_spec_by_others_reach_us(
 )
 def test_needs_exactly_one_endpoint(endpoint: WebhookEndpoint) -> None:
     with pytest.raises(ValueError, match="either url or service"):
-        build_configuration(endpoint, CA)
+        WebhookConfiguration(endpoint, CA).build()
 
 
 ALL_ASK = {"fluxqueue/sets": "managed"}
 
 
 def _owners_and_sets(**options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    owners, _, sets, *_ = build_configuration(URL, CA, **options)["webhooks"]
+    owners, _, sets, *_ = WebhookConfiguration(URL, CA, **options).build()["webhooks"]
     return owners, sets
 
 
@@ -224,7 +224,7 @@ def test_what_makes_pods_is_asked_about_where_it_is_labelled() -> None:
 
 
 def test_what_can_be_suspended_is_asked_about_in_namespaces_with_managed_sets() -> None:
-    _, suspended, *_ = build_configuration(URL, CA)["webhooks"]
+    _, suspended, *_ = WebhookConfiguration(URL, CA).build()["webhooks"]
     assert suspended["clientConfig"]["url"] == "https://127.0.0.1:9443/mutate/all-ask"
     assert not _selects(suspended["namespaceSelector"], _namespace("user"))
     assert _selects(suspended["namespaceSelector"], _namespace("user", **ALL_ASK))
@@ -274,7 +274,7 @@ def test_what_nobody_or_a_daemonset_makes_is_not_asked_about_for_that(
 
 def test_every_question_reaches_us_and_none_that_did_not_is_taken() -> None:
     """Admission records the user that asks, in each namespace."""
-    webhook = build_configuration(URL, CA)["webhooks"][-1]
+    webhook = WebhookConfiguration(URL, CA).build()["webhooks"][-1]
     assert webhook["name"].startswith("placementreviews.")
     (rule,) = webhook["rules"]
     assert (rule["operations"], rule["resources"]) == (["CREATE"], ["placementreviews"])
@@ -288,14 +288,14 @@ ALSO_TEMPLATES = ("cronjobs", "templates", "set-templates")
 
 
 def _webhook(name: str, **options: Any) -> dict[str, Any]:
-    found = build_configuration(URL, CA, submitters=ACCOUNTS, **options)["webhooks"]
+    found = WebhookConfiguration(URL, CA, submitters=ACCOUNTS, **options).build()["webhooks"]
     return next(one for one in found if one["name"].partition(".")[0] == name)
 
 
 def test_templates_are_asked_about_where_somebody_hands_them_on() -> None:
     """Without the policies no account does, and admission writes no submitter into a template."""
     for submitters in (None, Submitters(), Submitters(accounts=frozenset({"gitops"}))):
-        found = build_configuration(URL, CA, submitters=submitters)["webhooks"]
+        found = WebhookConfiguration(URL, CA, submitters=submitters).build()["webhooks"]
         names = {one["name"].partition(".")[0] for one in found}
         assert not names & set(ALSO_TEMPLATES)
     for name in ALSO_TEMPLATES:

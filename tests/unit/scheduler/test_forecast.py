@@ -13,7 +13,7 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import Limits, QueueRules
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Queues
-from fluxqueue.scheduler.forecast import Outlook, forecast
+from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
 from tests.support.pool_model import RACK, node, placement, request
 
@@ -123,7 +123,7 @@ def test_depth_counts_each_queue_by_itself() -> None:
         PendingJob(f"u{n}", n, 0, request(cpu=4, duration_s=60), queue=f"q{n % 2}")
         for n in range(1, 9)
     ]
-    assert sorted(outlook(pools(), queue, "easy", depth=2)) == [1, 2, 3, 4]
+    assert sorted(outlook(pools(), queue, "easy", effort=Effort(2))) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
@@ -151,9 +151,8 @@ def test_places_are_told_to_all_and_starts_as_long_as_there_is_time() -> None:
     found, queue = pools(), [job(number) for number in range(1000)]
     decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
     asked = iter(range(10_000))
-    told = forecast(
-        found, queue, decisions, POLICIES["easy"], NOON, may_go_on=lambda: next(asked) < 2
-    )
+    effort = Effort(may_go_on=lambda: next(asked) < 2)
+    told = forecast(found, queue, decisions, POLICIES["easy"], NOON, effort=effort)
     ones = [told[one.uid] for one in queue]
     assert [one.expected_start is not None for one in ones] == [True] * 3 + [False] * 997
     assert [ones[n].position for n in (0, 1, 20, 26, 999)] == [1, 2, 21, 31, 1001]

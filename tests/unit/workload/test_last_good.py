@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.fluxjob.faults import ANNOTATION, TEMPLATE
 from fluxqueue.workload import labels
-from fluxqueue.workload.kinds.pod_group import assemble
+from fluxqueue.workload.kinds.pod_group import Assembly
 from fluxqueue.workload.kinds.suspended_owner import assemble_owner
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import FAULTS_MAX, LAST_REQUEST, mend, said_by
@@ -187,7 +187,7 @@ def test_a_group_of_pods() -> None:
             "spec": {"containers": [{"name": "c"}], "schedulingGates": [{"name": "fluxqueue"}]},
             "status": {},
         }
-    group = assemble(
+    group = Assembly(
         uid="g",
         name="g",
         fluxjob="g-group",
@@ -198,7 +198,7 @@ def test_a_group_of_pods() -> None:
         members=pods,
         slot_kinds={uid: slot_kind(pod) for uid, pod in pods.items()},
         jobs={},
-    )
+    ).assemble()
     found = mend(group, {labels.PRIORITY: "6"}, DEFAULT_SITE)
     wishes = kind_of(group).wishes(found.workload)
     assert (wishes.priority, wishes.is_held, found.faults[0].where) == (6, True, labels.PRIORITY)

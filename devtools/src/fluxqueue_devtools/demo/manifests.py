@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 PI_CORES, PI_NODE = 16, "pi-1"
@@ -100,7 +100,9 @@ def node_arguments() -> list[str]:
 
 def pi_scene() -> Scene:
     """Return four pods of 8 cores on 16: two run, two wait, all complete."""
-    jobs = [_job(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0) for n in range(1, 5)]
+    jobs = [
+        _DemoJob(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0).manifest() for n in range(1, 5)
+    ]
     return Scene(
         title="four pods of 8 cores on one node of 16: two run, two wait",
         namespace="demo-pi",
@@ -113,7 +115,7 @@ def pi_scene() -> Scene:
 def retry_scene() -> Scene:
     """Return the same with pods that fail and are retried, and one Job that fails for good."""
     jobs = [
-        _job(
+        _DemoJob(
             f"pi-{n}",
             "demo-retry",
             "pi",
@@ -121,10 +123,10 @@ def retry_scene() -> Scene:
             duration_s=1.0,
             backoff_limit=3,
             simulate={"exit-code": str(SEGFAULT), "fail-times": "1"},
-        )
+        ).manifest()
         for n in range(1, 5)
     ]
-    hopeless = _job(
+    hopeless = _DemoJob(
         "segfault",
         "demo-retry",
         "pi",
@@ -132,7 +134,7 @@ def retry_scene() -> Scene:
         duration_s=1.0,
         backoff_limit=1,
         simulate={"exit-code": str(SEGFAULT)},
-    )
+    ).manifest()
     return Scene(
         title="each pod fails once and is replaced; one Job fails for good; every core comes back",
         namespace="demo-retry",
@@ -148,7 +150,9 @@ def batch_scene(jobs: int, seed: int) -> Scene:
     The first of them can never run.
     """
     dice = random.Random(seed)
-    impossible = _job("impossible", "demo-batch", "batch", cpu=IMPOSSIBLE_CORES, duration_s=1.0)
+    impossible = _DemoJob(
+        "impossible", "demo-batch", "batch", cpu=IMPOSSIBLE_CORES, duration_s=1.0
+    ).manifest()
     submissions = [Submission(impossible, 0.0, "Unsatisfiable")]
     trickle = round((jobs - 1) * (1 - BURST_SHARE))
     for number in range(1, jobs):
@@ -165,7 +169,7 @@ def batch_scene(jobs: int, seed: int) -> Scene:
 
 def pool_scene() -> Scene:
     """Return a gang for four GPU nodes, on a cluster that has none."""
-    job = _job(
+    job = _DemoJob(
         "train",
         "demo-pool",
         GPU_POOL,
@@ -174,7 +178,7 @@ def pool_scene() -> Scene:
         duration_s=2.0,
         is_indexed=True,
         gpus=GPUS,
-    )
+    ).manifest()
     return Scene(
         title=f"a job for {GPU_NODES} GPU nodes on a cluster that has none: they come, and go",
         namespace="demo-pool",
@@ -213,7 +217,7 @@ def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
     """
     kind = dice.choices(("small", "medium", "gang", "memory", "big"), (52, 28, 5, 10, 5))[0]
     pods, cpu, memory_gi = _dimensions(kind, dice)
-    return _job(
+    return _DemoJob(
         f"{kind}-{number:03}",
         "demo-batch",
         "batch",
@@ -222,7 +226,7 @@ def _mixed_job(number: int, dice: random.Random) -> dict[str, Any]:
         memory_gi=memory_gi,
         duration_s=round(dice.uniform(0.5, 4.0), 1),
         is_indexed=kind in {"gang", "big"},
-    )
+    ).manifest()
 
 
 def _dimensions(kind: str, dice: random.Random) -> tuple[int, int, int]:
@@ -240,48 +244,50 @@ def _dimensions(kind: str, dice: random.Random) -> tuple[int, int, int]:
             return dice.randint(4, 12), 16, 8
 
 
-def _job(
-    name: str,
-    namespace: str,
-    pool: str,
-    *,
-    cpu: int,
-    duration_s: float,
-    pods: int = 1,
-    memory_gi: int = 1,
-    backoff_limit: int = 0,
-    is_indexed: bool = False,
-    gpus: int = 0,
-    simulate: Mapping[str, str] | None = None,
-) -> dict[str, Any]:
-    script = {"duration": f"{duration_s}s", **(simulate or {})}
-    resources: dict[str, Any] = {"requests": {"cpu": str(cpu), "memory": f"{memory_gi}Gi"}}
-    if gpus:
-        resources["limits"] = {GPU_RESOURCE: str(gpus)}
-    container = {
-        "name": "main",
-        "image": "perl:5.34",
-        "command": ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"],
-        "resources": resources,
-    }
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "parallelism": pods,
-            "completions": pods,
-            "completionMode": "Indexed" if is_indexed else "NonIndexed",
-            "backoffLimit": backoff_limit,
-            "template": {
-                "metadata": {
-                    "annotations": {f"localcluster/{key}": value for key, value in script.items()}
-                },
-                "spec": {
-                    "restartPolicy": "Never",
-                    "nodeSelector": {POOL_LABEL: pool},
-                    "containers": [container],
+@dataclass(frozen=True, slots=True)
+class _DemoJob:
+    name: str
+    namespace: str
+    pool: str
+    _: KW_ONLY
+    cpu: int
+    duration_s: float
+    pods: int = 1
+    memory_gi: int = 1
+    backoff_limit: int = 0
+    is_indexed: bool = False
+    gpus: int = 0
+    simulate: Mapping[str, str] = field(default_factory=dict)
+
+    def manifest(self) -> dict[str, Any]:
+        script = {"duration": f"{self.duration_s}s", **self.simulate}
+        requests = {"cpu": str(self.cpu), "memory": f"{self.memory_gi}Gi"}
+        resources: dict[str, Any] = {"requests": requests}
+        if self.gpus:
+            resources["limits"] = {GPU_RESOURCE: str(self.gpus)}
+        container = {
+            "name": "main",
+            "image": "perl:5.34",
+            "command": ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"],
+            "resources": resources,
+        }
+        notes = {f"localcluster/{key}": value for key, value in script.items()}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": {
+                "parallelism": self.pods,
+                "completions": self.pods,
+                "completionMode": "Indexed" if self.is_indexed else "NonIndexed",
+                "backoffLimit": self.backoff_limit,
+                "template": {
+                    "metadata": {"annotations": notes},
+                    "spec": {
+                        "restartPolicy": "Never",
+                        "nodeSelector": {POOL_LABEL: self.pool},
+                        "containers": [container],
+                    },
                 },
             },
-        },
-    }
+        }
