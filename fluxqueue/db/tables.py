@@ -194,6 +194,7 @@ allocations = Table(
     Column("until", BigInteger),
     Column("is_exclusive", Boolean, nullable=False, server_default=text("false")),
     Column("held", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    Column("is_independent", Boolean, nullable=False, server_default=text("false")),
     Column("is_live", Boolean, nullable=False, server_default=text("true")),
     Column("ended_at", DateTime(timezone=True)),
     CheckConstraint("is_live = (ended_at IS NULL)", name="ended"),

@@ -186,7 +186,7 @@ def follow(
         return _requeue(freed, unheld)
     # 8. It continues: hand out its open slots.
     decision = _go_on(workload, live, slots, holders, unheld)
-    if workload.is_whole and decision.lacking and not workload.is_sweep:
+    if workload.is_whole and decision.lacking and not workload.is_independent:
         # Released, the pods with slots would wait for the others in kube-scheduler.
         if not held and state is FluxJobState.ALLOCATED:
             return _requeue(freed, unheld)
@@ -213,7 +213,7 @@ def _go_on(
     sick = {s.number for s in unheld if s.is_lost or s.is_refused}
     # While pods come with their nodes, the next pod of an index is sent to its slot all the same.
     useless = () if workload.is_pinned or workload.is_placing else tuple(sorted(sick))
-    if workload.is_sweep:
+    if workload.is_independent:
         useless = tuple(sorted({*useless, *_past_their_turn(unheld, holders, sick)}))
     # 2. Find holders of slots that the workload gives up: replacements must not wait for them.
     ended = {slot.index for slot in slots if slot.is_spent}
@@ -222,7 +222,7 @@ def _go_on(
     bound = {live[uid].index for uid in holders if uid not in leaving} - {None}
     # 3. Give open slots to the pods that wait.
     shared = _share([s for s in unheld if s.number not in useless], bound)
-    if workload.is_sweep:
+    if workload.is_independent:
         shared = dict.fromkeys(sorted(shared))  # no index waits for a slot of its own
     kinds = {slot.number: slot.kind for slot in unheld}
     if workload.is_over:

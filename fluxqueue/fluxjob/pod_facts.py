@@ -75,9 +75,9 @@ class WorkloadFact:
     ``is_pinned``: its pods come without a gate, because its template names the node of all slots.
     ``is_placed``: its template names the node of each index, so pods may come without a gate.
     ``is_placing``: more of them may still come so. Later pods are gated.
-    ``restarts_on_loss``: if one pod is lost with its node, all pods start again. ``is_sweep``: its
-    pods are independent, and each of them takes its turn in the queue. ``is_whole``: kube-scheduler
-    holds all its pods back while one of them is gated.
+    ``restarts_on_loss``: if one pod is lost with its node, all pods start again.
+    ``is_independent``: its pods are independent, and each of them takes its turn in the queue.
+    ``is_whole``: kube-scheduler holds all its pods back while one of them is gated.
     """
 
     wanted: int
@@ -90,7 +90,7 @@ class WorkloadFact:
     is_stopping: bool = False
     wanted_of: Mapping[str, int] = field(default_factory=dict)
     restarts_on_loss: bool = False
-    is_sweep: bool = False
+    is_independent: bool = False
     is_whole: bool = False
 
     @property

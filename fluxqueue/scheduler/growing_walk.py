@@ -36,13 +36,13 @@ class GrowingWalk(QueueWalk):
         # A claim in use blocks no other job: it becomes free with the end of a pod. The kinds of
         # pods of other jobs differ in their claims (``top_up``).
         reason = self._why_not_growing(line, lack)
-        reason = reason or (self._why_claimed(lack) if lack.is_sweep else None)
+        reason = reason or (self._why_claimed(lack) if lack.is_independent else None)
         if reason is not None:
             given.barred[lack.uid] = reason
             return
         # The request of a sweep is that of one pod. Others name all their slots.
         ask = self.matcher.ask(lack.request)
-        hopeless = self._hopeless.known(ask) if lack.is_sweep else None
+        hopeless = self._hopeless.known(ask) if lack.is_independent else None
         if hopeless is not None:
             given.barred[lack.uid] = hopeless
             line.blocker = line.blocker or lack
@@ -52,17 +52,17 @@ class GrowingWalk(QueueWalk):
                 placed, over = self._grow(line, lack)
                 if len(placed) >= lack.count or over:
                     return
-                in_use = self._why_claimed(lack) if lack.is_sweep else None
+                in_use = self._why_claimed(lack) if lack.is_independent else None
                 if in_use is not None:
                     given.barred[lack.uid] = in_use
                     return
                 if len(placed) >= GROWTH_MAX:
                     given.is_more = True
                     return
-                if lack.is_sweep:  # the reason of others names the pods and what was lost
+                if lack.is_independent:  # the reason of others names the pods and what was lost
                     given.barred[lack.uid] = why_busy(lack.request)
                 self._note_hopeless(lack)
-                if self._plan_growth(line, lack) or lack.is_sweep:
+                if self._plan_growth(line, lack) or lack.is_independent:
                     line.blocker = line.blocker or lack
         except NotThisTime:
             given.barred[lack.uid] = DEFERRED
@@ -73,7 +73,7 @@ class GrowingWalk(QueueWalk):
 
     def _why_not_growing(self, line: QueueLine, lack: Lack) -> str | None:
         # In a stopped queue what runs goes on. Each pod of a sweep is a start.
-        if lack.is_sweep and not line.rules.is_started:
+        if lack.is_independent and not line.rules.is_started:
             return f"queue {lack.queue} is stopped"
         if line.blocker is not None and not line.is_backfilling:
             return f"waits behind job {line.blocker.jobid} (fcfs)"
@@ -90,7 +90,7 @@ class GrowingWalk(QueueWalk):
             if line.has_limits:
                 self._use.add(lack.queue, lack.user, more)
 
-        if lack.is_sweep:
+        if lack.is_independent:
             placed, over = grow(self.matcher, lack, self.now, why_over, count)
         else:
             placed, over = top_up(self.matcher, lack, self.now, why_over_with, count)
@@ -103,7 +103,7 @@ class GrowingWalk(QueueWalk):
     def _note_hopeless(self, lack: Lack) -> None:
         """Remember a plain request that does not fit: others like it need no search."""
         # Where its siblings stand counts for all other requests.
-        if lack.is_sweep and is_plain(lack.request):
+        if lack.is_independent and is_plain(lack.request):
             self._hopeless.add(self.matcher.ask(lack.request), why_busy(lack.request))
 
     def _plan_growth(self, line: QueueLine, lack: Lack) -> bool:
@@ -121,7 +121,9 @@ class GrowingWalk(QueueWalk):
                 return False
             placement = self.matcher.match_later(request, self.now)
             # A slot that only comes when the job ends is of no use to it.
-            is_of_use = lack.is_sweep or placement.starts_at < planned_end(lack.until, self.now)
+            is_of_use = lack.is_independent or placement.starts_at < planned_end(
+                lack.until, self.now
+            )
             if placement.starts_at > self.now and is_of_use:
                 booked = latest_start(
                     *(self.matcher.ledger, placement, self.now),

@@ -25,7 +25,7 @@ class Lack:
 
     Its further slots take their turn in the queue, by ``priority`` and ``place``.
 
-    ``is_sweep``: its pods are independent, and each ends after ``duration_s`` seconds.
+    ``is_independent``: its pods are independent, and each ends after ``duration_s`` seconds.
 
     ``has_limit``: its planned end is enforced. ``is_whole``: its pods start together or not at all.
     """
@@ -40,7 +40,7 @@ class Lack:
     queue: str = ""
     user: str = ""
     cpu_m: int = 0
-    is_sweep: bool = False
+    is_independent: bool = False
     priority: int = 0
     jobid: int = 0
     duration_s: int = 0

@@ -35,8 +35,8 @@ def is_plain(request: Jobspec) -> bool:
 
 def next_slot(lack: Lack) -> Jobspec | None:
     """Return the request of one more pod, or None if its place depends on its siblings."""
-    one = lack.request if lack.is_sweep else with_size(lack.request, 1)
-    if one is None or not (lack.is_sweep or is_plain(one)):
+    one = lack.request if lack.is_independent else with_size(lack.request, 1)
+    if one is None or not (lack.is_independent or is_plain(one)):
         return None
     return replace(one, duration_s=float(lack.duration_s))
 

@@ -12,6 +12,8 @@ DROP FUNCTION fluxqueue_is_gpu CASCADE;
 DROP FUNCTION fluxqueue_with CASCADE;
 DROP FUNCTION fluxjob_resized_due_at CASCADE;
 DROP FUNCTION fluxjob_has_turn CASCADE;
+DROP FUNCTION allocations_before_insert CASCADE;
+DROP FUNCTION fluxjob_is_independent CASCADE;
 DROP FUNCTION fluxjob_granted_until CASCADE;
 DROP FUNCTION fluxqueue_most_s CASCADE;
 DROP FUNCTION fluxjob_rank CASCADE;

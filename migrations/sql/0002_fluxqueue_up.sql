@@ -102,6 +102,7 @@ CREATE TABLE allocations (
     until BIGINT,
     is_exclusive BOOLEAN DEFAULT false NOT NULL,
     held TEXT[] DEFAULT '{}' NOT NULL,
+    is_independent BOOLEAN DEFAULT false NOT NULL,
     is_live BOOLEAN DEFAULT true NOT NULL,
     ended_at TIMESTAMP WITH TIME ZONE,
     CONSTRAINT pk_allocations PRIMARY KEY (id),
@@ -519,6 +520,8 @@ COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
 COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
 COMMENT ON COLUMN allocations.held IS
     'further nodes held whole, such as those of an exclusive rack';
+COMMENT ON COLUMN allocations.is_independent IS
+    'its slots come and go one by one, each with an end of its own: a sweep';
 COMMENT ON COLUMN allocations.is_live IS 'it has not ended';
 COMMENT ON COLUMN allocations.ended_at IS 'when it ended';
 
@@ -1563,23 +1566,39 @@ CREATE FUNCTION fluxqueue_most_s(spec jsonb) RETURNS bigint LANGUAGE sql IMMUTAB
 $$;
 
 -- Until when its queue accepted a running job (epoch seconds): its limit, at most that of the queue,
--- and its grace. A sweep has none, because its pods have ends of their own.
-CREATE FUNCTION fluxjob_granted_until(job fluxjobs, starts_at bigint, spec jsonb) RETURNS bigint
+-- and its grace. One with independent slots has none, because they have ends of their own.
+CREATE FUNCTION fluxjob_granted_until(job fluxjobs, run allocations, spec jsonb) RETURNS bigint
 LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN NOT job.observed ? 'is_sweep'
-                THEN starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
+    SELECT CASE WHEN NOT run.is_independent
+                THEN run.starts_at + least(job.duration_s, fluxqueue_most_s(spec)) + job.grace_s END
 $$;
+
+-- Whether the pods of a job are independent, so that it starts with one and grows in its turn.
+CREATE FUNCTION fluxjob_is_independent(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
+    SELECT job.observed ? 'is_sweep'
+$$;
+
+-- An allocation keeps that for as long as it lasts.
+CREATE FUNCTION allocations_before_insert() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    NEW.is_independent := (SELECT fluxjob_is_independent(f) FROM fluxjobs f WHERE f.uid = NEW.uid);
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER allocations_before_insert BEFORE INSERT ON allocations
+    FOR EACH ROW EXECUTE FUNCTION allocations_before_insert();
 
 -- Whether the priority of a FluxJob counts: those that wait, and running sweeps that still grow.
 CREATE FUNCTION fluxjob_has_turn(job fluxjobs) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT job.state IN ('Gathering', 'Pending', 'Reserved', 'Held', 'Unsatisfiable')
-        OR (job.lacking > 0 AND job.observed ? 'is_sweep')
+        OR (job.lacking > 0 AND fluxjob_is_independent(job))
 $$;
 
 -- When a FluxJob shows that it holds other slots. Most end soon after they return one.
 CREATE FUNCTION fluxjob_resized_due_at(job fluxjobs) RETURNS timestamptz LANGUAGE sql STABLE AS $$
     SELECT coalesce(job.status_due_at,
-                    fluxjob_status_due_at(now(), CASE WHEN job.observed ? 'is_sweep' THEN 5 ELSE 1 END))
+                    fluxjob_status_due_at(now(), CASE WHEN fluxjob_is_independent(job) THEN 5 ELSE 1 END))
 $$;
 
 -- A document with a key, or without it where its value is NULL.

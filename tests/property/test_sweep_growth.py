@@ -50,7 +50,7 @@ def a_sweep(uid: str, count: int, *, jobid: int = 1, priority: int = 0, duration
         None,
         queue="q",
         user="u",
-        is_sweep=True,
+        is_independent=True,
         jobid=jobid,
         priority=priority,
         duration_s=duration,
@@ -96,7 +96,7 @@ class Life:
         """Reconcile, and return how many slots it lacks."""
         wanted = min(self.at_once, self.tasks - len(self.done))
         result = FluxJobState.COMPLETED if len(self.done) == self.tasks else None
-        workload = WorkloadFact(wanted=wanted, result=result, is_sweep=True)
+        workload = WorkloadFact(wanted=wanted, result=result, is_independent=True)
         decision = follow(self.state, workload, list(self.pods.values()), self.slots)
         by_number = {slot.number: slot for slot in self.slots}
         for number in decision.free:

@@ -62,7 +62,7 @@ def _choices() -> None:
 
 def _a_sweep(number: int, user: str) -> Lack:
     asked, uid = request(cpu=1500), f"{user}-{number}"
-    return Lack(uid, 1, asked, ("n0",), None, user=user, jobid=number, is_sweep=True)
+    return Lack(uid, 1, asked, ("n0",), None, user=user, jobid=number, is_independent=True)
 
 
 def _sweeps() -> None:

@@ -384,28 +384,22 @@ def _facts(workload: Object, wishes: Wishes, class_values: Mapping[str, int]) ->
     owner = kind.reference(workload)
     priority = kind.priority(workload, class_values=class_values)
     hints = dict.fromkeys(one for spec in specs for one in _ignored(spec))
-    return WorkloadFacts(
+    common = WorkloadFacts(
         priority=priority.value,
         is_priority_granted=priority.is_granted,
         depends_on=tuple(edge.to_json() for edge in wishes.depends_on),
         ignored=[*hints, *kind.disregarded(workload)],
-        made_by=kind.made_by(workload),
         owner=None if owner is None else owner.to_json(),
         has_affinity=any(map(has_required_affinity, specs)),
         is_gathered=not kind.has_object,
         is_suspendable=kind.can_be_suspended,
-        replaces_pods=kind.replaces_pods(workload),
-        waits_gated=kind.waits_gated(workload),
-        is_sweep=kind.is_sweep(workload),
-        is_pinnable=kind.is_pinnable(workload),
-        is_placeable=kind.is_placeable(workload),
         restarts_on_loss=wishes.restarts_on_loss and kind.can_be_suspended,
-        spare_failures=kind.spare_failures(workload),
         start_timeout_s=wishes.start_timeout_s,
         provision=wishes.provision,
         grace_s=max(map(pods.grace_s, specs), default=0),
         is_limited=kind.deadline_s(workload) is not None,
     )
+    return kind.facts(workload, common)
 
 
 def _ignored(spec: Object) -> Sequence[str]:

@@ -5,7 +5,7 @@ SELECT f.uid, a.starts_at,
        CASE WHEN p.victim IS NULL THEN a.until
             ELSE least(a.until, p.vacate_at + f.grace_s) END AS until,
        a.is_exclusive, a.held, s.node, s.resources,
-       CASE WHEN f.observed ? 'is_sweep' AND p.victim IS NULL
+       CASE WHEN a.is_independent AND p.victim IS NULL
             THEN extract(epoch FROM s.given_at)::bigint END
            AS own_start, f.duration_s, f.grace_s,
        f.observed ? 'is_limited' AS is_limited, f.queue
@@ -37,15 +37,15 @@ ORDER BY a.id, s.number
 -- A sweep returns a slot with each pod that ends. Its rows are used again, so that their number
 -- depends on how many pods run at once, and not on how many there are. ``past_s`` keeps the time.
 WITH given AS (
-    SELECT r.*, a.id, row_number() OVER (PARTITION BY a.id, r.node, r.r ORDER BY r.n) AS place
+    SELECT r.*, a.id, a.is_independent, row_number() OVER (PARTITION BY a.id, r.node, r.r ORDER BY r.n) AS place
     FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, n int, node text, r jsonb, kind text, is_sweep bool, others text[])
+        uid text, n int, node text, r jsonb, kind text, others text[])
     JOIN allocations a ON a.uid = r.uid AND a.is_live
 ), old AS (
     SELECT s.allocation_id, s.number, s.node, s.resources, row_number() OVER (
                PARTITION BY s.allocation_id, s.node, s.resources ORDER BY s.number) AS place
     FROM allocation_slots s
-    WHERE s.allocation_id IN (SELECT g.id FROM given g WHERE g.is_sweep)
+    WHERE s.allocation_id IN (SELECT g.id FROM given g WHERE g.is_independent)
       AND s.state = 'returned' AND s.refused_at IS NULL
       AND s.returned_at < now() - make_interval(secs => CAST(:reuse_s AS float8))
 ), again AS (
@@ -55,7 +55,7 @@ WITH given AS (
         past_s = s.past_s + extract(epoch FROM s.returned_at - s.given_at)
     FROM given g JOIN old o ON o.allocation_id = g.id AND o.node = g.node
                            AND o.resources = g.r AND o.place = g.place
-    WHERE s.allocation_id = o.allocation_id AND s.number = o.number AND g.is_sweep
+    WHERE s.allocation_id = o.allocation_id AND s.number = o.number AND g.is_independent
     RETURNING g.id, g.n
 )
 INSERT INTO allocation_slots (allocation_id, number, node, resources, kind, others)
@@ -66,7 +66,8 @@ FROM given g LEFT JOIN again ON again.id = g.id AND again.n = g.n WHERE again.id
 -- name: put_end_off
 -- Moves the planned ends of sweeps: their new slots have their whole time.
 UPDATE allocations a SET until = extract(epoch FROM now())::bigint + f.duration_s + f.grace_s
-FROM fluxjobs f WHERE a.uid = f.uid AND a.is_live AND f.duration_s IS NOT NULL
+FROM fluxjobs f
+WHERE a.uid = f.uid AND a.is_live AND a.is_independent AND f.duration_s IS NOT NULL
   AND a.uid = ANY(CAST(:uids AS text[]))
 
 -- fragment: foreign_amounts
@@ -147,7 +148,7 @@ SELECT f.uid, f.lacking, coalesce(f.observed -> 'further', f.request) AS request
                      1::bigint << 62)::bigint
         FROM allocation_slots s
         WHERE s.allocation_id = a.id AND s.state <> 'returned') AS cpu_m,
-       f.observed ? 'is_sweep' AS is_sweep, f.priority, f.jobid, f.duration_s,
+       a.is_independent, f.priority, f.jobid, f.duration_s,
        f.observed -> 'ignored' AS ignored, f.observed ? 'is_limited' AS is_limited,
        f.observed ? 'is_whole' AS is_whole, f.place
 FROM fluxjobs f JOIN allocations a ON a.uid = f.uid AND a.is_live

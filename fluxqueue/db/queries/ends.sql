@@ -3,11 +3,11 @@
 -- which count from the time of their slots.
 WITH old AS (
     SELECT a.id, a.until AS before, CASE
-        WHEN r.has_own_ends THEN extract(epoch FROM now())::bigint + r.held_s
+        WHEN a.is_independent THEN extract(epoch FROM now())::bigint + r.held_s
         WHEN r.ends_at > a.starts_at + r.held_s + CAST(:slack_s AS int) THEN r.ends_at
         ELSE a.starts_at + r.held_s END AS until
     FROM allocations a JOIN jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-        uid text, held_s bigint, ends_at bigint, has_own_ends bool) USING (uid)
+        uid text, held_s bigint, ends_at bigint) USING (uid)
     WHERE a.is_live
 ), told AS (
     INSERT INTO graph_changes (kind, key)
@@ -25,5 +25,5 @@ SELECT f.uid, f.jobid, f.queue, f.duration_s, f.grace_s, f.observed ? 'is_suspen
        EXISTS (SELECT FROM history h WHERE h.uid = f.uid AND h.event = :overrun
                AND h.at >= f.allocated_at) AS is_told
 FROM allocations a JOIN fluxjobs f USING (uid) LEFT JOIN fluxqueues q ON q.name = f.queue
-WHERE a.is_live AND fluxjob_granted_until(f, a.starts_at, q.spec) < :now
+WHERE a.is_live AND fluxjob_granted_until(f, a, q.spec) < :now
 ORDER BY f.uid FOR UPDATE OF f

@@ -39,7 +39,7 @@ SELECT name, spec, namespaces FROM fluxqueues
 -- name: queue_use
 -- What holds resources, by queue and user. Each pod of a sweep counts as a job.
 SELECT f.queue, f.user_name,
-       sum(CASE WHEN f.observed ? 'is_sweep' THEN s.number ELSE 1 END)::bigint AS jobs,
+       sum(CASE WHEN a.is_independent THEN s.number ELSE 1 END)::bigint AS jobs,
        sum(s.nodes)::bigint AS nodes,
        least(sum(s.cpu_m), 1::bigint << 62)::bigint AS cpu_m
 FROM allocations a JOIN fluxjobs f USING (uid) CROSS JOIN LATERAL (

@@ -96,14 +96,14 @@ SELECT f.uid, f.jobid, f.state, f.observed, f.lacking, f.result, f.is_deleting, 
        coalesce(f.begin_at > now(), false) AS is_early,
        CASE WHEN f.started_at IS NULL
             THEN CAST(extract(epoch FROM now() - f.submitted_at) AS float8) END AS waited_s,
-       a.id AS allocation_id,
+       a.id AS allocation_id, coalesce(a.is_independent, false) AS is_independent,
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg(-- include: slot_array
                                      ORDER BY s.number), '[]')
            FROM allocation_slots s LEFT JOIN nodes n ON n.name = s.node
            WHERE s.allocation_id = a.id
              -- A sweep has given back more slots than it has.
-             AND (NOT f.observed ? 'is_sweep' OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
+             AND (NOT a.is_independent OR s.state <> 'returned' OR s.refused_at IS NOT NULL)
            ) END AS slot_arrays,
        CASE WHEN a.id IS NOT NULL THEN (
            SELECT coalesce(jsonb_agg(-- include: pod_array

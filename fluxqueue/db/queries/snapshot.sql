@@ -25,7 +25,7 @@ FROM pods p JOIN fluxjobs f ON f.uid = p.workload_uid WHERE f.observed ? 'is_gat
 -- name: live_allocations
 -- Live allocations, with the time until which their queues accepted them.
 SELECT a.id, a.uid, a.until AS until_s,
-       fluxjob_granted_until(f, a.starts_at, q.spec) AS granted_s, fluxqueue_most_s(q.spec) AS most_s
+       fluxjob_granted_until(f, a, q.spec) AS granted_s, fluxqueue_most_s(q.spec) AS most_s
 FROM allocations a LEFT JOIN fluxjobs f USING (uid)
 LEFT JOIN fluxqueues q ON q.name = f.queue WHERE a.is_live
 

@@ -13,7 +13,7 @@ coalesce((SELECT jsonb_agg(jsonb_build_object('node', s.node, 'resources', s.res
                            ORDER BY s.number)
           FROM allocation_slots s WHERE s.allocation_id = a.id
             -- Of a sweep: what it has, or had at its end.
-            AND (NOT f.observed ? 'is_sweep' OR s.state <> 'returned' OR s.returned_at >= a.ended_at)
+            AND (NOT a.is_independent OR s.state <> 'returned' OR s.returned_at >= a.ended_at)
          ), '[]'::jsonb) AS slots,
 coalesce((SELECT jsonb_agg(jsonb_build_object('node', h.node, 'resources',
                                               coalesce(n.fact -> 'capacity', '{}'::jsonb))
@@ -34,7 +34,7 @@ f.start -> 'trouble' ->> 'fault' AS start_fault
 
 -- fragment: from
 FROM fluxjobs f LEFT JOIN LATERAL (
-    SELECT id, starts_at, until, held, ended_at FROM allocations a WHERE a.uid = f.uid
+    SELECT id, starts_at, until, held, is_independent, ended_at FROM allocations a WHERE a.uid = f.uid
     ORDER BY id DESC LIMIT 1) a ON f.allocated_at IS NOT NULL
 CROSS JOIN LATERAL (
     SELECT max(h.at) FILTER (WHERE h.is_in AND NOT h.was_in) AS queued_at,

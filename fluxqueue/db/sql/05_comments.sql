@@ -86,6 +86,8 @@ COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
 COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
 COMMENT ON COLUMN allocations.held IS
     'further nodes held whole, such as those of an exclusive rack';
+COMMENT ON COLUMN allocations.is_independent IS
+    'its slots come and go one by one, each with an end of its own: a sweep';
 COMMENT ON COLUMN allocations.is_live IS 'it has not ended';
 COMMENT ON COLUMN allocations.ended_at IS 'when it ended';
 

@@ -59,7 +59,6 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
             "node": slot.node,
             "r": dict(slot.resources),
             "kind": slot.kind,
-            "is_sweep": lack.is_sweep,
             "others": _others(choices, lack.uid, number),
         }
         for lack, placements in given.slots
@@ -68,10 +67,9 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     if not slots:
         return
     await tx.execute(Q.give_more, rows=orjson.dumps(slots).decode(), reuse_s=REUSE_S)
-    sweeps = sorted({lack.uid for lack, _ in given.slots if lack.is_sweep and lack.duration_s})
-    if sweeps:
-        await tx.execute(Q.put_end_off, uids=sweeps)
-    await tx.execute(Q.show_resized, uids=[lack.uid for lack, _ in given.slots])
+    grown = sorted({lack.uid for lack, _ in given.slots})
+    await tx.execute(Q.put_end_off, uids=grown)
+    await tx.execute(Q.show_resized, uids=grown)
 
 
 async def store_decisions(

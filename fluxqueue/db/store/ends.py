@@ -72,7 +72,6 @@ async def follow_ends(
             "uid": uid,
             "held_s": limit.held_s,
             "ends_at": one.ends_at_s,
-            "has_own_ends": one.facts.is_sweep,
         }
         for uid, (one, limit) in moved.items()
     ]

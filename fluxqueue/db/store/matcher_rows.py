@@ -94,7 +94,7 @@ class LackingRow(NamedTuple):
     queue: str
     user_name: str
     cpu_m: int
-    is_sweep: bool
+    is_independent: bool
     priority: int
     jobid: int
     duration_s: int | None
@@ -426,7 +426,7 @@ def _lack(row: LackingRow, planned_s: int) -> Lack:
         row.queue,
         row.user_name,
         row.cpu_m,
-        row.is_sweep,
+        row.is_independent,
         row.priority,
         row.jobid,
         row.duration_s or planned_s,

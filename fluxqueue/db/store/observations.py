@@ -240,8 +240,7 @@ def _shape(seen: WorkloadSeen) -> tuple[object, ...]:
     """Return what of a workload itself decides its slots."""
     facts = seen.facts
     own = (facts.wanted, facts.wanted_of, facts.is_suspended, facts.is_idle, facts.ended_indexes)
-    kinds = facts.is_sweep, facts.is_whole
-    return (*own, *kinds, seen.result, seen.is_deleting, seen.pinned_to, seen.is_placed)
+    return (*own, facts.is_whole, seen.result, seen.is_deleting, seen.pinned_to, seen.is_placed)
 
 
 def _looked_at(pod: PodFact) -> tuple[object, ...]:

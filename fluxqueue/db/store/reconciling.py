@@ -253,7 +253,7 @@ def _workload(row: WorkloadRow) -> WorkloadFact:
         is_stopping=_is_stopping(row),
         wanted_of=facts.wanted_of,
         restarts_on_loss=facts.restarts_on_loss,
-        is_sweep=facts.is_sweep,
+        is_independent=row.is_independent,
         is_whole=facts.is_whole,
     )
 
@@ -418,7 +418,7 @@ def _running_reason(row: WorkloadRow, decision: FollowDecision) -> str:
     """Return what a running workload lacks: slots for waiting pods, or nodes under pods."""
     if not decision.lacking:
         return _loss_reason(row, decision)
-    if row.facts.is_sweep:
+    if row.is_independent:
         # The cycle says what they wait for. Most looks change nothing about that.
         said = row.reason if row.reason.startswith(SOME_WAIT) else SOME_WAIT
         return _loss_reason(row, decision) or said

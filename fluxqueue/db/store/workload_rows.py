@@ -188,6 +188,7 @@ class WorkloadRow:
     is_early: bool
     waited_s: float | None
     allocation_id: int | None
+    is_independent: bool
     slot_arrays: Sequence[Sequence[Any]] | None
     pod_arrays: Sequence[Sequence[Any]] | None
 

@@ -7,7 +7,8 @@ The functions here read them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
@@ -27,6 +28,9 @@ from fluxqueue.workload.groups import Membership, read_mark, read_membership
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, template_spec
+
+if TYPE_CHECKING:
+    from fluxqueue.fluxjob.facts import WorkloadFacts
 
 OWN_JOB_CONTROLLER = "kubernetes.io/job-controller"
 BACKOFF_LIMIT = 6
@@ -72,9 +76,6 @@ class BatchJobKind(WorkloadKind):
 
     def is_sweep(self, workload: Object) -> bool:
         return said_on(workload, labels.GANG) == "false"
-
-    def waits_gated(self, workload: Object) -> bool:
-        return said_on(workload, labels.WAIT) == labels.GATED
 
     def deadline_s(self, workload: Object) -> int | None:
         # The time of a pod counts from its start. That of a Job counts while its pods are gated.
@@ -144,10 +145,19 @@ class BatchJobKind(WorkloadKind):
         spec = workload["spec"]
         return _number(spec, "parallelism", 1) == 0 and spec.get("completions") != 0
 
-    def replaces_pods(self, workload: Object) -> bool:
-        return True
+    def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
+        comes_gated = self._comes_gated(workload)
+        return replace(
+            common,
+            replaces_pods=True,
+            spare_failures=self._spare_failures(workload),
+            waits_gated=said_on(workload, labels.WAIT) == labels.GATED,
+            is_sweep=self.is_sweep(workload),
+            is_pinnable=not comes_gated and pinning.is_pinnable(workload),
+            is_placeable=not comes_gated and pinning.is_placeable(workload),
+        )
 
-    def spare_failures(self, workload: Object) -> int | None:
+    def _spare_failures(self, workload: Object) -> int:
         """Return half of its failures, so that the other half is left for its pods.
 
         The Job controller counts a pod as failed that another client deletes. With
@@ -160,18 +170,12 @@ class BatchJobKind(WorkloadKind):
         given = [int(limit) for limit in limits if limit is not None]
         return min(given, default=BACKOFF_LIMIT) // 2
 
-    def is_pinnable(self, workload: Object) -> bool:
-        return not self._comes_gated(workload) and pinning.is_pinnable(workload)
-
     def pinned_node(self, workload: Object) -> str | None:
         return pinning.pinned_node(workload)
 
-    def is_placeable(self, workload: Object) -> bool:
-        return not self._comes_gated(workload) and pinning.is_placeable(workload)
-
     def _comes_gated(self, workload: Object) -> bool:
         """Tell whether each of its pods gets its node by itself."""
-        return self.is_sweep(workload) or self.waits_gated(workload)
+        return self.is_sweep(workload) or said_on(workload, labels.WAIT) == labels.GATED
 
     def is_placed(self, workload: Object) -> bool:
         return pinning.sealed_in(workload) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
@@ -22,6 +22,9 @@ from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
+
+if TYPE_CHECKING:  # admission loads this module, and needs no facts
+    from fluxqueue.fluxjob.facts import WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +169,6 @@ class WorkloadKind(ABC):
         """Tell whether its pods are independent, so that each starts in its own turn."""
         return False
 
-    def waits_gated(self, workload: Object) -> bool:
-        """Tell whether it is not suspended while it waits, so that its pods exist, gated."""
-        return False
-
     def deadline_s(self, workload: Object) -> int | None:
         """Return the enforced longest run in seconds, None without a limit."""
         found = workload["spec"].get("activeDeadlineSeconds")
@@ -221,6 +220,10 @@ class WorkloadKind(ABC):
         Its pods can come to need other slots than those that it started with.
         """
         return None
+
+    def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
+        """Add what only its kind knows to the facts that are read alike for all kinds."""
+        return common
 
     def gathering(self, workload: Object) -> Gathering | None:
         """Return how far it is from complete, or None.
@@ -277,21 +280,6 @@ class WorkloadKind(ABC):
         """
         return False
 
-    def replaces_pods(self, workload: Object) -> bool:
-        """Tell whether it makes another pod for one that is deleted."""
-        return False
-
-    def spare_failures(self, workload: Object) -> int | None:
-        """Return how many of its pods may be deleted before it counts as failed.
-
-        None means any number. It matters only if deleted pods are replaced.
-        """
-        return None
-
-    def made_by(self, workload: Object) -> str | None:
-        """Return the object that makes its pods again and must be deleted to end it, or None."""
-        return None
-
     # --- how is it released -------------------------------------------------------------------
 
     def resume_patch(
@@ -312,17 +300,9 @@ class WorkloadKind(ABC):
 
         return suspend_again_patch(workload)
 
-    def is_pinnable(self, workload: Object) -> bool:
-        """Tell whether its pod template may name the node of all its slots (``pinning``)."""
-        return False
-
     def pinned_node(self, workload: Object) -> str | None:
         """Return the node that its pod template names since its release."""
         return None
-
-    def is_placeable(self, workload: Object) -> bool:
-        """Tell whether its template may name the node of each index (``index_placement``)."""
-        return False
 
     def is_placed(self, workload: Object) -> bool:
         """Tell whether its pod template names the node of each index since its release."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
@@ -36,6 +36,9 @@ from fluxqueue.workload.shape import (
     slot_kind,
 )
 from fluxqueue.workload.site import DEFAULT_SITE, Site
+
+if TYPE_CHECKING:
+    from fluxqueue.fluxjob.facts import WorkloadFacts
 
 _NO_WISHES = {
     *(labels.MANAGED, labels.USER, labels.GROUP, labels.JOBID, labels.NODES, labels.SLOTS),
@@ -62,19 +65,16 @@ class PodGroupKind(WorkloadKind):
         found: Reference | None = workload["of"]
         return found
 
-    def replaces_pods(self, workload: Object) -> bool:
-        """Tell whether each of its pods has an owner.
-
-        The owner makes a replacement, or the group is notified.
-        """
-        return all(map(controller_owner, workload["members"].values()))
-
-    def spare_failures(self, workload: Object) -> int | None:
-        """Return 0 if a BatchJob creates some of its pods and would count a deleted one as failed.
-
-        Other owners replace pods without such a count.
-        """
-        return 0 if any(map(BATCH_JOB.claim, workload["members"].values())) else None
+    def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
+        pods = workload["members"].values()
+        return replace(
+            common,
+            made_by=_made_by(workload),
+            # An owner makes a replacement, or the group is notified.
+            replaces_pods=all(map(controller_owner, pods)),
+            # A BatchJob would count a deleted pod as failed. Other owners have no such count.
+            spare_failures=0 if any(map(BATCH_JOB.claim, pods)) else None,
+        )
 
     def looks_like(self, workload: Object) -> bool:
         return "members" in workload
@@ -196,21 +196,6 @@ class PodGroupKind(WorkloadKind):
 
     def is_held(self, workload: Object) -> bool:
         return any(pod_fact(pod).is_gated for pod in workload["members"].values())
-
-    def made_by(self, workload: Object) -> str | None:
-        """Return the owner to delete, or None if its pods have no owner except BatchJobs.
-
-        BatchJobs are deleted with their group. Any other owner belongs to its author.
-        """
-        if _has_driver(workload):
-            return None
-        if workload["of"] is not None:
-            return f"{workload['of'].kind} {workload['metadata']['name']}"
-        for pod in workload["members"].values():
-            owner = controller_owner(pod)
-            if owner is not None and BATCH_JOB.claim(pod) is None:
-                return f"{owner['kind']} {owner['name']}"
-        return None
 
     def gathering(self, workload: Object) -> Gathering | None:
         spec, came = workload["spec"], len(_counted(workload))
@@ -381,6 +366,22 @@ def _telling(workload: Object) -> list[Object]:
     of = workload["of"]
     driver = None if of is None else workload["members"].get(of.uid)
     return _first_of_each_kind(workload) if driver is None else [driver]
+
+
+def _made_by(workload: Object) -> str | None:
+    """Return the owner to delete, or None if its pods have no owner except BatchJobs.
+
+    BatchJobs are deleted with their group. Any other owner belongs to its author.
+    """
+    if _has_driver(workload):
+        return None
+    if workload["of"] is not None:
+        return f"{workload['of'].kind} {workload['metadata']['name']}"
+    for pod in workload["members"].values():
+        owner = controller_owner(pod)
+        if owner is not None and BATCH_JOB.claim(pod) is None:
+            return f"{owner['kind']} {owner['name']}"
+    return None
 
 
 def _has_driver(workload: Object) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
@@ -50,6 +50,9 @@ from fluxqueue.workload.suspension import (
     suspend_owner_patch,
     suspended_owner,
 )
+
+if TYPE_CHECKING:
+    from fluxqueue.fluxjob.facts import WorkloadFacts
 
 
 class SuspendedOwnerKind(WorkloadKind):
@@ -251,12 +254,9 @@ class SuspendedOwnerKind(WorkloadKind):
         annotations = (workload.get("metadata") or {}).get("annotations") or {}
         return annotations.get(labels.AUTHOR_SUSPENDED) if self.is_suspended(workload) else None
 
-    def replaces_pods(self, workload: Object) -> bool:
-        return True
-
-    def spare_failures(self, workload: Object) -> int | None:
-        """Return 0: its kind decides what a deleted pod means, and some kinds then fail."""
-        return 0
+    def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
+        # Its kind decides what a deleted pod means, and some kinds then fail.
+        return replace(common, replaces_pods=True, spare_failures=0)
 
     def resume_patch(self, uid: str, reference: Reference | None, *, is_pinned: bool) -> Any:
         assert reference is not None, "rows of this kind have one"

@@ -11,6 +11,7 @@ from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared, read_declared
 from fluxqueue.controller.observing.read_workload import age
 from fluxqueue.db.store.known import KnownGroup
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
 from tests.support.workloads import bare_pod, batch_job, owner
 
@@ -245,7 +246,7 @@ def test_pods_are_of_their_topmost_owner_once_that_is_known() -> None:
     made = stands(groups, uid)
     assert made["metadata"]["fluxjob"] == "web-deployment"
     assert POD_GROUP.shown_as(made) == ("apps/v1", "Deployment")
-    assert POD_GROUP.made_by(made) == "Deployment web"
+    assert POD_GROUP.facts(made, WorkloadFacts()).made_by == "Deployment web"
 
 
 def test_an_owner_that_does_not_say_starts_with_those_that_come_in_its_window() -> None:

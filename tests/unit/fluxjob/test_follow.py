@@ -568,5 +568,5 @@ def test_a_running_native_group_sends_no_part_of_what_waits() -> None:
 
 def test_a_sweep_in_a_native_group_still_starts_pod_by_pod() -> None:
     """Its pods lose the group at their creation. If they have not, waiting would be no better."""
-    facts = WorkloadFact(3, is_whole=True, is_sweep=True)
+    facts = WorkloadFact(3, is_whole=True, is_independent=True)
     assert follow(ALLOCATED, facts, [gated("a"), gated("b")], free(0)).assign == ((0, "a"),)

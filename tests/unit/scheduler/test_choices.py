@@ -151,11 +151,11 @@ def test_further_pods_of_running_work_have_the_choice_of_the_first() -> None:
     matcher = cluster()
     asked = request(2, cpu=2)
     placed = Placement((PlacedSlot("n2", ((CPU, 2),), "s0"),), 0, FOREVER)
-    for is_sweep in (False, True):
-        lack = Lack("u", 2, asked, ("n0",), None, is_sweep=is_sweep, is_unsure=True)
+    for is_independent in (False, True):
+        lack = Lack("u", 2, asked, ("n0",), None, is_independent=is_independent, is_unsure=True)
         given = Given([(lack, [placed])])
         expected = {"u": [("n0", "n1", "n3", "n4", "n5")]}
-        if is_sweep:
+        if is_independent:
             grown = Decisions(grown=given)
             assert give_choices(matcher, grown, 0) == expected
         else:

@@ -158,7 +158,7 @@ def test_a_job_of_any_size_starts_with_the_least_that_the_claim_permits() -> Non
 def lack(*claims: str, is_sweep: bool) -> Lack:
     """A running job with pods that wait for three further slots."""
     asks = job(1, *claims).request
-    return Lack("s", 3, asks, ("a",), 60, is_sweep=is_sweep, jobid=1, duration_s=60)
+    return Lack("s", 3, asks, ("a",), 60, is_independent=is_sweep, jobid=1, duration_s=60)
 
 
 def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
@@ -167,7 +167,11 @@ def test_a_sweep_uses_its_claim_one_pod_at_a_time() -> None:
     one = placement(("a", {CPU: 1, DATA: 1}), until=60)
     matcher.allocate("s", one)
     found = run_cycle(
-        matcher, [job(2)], POLICIES["fcfs"], 0, ongoing=Ongoing(lacks=[lack(DATA, is_sweep=True)])
+        matcher,
+        [job(2)],
+        POLICIES["fcfs"],
+        0,
+        ongoing=Ongoing(lacks=[lack(DATA, is_sweep=True)]),
     )
     assert found.grown.barred == {"s": IN_USE}
     assert not found.grown.slots
@@ -195,7 +199,10 @@ def test_further_pods_of_a_running_set_wait_for_their_claim() -> None:
     assert given.barred == {"s": IN_USE}
     assert not given.slots
     mixed = replace(
-        lack(is_sweep=False), request=unequal((1, DATA), (1, LOGS)), kinds=("s0", "s1"), count=2
+        lack(is_sweep=False),
+        request=unequal((1, DATA), (1, LOGS)),
+        kinds=("s0", "s1"),
+        count=2,
     )
     given = grown(matcher, mixed)
     ((_, placed),) = given.slots

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.workload.annotations import SWEEP_PODS_MAX, read_wishes
 from fluxqueue.workload.json_patch import diff
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -37,7 +38,7 @@ def test_a_sweep_asks_for_one_pod(gang: str, size: int) -> None:
     assert BATCH_JOB.to_request(job).size == size
     assert BATCH_JOB.is_sweep(job) == (gang == "false")
     job["spec"]["completions"] = 8
-    assert BATCH_JOB.is_pinnable(job) == (gang == "true")
+    assert BATCH_JOB.facts(job, WorkloadFacts()).is_pinnable == (gang == "true")
 
 
 def test_an_annotation_of_the_job_wins_over_the_template() -> None:

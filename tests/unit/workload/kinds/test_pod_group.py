@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, slots_beside
@@ -152,9 +153,9 @@ def test_facts_bear_the_kind_of_slot_and_no_index() -> None:
 
 def test_who_makes_its_pods_is_named_where_it_is_not_a_job() -> None:
     alone, of_job = member("a"), member("b", meta={"ownerReferences": [owner("Job")]})
-    assert POD_GROUP.made_by(group(alone, of_job)) is None
+    assert POD_GROUP.facts(group(alone, of_job), WorkloadFacts()).made_by is None
     of_set = member("c", meta={"ownerReferences": [owner("ReplicaSet", "web")]})
-    assert POD_GROUP.made_by(group(alone, of_set)) == "ReplicaSet web"
+    assert POD_GROUP.facts(group(alone, of_set), WorkloadFacts()).made_by == "ReplicaSet web"
 
 
 def test_wishes_in_which_its_pods_do_not_agree_are_told() -> None:
@@ -233,4 +234,4 @@ def test_a_driver_speaks_for_its_followers() -> None:
     assert POD_GROUP.wishes(made).duration_s == 600
     made["members"]["uid-driver"]["spec"]["activeDeadlineSeconds"] = 600
     assert POD_GROUP.deadline_s(made) == 600
-    assert POD_GROUP.made_by(made) is None
+    assert POD_GROUP.facts(made, WorkloadFacts()).made_by is None
