@@ -19,7 +19,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
 from fluxqueue.nodepools.plan.node_plan import NodePlan, hold_nodes
-from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, carry_over, plan_nodes
 from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
@@ -104,7 +104,11 @@ def _turn(
             started = clock()
             with rest.work():
                 last = plan_nodes(
-                    *(matcher, queue, decisions, pools, scene.requests, NOW),
+                    matcher,
+                    queue,
+                    decisions,
+                    Supply(pools, scene.requests),
+                    NOW,
                     queues=Queues(rules),
                     held=held,
                     holds=holds,

@@ -23,7 +23,7 @@ from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.comparison import to_json
-from fluxqueue.simulation.engine import Engine, RunRecord
+from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite
 from fluxqueue.simulation.jobs import RACK, SimulatedJob, uniform_cluster
 from fluxqueue.simulation.recorded_day import FORM, parse_day
 from fluxqueue.simulation.replay import as_recorded, replay
@@ -101,7 +101,7 @@ def _simulate(work: list[SimulatedJob]) -> tuple[list[RunRecord], dict[str, _Tol
         queue_policy(POLICY),
         {name: read_rules(name, one) for name, one in QUEUES.items()},
     )
-    engine = Engine(_cluster(), work, policy, queues=rules, unmanaged=UNMANAGED)
+    engine = Engine(_cluster(), work, policy, site=SimulatedSite(unmanaged=UNMANAGED), queues=rules)
     told: dict[str, _Told] = defaultdict(_Told)
     next_s = BEGIN_S
     while engine.step():

@@ -285,7 +285,7 @@ def _run_all(
     policies: Sequence[QueuePolicy], of: Scenery
 ) -> tuple[list[Panel], list[GrowingCluster]]:
     """Simulate each policy. Return the results, and what node pools have brought for each."""
-    from fluxqueue.simulation.engine import simulate
+    from fluxqueue.simulation.engine import SimulatedSite, simulate
     from fluxqueue.simulation.figures import figures
     from fluxqueue.simulation.gantt import Panel
 
@@ -297,13 +297,15 @@ def _run_all(
                 of.cluster,
                 of.work,
                 one,
-                faults=of.lost,
+                site=SimulatedSite(
+                    faults=of.lost,
+                    match_policy=of.match_policy,
+                    pools=of.pools,
+                    provision=of.provision,
+                ),
                 preemption=of.preemption,
-                match_policy=of.match_policy,
                 queues=of.queues,
                 tell=tell,
-                pools=of.pools,
-                provision=of.provision,
                 grown=grown,
             )
         told = figures(one.name, records, of.cluster, grown[-1].cpu_s)

@@ -14,7 +14,7 @@ from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.graph.tell.waiting import write_time
 from fluxqueue.nodepools.plan.node_plan import describe_counts, describe_requests
-from fluxqueue.nodepools.plan.provisioning import plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, plan_nodes
 from fluxqueue.policy.provision_rules import describe_price
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.pending_job import PendingJob
@@ -55,11 +55,9 @@ def _offer(scene: QueueSnapshot, job: PendingJob, outcome: PlacementOutcome) -> 
         scene.matcher,
         jobs,
         Decisions(),
-        scene.pools,
-        scene.requests,
+        Supply(scene.pools, scene.requests, spent=scene.spent),
         scene.now,
         queues=scene.queues,
-        spent=scene.spent,
     )
     asks = [one for one in plan.asks if one.uid == job.uid]
     if not asks:

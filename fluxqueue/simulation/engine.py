@@ -104,6 +104,27 @@ class _RunningJob:
     version: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class SimulatedSite:
+    """What is true of a cluster beside its nodes.
+
+    Parameters
+    ----------
+    unmanaged : what pods that fluxqueue does not place use all the time, by node, in base units.
+    begun : jobs that run when the time begins (0), by UID, with what they hold. They run for
+        ``runs_s`` from the start of that placement, which is before 0.
+    pools, provision : nodes that can be asked for, and the rule of all queues for that.
+    """
+
+    faults: Iterable[NodeEvent] = ()
+    match_policy: str = MATCH_POLICY
+    levels: Levels = DEFAULT_LEVELS
+    unmanaged: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    begun: Mapping[str, Placement] = field(default_factory=dict)
+    pools: Sequence[NodePool] = ()
+    provision: ProvisionRules = NO_RULES
+
+
 class Engine:
     """One run: a cluster, a policy, and jobs that come and go."""
 
@@ -113,27 +134,12 @@ class Engine:
         jobs: Iterable[SimulatedJob],
         policy: QueuePolicy,
         *,
-        faults: Iterable[NodeEvent] = (),
+        site: SimulatedSite | None = None,
         preemption: PreemptionRules | None = None,
         leaves_s: int = 0,
-        match_policy: str = MATCH_POLICY,
         queues: Mapping[str, QueueRules] | None = None,
-        levels: Levels = DEFAULT_LEVELS,
-        unmanaged: Mapping[str, Mapping[str, int]] | None = None,
-        begun: Mapping[str, Placement] | None = None,
-        pools: Sequence[NodePool] = (),
-        provision: ProvisionRules = NO_RULES,
     ) -> None:
-        """Prepare a run.
-
-        Parameters
-        ----------
-        unmanaged : what pods that fluxqueue does not place use all the time, by node, in base
-            units.
-        begun : jobs that run when the time begins (0), by UID, with what they hold. They run for
-            ``runs_s`` from the start of that placement, which is before 0.
-        pools, provision : nodes that can be asked for, and the rule of all queues for that.
-        """
+        site = site or SimulatedSite()
         self.policy = policy
         only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
         self.queues = SimulatedQueues(only if queues is None else queues)
@@ -143,15 +149,15 @@ class Engine:
         self.leaving: dict[str, int] = {}
         """When the pods of a requeued job have ended, by UID."""
         self.facts = {fact.name: fact for fact in nodes}
-        self.matcher = Matcher(ShareLedger(levels), match_policy)
+        self.matcher = Matcher(ShareLedger(site.levels), site.match_policy)
         self.matcher.ledger.add_rows([fact.name for fact in nodes])
-        self._unmanaged = dict(unmanaged or {})
+        self._unmanaged = site.unmanaged
         for fact in nodes:
             self.matcher.set_node(fact, self._unmanaged.get(fact.name, {}))
-        self.growing = GrowingCluster(self.matcher, pools, provision)
+        self.growing = GrowingCluster(self.matcher, site.pools, site.provision)
         self._looks: set[int] = set()
         self.jobs = list(jobs)
-        self.faults = list(faults)
+        self.faults = list(site.faults)
         self.records = [RunRecord(job) for job in self.jobs]
         self.by_uid = {record.job.uid: record for record in self.records}
         self._indexes = {job.uid: index for index, job in enumerate(self.jobs)}
@@ -167,12 +173,12 @@ class Engine:
             *(
                 Event(job.submit_s, SUBMIT, index)
                 for index, job in enumerate(self.jobs)
-                if job.uid not in (begun or {})
+                if job.uid not in site.begun
             ),
             *(Event(one.at_s, NODE, index) for index, one in enumerate(self.faults)),
         ]
         heapq.heapify(self._events)
-        self._begin_with(begun or {})
+        self._begin_with(site.begun)
 
     def _begin_with(self, begun: Mapping[str, Placement]) -> None:
         """Book the jobs that run since before the first event."""
@@ -499,31 +505,25 @@ def simulate(
     jobs: Iterable[SimulatedJob],
     policy: QueuePolicy,
     *,
-    faults: Iterable[NodeEvent] = (),
+    site: SimulatedSite | None = None,
     preemption: PreemptionRules | None = None,
-    match_policy: str = MATCH_POLICY,
     queues: Mapping[str, QueueRules] | None = None,
     tell: Callable[[int], None] | None = None,
-    pools: Sequence[NodePool] = (),
-    provision: ProvisionRules = NO_RULES,
     grown: list[GrowingCluster] | None = None,
 ) -> list[RunRecord]:
     """Run until no event is left. Return one record per job, in the order given.
 
     ``queues`` are the rules by name. Without them there is one queue, with ``preemption``. ``tell``
     is called with the number of jobs that have ended, after every hundredth of all. ``grown`` gets
-    what ``pools`` have brought under the rule ``provision``.
+    what the pools of ``site`` have brought.
     """
     engine = Engine(
         nodes,
         jobs,
         policy,
-        faults=faults,
+        site=site,
         preemption=preemption,
-        match_policy=match_policy,
         queues=queues,
-        pools=pools,
-        provision=provision,
     )
     every = max(1, len(engine.jobs) // 100)
     told = 0

@@ -19,7 +19,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.nodepools.plan.node_plan import hold_nodes
 from fluxqueue.nodepools.plan.node_requests import idle_nodes, review_requests
-from fluxqueue.nodepools.plan.provisioning import plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, plan_nodes
 from fluxqueue.nodepools.pool import NODES_MAX, NodePool
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules, parse_price
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
@@ -105,9 +105,12 @@ class GrowingCluster:
         held = {uid: placed for uid, placed in self._held.items() if uid not in running}
         requests = self._requests
         plan = plan_nodes(
-            *(self.matcher, queue, decisions, states, requests, now),
+            self.matcher,
+            queue,
+            decisions,
+            Supply(states, requests, spent=self._spent(running)),
+            now,
             queues=Queues(own, queues.use),
-            spent=self._spent(running),
             held=held,
         )
         self._used += [one for one in requests if one.number in plan.used]

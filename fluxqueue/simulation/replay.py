@@ -19,7 +19,7 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.process.settings import MATCH_POLICY
-from fluxqueue.simulation.engine import Engine, RunRecord
+from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite
 from fluxqueue.simulation.figures import P95, percentile
 from fluxqueue.simulation.jobs import SimulatedJob
 from fluxqueue.simulation.recorded_day import GPU, RecordedDay, RecordedJob, is_gpu
@@ -133,11 +133,10 @@ def replay(
         nodes,
         work.jobs,
         policy,
-        match_policy=match_policy,
+        site=SimulatedSite(
+            match_policy=match_policy, levels=levels, unmanaged=day.unmanaged, begun=work.begun
+        ),
         queues=with_weights(day.queues, changes),
-        levels=levels,
-        unmanaged=day.unmanaged,
-        begun=work.begun,
     )
     engine.queues.remember(_used(day, work))
     _run(engine, tell)

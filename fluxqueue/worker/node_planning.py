@@ -33,7 +33,7 @@ from fluxqueue.nodepools.plan.node_requests import (
     idle_nodes,
     review_requests,
 )
-from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, carry_over, plan_nodes
 from fluxqueue.nodepools.pool import SCALE, NodePool
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import PLAN_REST_S, PLAN_SHARE, TimeShare
@@ -230,11 +230,9 @@ class NodePlanning:
                 matcher,
                 jobs,
                 decisions,
-                self.states,
-                self._open.requests,
+                Supply(self.states, self._open.requests, spent=self._open.spent),
                 now,
                 queues=queues,
-                spent=self._open.spent,
                 held=self._held,
                 holds=self._holds,
             )

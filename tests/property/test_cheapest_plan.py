@@ -22,7 +22,7 @@ from fluxqueue.nodepools.plan.plan_search import (
     PlanVariant,
     search_cheaper,
 )
-from fluxqueue.nodepools.plan.provisioning import plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, plan_nodes
 from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import run_cycle
@@ -108,7 +108,7 @@ def planned(
     ]  # fmt: skip
     decisions = run_cycle(matcher, waiting, POLICIES["easy"], 0)
     states = [PoolState(one, 0, one.provisioning_s) for one in made]
-    plan = plan_nodes(matcher, waiting, decisions, states, [], 0)
+    plan = plan_nodes(matcher, waiting, decisions, Supply(states, []), 0)
     cost = sum((one.price * one.count for one in plan.asks), Decimal(0))
     starts = {int(uid): at for uid, at in plan.ready_at.items()}
     return PlanMade(cost, starts, _left(matcher.ledger))

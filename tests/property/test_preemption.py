@@ -19,7 +19,7 @@ from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules
 from fluxqueue.scheduler.preemption import Head, PreemptionCandidate, make_way
 from fluxqueue.scheduler.victims import SHRINK_MAX, TRIES_MAX, fewest
 from fluxqueue.simulation.arrivals import node_faults
-from fluxqueue.simulation.engine import Engine
+from fluxqueue.simulation.engine import Engine, SimulatedSite
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
 from tests.support.rooms import check_rooms
 
@@ -222,7 +222,7 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
         uniform_cluster(NODES, CORES),
         work,
         POLICIES[policy],
-        faults=lost,
+        site=SimulatedSite(faults=lost),
         preemption=rules,
         leaves_s=leaves_s,
     )

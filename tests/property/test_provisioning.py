@@ -26,7 +26,7 @@ from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.nodepools.plan.node_orders import backoff_s
 from fluxqueue.nodepools.plan.node_plan import NodeAsk, NodePlan, hold_nodes
 from fluxqueue.nodepools.plan.node_requests import RequestEnd, review_requests
-from fluxqueue.nodepools.plan.provisioning import plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, plan_nodes
 from fluxqueue.nodepools.pool import PROVISIONING_REQUEST, NodePool
 from fluxqueue.policy.provision_rules import ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
@@ -176,8 +176,7 @@ class Cluster:
             self.matcher,
             queue,
             decisions,
-            self._states(),
-            self.requests,
+            Supply(self._states(), self.requests),
             now,
             queues=Queues(rules),
             held=held,
@@ -343,7 +342,7 @@ def test_the_cheapest_pools_are_chosen(
     if decisions.allocated:
         return
     states = [PoolState(one, 0, one.provisioning_s) for one in made]
-    plan = plan_nodes(matcher, [job], decisions, states, [], 0)
+    plan = plan_nodes(matcher, [job], decisions, Supply(states, []), 0)
     there = free * (4 // cpu)
     costs = [
         sum((one.price * count for one, count in zip(made, counts, strict=True)), Decimal(0))

@@ -13,7 +13,7 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import PreemptionRules
 from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
-from fluxqueue.simulation.engine import Engine, RunRecord, simulate
+from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite, simulate
 from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
 from tests.support.rooms import check_rooms
@@ -66,7 +66,9 @@ def test_every_policy_keeps_the_invariants(
 ) -> None:
     """Overruns and node losses included: nothing is overbooked at any time, every job ends
     exactly once, nothing is left booked, no promise is broken."""
-    engine = Engine(uniform_cluster(NODES, CORES), jobs, POLICIES[policy], faults=lost)
+    engine = Engine(
+        uniform_cluster(NODES, CORES), jobs, POLICIES[policy], site=SimulatedSite(faults=lost)
+    )
     while engine.step():
         check_rooms(engine, CORES)
         assert {job.uid for job in engine.queue()}.isdisjoint(engine.running)
@@ -101,7 +103,9 @@ def test_a_promise_is_kept_unless_somebody_overran(policy: str, jobs: list[Simul
 @given(jobs=small_jobs(), lost=faults())
 def test_fcfs_keeps_the_order(jobs: list[SimulatedJob], lost: list[NodeEvent]) -> None:
     """Nobody starts while somebody before it in the queue waits."""
-    engine = Engine(uniform_cluster(NODES, CORES), jobs, POLICIES["fcfs"], faults=lost)
+    engine = Engine(
+        uniform_cluster(NODES, CORES), jobs, POLICIES["fcfs"], site=SimulatedSite(faults=lost)
+    )
     while engine.step():
         last = max(
             ((-job.priority, job.jobid) for job, _ in engine.decisions.allocated), default=None
@@ -159,7 +163,11 @@ def _told(
     """What each cycle decides and says, and what becomes of the jobs."""
     rules = PreemptionRules(frozenset({"default"}), min_runtime_s=3) if leaves else None
     engine = Engine(
-        uniform_cluster(NODES, CORES), jobs, POLICIES[policy], faults=lost, preemption=rules
+        uniform_cluster(NODES, CORES),
+        jobs,
+        POLICIES[policy],
+        site=SimulatedSite(faults=lost),
+        preemption=rules,
     )
     told: list[object] = []
     while engine.step():
@@ -194,6 +202,6 @@ def test_the_same_seed_gives_the_same_schedule() -> None:
         shape = WorkloadShape(overrun_share=0.1, is_diurnal=True)
         jobs = synthetic(7, 60, nodes=8, cores_per_node=8, shape=shape)
         lost = node_faults(7, [fact.name for fact in nodes], count=4, until_s=jobs[-1].submit_s)
-        return _essence(simulate(nodes, jobs, POLICIES["easy"], faults=lost))
+        return _essence(simulate(nodes, jobs, POLICIES["easy"], site=SimulatedSite(faults=lost)))
 
     assert run() == run()

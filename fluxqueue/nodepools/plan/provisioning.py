@@ -42,16 +42,28 @@ JOBS_MAX = 50
 A job that only waits for a full pool needs no search, and does not count."""
 
 
+@dataclass(frozen=True, slots=True)
+class Supply:
+    """The nodes that can be asked for.
+
+    ``pools``: all pools, as they are now. ``requests``: everything that is under way, or has come
+    and is not used yet. ``spent``: what the nodes of each queue cost now for an hour, beside those
+    of ``requests``.
+    """
+
+    pools: Sequence[PoolState]
+    requests: Sequence[NodeRequest]
+    spent: Mapping[str, Decimal] = field(default_factory=dict)
+
+
 def plan_nodes(
     matcher: Matcher,
     jobs: Sequence[PendingJob],
     decisions: Decisions,
-    pools: Sequence[PoolState],
-    requests: Sequence[NodeRequest],
+    supply: Supply,
     now: int,
     *,
     queues: Queues | None = None,
-    spent: Mapping[str, Decimal] | None = None,
     held: Mapping[str, Sequence[Placement]] | None = None,
     holds: dict[Jobspec, bool] | None = None,
 ) -> NodePlan:
@@ -61,15 +73,14 @@ def plan_nodes(
     ----------
     matcher : As the cycle left it, with its reservations in the plan. It is the same afterwards.
     jobs, decisions : The queue of the cycle in its order, and what the cycle decided.
-    pools : All pools, as they are now.
-    requests : Everything that is under way, or has come and is not used yet.
+    supply : Which nodes can come, and which ones do.
     now : Epoch seconds.
     queues : The rules of the queues, and what each uses already, both as ``run_cycle`` got them.
-    spent : What the nodes of each queue cost now for an hour, beside those of ``requests``.
     held : What ``hold_nodes`` has reserved.
     holds : Whether present nodes can hold a request, as far as an earlier call with the same nodes
         has found out. What this call finds out is added.
     """
+    pools, requests = supply.pools, supply.requests
     waiting = _waiting(jobs, decisions)
     started = {job.uid for job, _ in decisions.allocated}
     used = _used(requests, decisions)
@@ -79,7 +90,7 @@ def plan_nodes(
     def walk(variant: PlanVariant) -> PlanTried[NodePlan]:
         planner = _NodePlanner(
             *(matcher, decisions, pools, open_, now, queues or Queues()),
-            *(spent or {}, variant.choices, known),
+            *(supply.spent, variant.choices, known),
         )
         planner.plan.used = [one.number for one in used]
         with matcher.trying():

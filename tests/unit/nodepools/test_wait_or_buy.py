@@ -16,7 +16,7 @@ from fluxqueue.jobspec.constraint import MATCH_EXPRESSIONS
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState, Reach
 from fluxqueue.nodepools.plan.node_orders import backoff_s
 from fluxqueue.nodepools.plan.node_plan import NodePlan, describe_requests, hold_nodes
-from fluxqueue.nodepools.plan.provisioning import carry_over, plan_nodes
+from fluxqueue.nodepools.plan.provisioning import Supply, carry_over, plan_nodes
 from fluxqueue.nodepools.pool import NodePool
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.provision_rules import ProvisionRules
@@ -54,7 +54,7 @@ def _plan(
     decisions = run_cycle(matcher, jobs, POLICIES["easy"], now, ongoing=Ongoing(awaited=held))
     states = [PoolState(one, 0, one.provisioning_s, retry_at, "it was late") for one in pools]
     return plan_nodes(
-        matcher, jobs, decisions, states, requests, now, queues=Queues(rules), held=held
+        matcher, jobs, decisions, Supply(states, requests), now, queues=Queues(rules), held=held
     )
 
 
@@ -166,7 +166,12 @@ def test_what_has_come_for_a_gang_is_held_until_all_of_it_is_there() -> None:
     )
     assert [job.uid for job, _ in decisions.allocated] == ["2"]
     plan = plan_nodes(
-        matcher, [ahead, gang], decisions, [PoolState(LARGE, 3, 300)], [whole], 1210, held=held
+        matcher,
+        [ahead, gang],
+        decisions,
+        Supply([PoolState(LARGE, 3, 300)], [whole]),
+        1210,
+        held=held,
     )
     assert plan.used == [7]
 
@@ -228,11 +233,11 @@ def test_what_is_known_of_present_nodes_is_not_asked_again() -> None:
     job, holds = _job(1, 1, 8), dict[Jobspec, bool]()
     decisions = run_cycle(matcher, [job], POLICIES["easy"], 1000)
     states = [PoolState(LARGE, 0, LARGE.provisioning_s)]
-    plan = plan_nodes(matcher, [job], decisions, states, (), 1000, holds=holds)
+    plan = plan_nodes(matcher, [job], decisions, Supply(states, ()), 1000, holds=holds)
     assert _asked(plan) == {"large": 1}
     assert holds == {job.request: False}
     holds[job.request] = True
-    plan = plan_nodes(matcher, [job], decisions, states, (), 1000, holds=holds)
+    plan = plan_nodes(matcher, [job], decisions, Supply(states, ()), 1000, holds=holds)
     assert not plan.asks
 
 
@@ -270,7 +275,9 @@ def test_limits_count_what_is_on_order() -> None:
         matcher, jobs, POLICIES["easy"], 1000, queues, ongoing=Ongoing(awaited=held)
     )
     small = PoolState(replace(SMALL, most=20), 0, 60)
-    plan = plan_nodes(matcher, jobs, decisions, [small], [ordered], 1000, queues=queues, held=held)
+    plan = plan_nodes(
+        matcher, jobs, decisions, Supply([small], [ordered]), 1000, queues=queues, held=held
+    )
     assert [one.uid for one in plan.asks] == ["2", "20"], "one runs, one is under way"
     assert "limits.perUser.jobs is 3" in plan.why["3"]
     # A job that could start now must not use up the limit that an ordered node counts on.

@@ -10,7 +10,7 @@ import pytest
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.arrivals import node_faults, synthetic
-from fluxqueue.simulation.engine import simulate
+from fluxqueue.simulation.engine import SimulatedSite, simulate
 from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.gantt import Panel, blocks, draw
 from fluxqueue.simulation.jobs import uniform_cluster
@@ -21,7 +21,7 @@ def panel(count: int = 60, faults: int = 2) -> Panel:
     nodes = uniform_cluster(6, 8)
     jobs = synthetic(1, count, nodes=6, cores_per_node=8)
     lost = node_faults(1, [n.name for n in nodes], count=faults, until_s=jobs[-1].submit_s)
-    records = simulate(nodes, jobs, POLICIES["easy"], faults=lost)
+    records = simulate(nodes, jobs, POLICIES["easy"], site=SimulatedSite(faults=lost))
     return Panel(figures("easy", records, nodes), records, nodes, lost)
 
 

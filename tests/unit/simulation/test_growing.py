@@ -10,7 +10,7 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
-from fluxqueue.simulation.engine import simulate
+from fluxqueue.simulation.engine import SimulatedSite, simulate
 from fluxqueue.simulation.growing import GrowingCluster, parse_pool
 from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
 
@@ -23,8 +23,7 @@ def _run(jobs: list[SimulatedJob], rule: ProvisionRules) -> tuple[GrowingCluster
         uniform_cluster(2, 16),
         jobs,
         POLICIES["easy"],
-        pools=[parse_pool(POOL, 16)],
-        provision=rule,
+        site=SimulatedSite(pools=[parse_pool(POOL, 16)], provision=rule),
         grown=grown,
     )
     assert all(one.ended_s is not None for one in records)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.simulation.engine import simulate
+from fluxqueue.simulation.engine import SimulatedSite, simulate
 from fluxqueue.simulation.figures import (
     bounded_slowdown,
     clock,
@@ -60,7 +60,7 @@ def test_lost_nodes_by_hand() -> None:
         NodeEvent(110, "n0", is_up=False),
         NodeEvent(500, "n0", is_up=True),
     ]
-    one, two = simulate(nodes, work, POLICIES["easy"], faults=faults)
+    one, two = simulate(nodes, work, POLICIES["easy"], site=SimulatedSite(faults=faults))
     assert (one.started_s, one.ended_s, one.restarts) == (0, 90, 0)
     assert [(since, until, len(p.slots)) for since, until, p in one.spans] == [
         (0, 30, 2),

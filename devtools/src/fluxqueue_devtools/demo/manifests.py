@@ -100,14 +100,12 @@ def node_arguments() -> list[str]:
 
 def pi_scene() -> Scene:
     """Return four pods of 8 cores on 16: two run, two wait, all complete."""
-    jobs = [
-        _DemoJob(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0).manifest() for n in range(1, 5)
-    ]
+    jobs = [_DemoJob(f"pi-{n}", "demo-pi", "pi", cpu=8, duration_s=2.0) for n in range(1, 5)]
     return Scene(
         title="four pods of 8 cores on one node of 16: two run, two wait",
         namespace="demo-pi",
         pool="pi",
-        submissions=tuple(Submission(job) for job in jobs),
+        submissions=tuple(Submission(job.manifest()) for job in jobs),
         together_max=2,
     )
 
@@ -261,17 +259,12 @@ class _DemoJob:
 
     def manifest(self) -> dict[str, Any]:
         script = {"duration": f"{self.duration_s}s", **self.simulate}
-        requests = {"cpu": str(self.cpu), "memory": f"{self.memory_gi}Gi"}
-        resources: dict[str, Any] = {"requests": requests}
-        if self.gpus:
-            resources["limits"] = {GPU_RESOURCE: str(self.gpus)}
-        container = {
-            "name": "main",
-            "image": "perl:5.34",
-            "command": ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"],
-            "resources": resources,
-        }
         notes = {f"localcluster/{key}": value for key, value in script.items()}
+        limits = {"limits": {GPU_RESOURCE: str(self.gpus)}} if self.gpus else {}
+        requests = {"cpu": str(self.cpu), "memory": f"{self.memory_gi}Gi"}
+        command = ["perl", "-Mbignum=bpi", "-wle", "print bpi(2000)"]
+        image, resources = "perl:5.34", {"requests": requests, **limits}
+        container = {"name": "main", "image": image, "command": command, "resources": resources}
         return {
             "apiVersion": "batch/v1",
             "kind": "Job",
