@@ -20,7 +20,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf,mode=0444 \
        --requirement requirements/build.lock --constraint requirements/build.lock
 COPY LICENSE README.md pyproject.toml ./
 COPY chart/crds chart/crds
-COPY chart/files/policies.yaml chart/files/roles.yaml chart/files/
+COPY chart/files/policies.yaml chart/files/released-pods.yaml chart/files/roles.yaml chart/files/ungrouped-pods.yaml chart/files/
 COPY migrations migrations
 COPY psij-descriptors psij-descriptors
 COPY webhook webhook

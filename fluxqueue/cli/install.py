@@ -139,13 +139,13 @@ async def _install(
     own_users: list[str],
 ) -> bool:
     """Install everything. Return whether the policies are in force."""
-    from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
+    from fluxqueue.kube.admission_policies import build_policies
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
     from fluxqueue.kube.install import (
         install_definitions,
+        install_pod_policies,
         install_policies,
-        install_released_pods_policy,
         install_webhook,
         read_user,
         tell_view,
@@ -168,9 +168,7 @@ async def _install(
                 owner_kinds=parse_owner_kinds(settings.owner_kinds),
             )
             has_policies = await install_policies(client, policies)
-            await install_released_pods_policy(
-                client, build_released_pods_policy(), is_wanted=settings.drops_managed_fields
-            )
+            await install_pod_policies(client, drops_managed_fields=settings.drops_managed_fields)
         if view is not None:
             await tell_view(client, *view)
     return has_policies

@@ -1,4 +1,4 @@
-"""The admission policies, without a chart: those that guard queued work, and one for released pods.
+"""The admission policies, without a chart: those that guard queued work, and two for its pods.
 
 Called by the command line (``fluxqueue up`` and ``install``). The texts are the chart's own
 (``chart/files``), so both install the same policies. A test compares those of queued work.
@@ -20,6 +20,7 @@ from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.submitter import Submitters
 
 FILE, RELEASED_PODS = "policies.yaml", "released-pods.yaml"
+UNGROUPED_PODS = "ungrouped-pods.yaml"
 _JOBS = {
     "apiGroups": ["batch"],
     "apiVersions": ["v1"],
@@ -82,6 +83,17 @@ def build_released_pods_policy(*, name: str = NAME) -> list[dict[str, Any]]:
         The installation lacks the file.
     """
     return _read(RELEASED_PODS, name, {"LABELS": _MARKS})
+
+
+def build_ungrouped_pods_policy(*, name: str = NAME) -> list[dict[str, Any]]:
+    """Build the policy that takes pods out of the PodGroups of their Jobs, and its binding.
+
+    Raises
+    ------
+    InvalidSettings
+        The installation lacks the file.
+    """
+    return _read(UNGROUPED_PODS, name, {"LABELS": _MARKS})
 
 
 def _read(file: str, name: str, words: Mapping[str, Any]) -> list[dict[str, Any]]:

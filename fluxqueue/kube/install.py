@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.resources
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,10 @@ from typing import Any
 import yaml
 
 from fluxqueue.errors import Conflict, InvalidSettings, NotFound
+from fluxqueue.kube.admission_policies import (
+    build_released_pods_policy,
+    build_ungrouped_pods_policy,
+)
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
@@ -43,6 +47,7 @@ CRD_FILES = (
     "placementreviews.yaml",
     "resourcesharingpolicies.yaml",
 )
+_NATIVE_GROUPS = ("scheduling.k8s.io", "PodGroup")
 OUR_KINDS = (FLUXJOBS, FLUX_NODE_POOLS, FLUXQUEUES, PLACEMENT_REVIEWS, SHARING_POLICIES)
 """The kinds that our definitions define."""
 VIEW_NAMESPACE, VIEW_NAME = "kube-public", "fluxqueue-view"
@@ -124,24 +129,28 @@ async def install_policies(client: KubeClient, documents: Iterable[Mapping[str, 
     return True
 
 
-async def install_released_pods_policy(
-    client: KubeClient, documents: Sequence[Mapping[str, Any]], *, is_wanted: bool
-) -> None:
-    """Create or correct the policy for released pods and its binding, or remove both.
+async def install_pod_policies(client: KubeClient, *, drops_managed_fields: bool) -> None:
+    """Create, correct or remove the policies for pods of queued Jobs, each with its binding.
 
     Clusters serve such policies as v1 since Kubernetes 1.36. In others, nothing is done.
     """
     kinds = {one.kind: one for one in (MUTATING_POLICIES, MUTATING_POLICY_BINDINGS)}
-    served = await find_served(client, {(one.group, one.kind) for one in kinds.values()})
+    asked = {*((one.group, one.kind) for one in kinds.values()), _NATIVE_GROUPS}
+    served = await find_served(client, asked)
     if not {*kinds.values()} <= {*served}:
         return
-    # The binding goes first, so that it never names a policy that is gone.
-    for one in documents if is_wanted else reversed(documents):
-        if is_wanted:
-            await put(client, kinds[one["kind"]], one)
-            continue
-        with suppress(NotFound):
-            await client.delete(kinds[one["kind"]], None, one["metadata"]["name"])
+    has_groups = any((one.group, one.kind) == _NATIVE_GROUPS for one in served)
+    for documents, is_wanted in (
+        (build_released_pods_policy(), drops_managed_fields),
+        (build_ungrouped_pods_policy(), has_groups),
+    ):
+        # The binding goes first, so that it never names a policy that is gone.
+        for one in documents if is_wanted else reversed(documents):
+            if is_wanted:
+                await put(client, kinds[one["kind"]], one)
+                continue
+            with suppress(NotFound):
+                await client.delete(kinds[one["kind"]], None, one["metadata"]["name"])
 
 
 async def read_user(client: KubeClient) -> str:

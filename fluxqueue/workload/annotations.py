@@ -29,7 +29,7 @@ _OURS = frozenset(
     {
         *(labels.AUTHOR_SUSPENDED, labels.SUSPENDED, labels.USER, labels.GROUP),
         *(labels.SLOTS, labels.JOBID, labels.NODES, labels.SUBMITTER),
-        *(labels.PLACEMENT, labels.PLACED),
+        *(labels.PLACEMENT, labels.PLACED, labels.NATIVE_GROUP),
     }
 )
 

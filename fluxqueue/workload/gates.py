@@ -78,14 +78,18 @@ def gated_members(job: Object, wishes: Wishes, user: str, group: Membership) -> 
     return edited(job, changes)
 
 
-def suspended_job(job: Object, wishes: Wishes, user: str) -> Object:
-    """Return a BatchJob as it waits: suspended, pods gated, labelled, with its deadline."""
+def suspended_job(job: Object, wishes: Wishes, user: str, *, keeps_group: bool = False) -> Object:
+    """Return a BatchJob as it waits: suspended, pods gated, labelled, with its deadline.
+
+    ``keeps_group``: its pods stay in the PodGroup that Kubernetes makes for them.
+    """
     changes: dict[Path, Any] = {
         **_waiting_pods(job, TEMPLATE),
         **_deadline(job, wishes, TEMPLATE if wishes.is_timed_by_pod else ()),
         **_suspension(job, wishes),
         (*MARKS, labels.MANAGED): "true",
         (*NOTES, labels.USER): user or None,
+        (*TEMPLATE, *NOTES, labels.NATIVE_GROUP): "true" if keeps_group else None,
     }
     return edited(job, changes)
 

@@ -115,6 +115,13 @@ See ``workload.followers``.
 GROUP = "fluxqueue/group"
 """Annotation from admission on pods of a group: its name and size, in one spelling."""
 
+NATIVE_GROUP = "fluxqueue/native-group"
+"""Annotation ``"true"`` from admission in the template of a Job: its pods stay in their PodGroup.
+
+``spec.scheduling`` of the Job asks for it. Pods of other Jobs leave the PodGroup that Kubernetes
+makes for each Job.
+"""
+
 WITHOUT_OBJECT = "fluxqueue/without-object"
 """Label ``"true"`` on FluxJobs of workloads without an object of their own."""
 

@@ -109,6 +109,12 @@ JOB = {
         **dict.fromkeys(("completionMode", "managedBy"), TEXT),
         "suspend": BOOL,
         "template": TEMPLATE,
+        "scheduling": {
+            "schedulingPolicy": {"basic": MAP, "gang": {"minCount": WHOLE}},
+            "schedulingConstraints": {"topology": Of(list, {"key": TEXT})},
+            "disruptionMode": {"single": MAP, "all": MAP},
+            "resourceClaims": Of(list, MAP),
+        },
     },
     "status": {
         "conditions": Of(list, {"type": TEXT, "status": TEXT}),

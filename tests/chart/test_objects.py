@@ -14,7 +14,11 @@ from typer.testing import CliRunner
 from fluxqueue.cli.main import app
 from fluxqueue.controller.main import LEASE
 from fluxqueue.db.leadership import CONTROLLER
-from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
+from fluxqueue.kube.admission_policies import (
+    build_policies,
+    build_released_pods_policy,
+    build_ungrouped_pods_policy,
+)
 from fluxqueue.kube.roles import AGGREGATE, build_roles
 from fluxqueue.kube.webhook_configuration import WebhookConfiguration, WebhookEndpoint
 from fluxqueue.process import metrics
@@ -195,11 +199,12 @@ def test_up_and_the_chart_install_the_same_policies(namespaces: str) -> None:
         assert its["spec"] == one["spec"], id_of(one)
 
 
-def test_without_a_cluster_the_policy_for_released_pods_is_left_out() -> None:
+def test_without_a_cluster_the_policies_for_pods_of_jobs_are_left_out() -> None:
     """Helm takes its own version of Kubernetes for the cluster's, which may be older."""
     kinds = {one["kind"] for one in render({})}
     assert "ValidatingAdmissionPolicy" in kinds
-    assert not {one["kind"] for one in build_released_pods_policy()} & kinds
+    for documents in (build_released_pods_policy(), build_ungrouped_pods_policy()):
+        assert not {one["kind"] for one in documents} & kinds
 
 
 def test_up_and_the_chart_give_users_the_same_roles() -> None:

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from fluxqueue.kube.resources import FLUXJOBS, PODS, PRIORITY_CLASSES
-from tests.support.control_plane import (
-    ControlPlane,
-    Options,
-    features_here,
-    missing_reason,
-)
+from fluxqueue.errors import ApiError
+from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.resources import FLUXJOBS, NODES, PODS, PRIORITY_CLASSES
+from fluxqueue.workload.pods import gate_index, is_grouped
+from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
 from tests.support.e2e.custom_kinds import define
 from tests.support.e2e.group_members import (
     SIZES,
@@ -30,13 +28,14 @@ from tests.support.e2e.group_members import (
     until_reason,
 )
 from tests.support.e2e.health import assert_invariants
-from tests.support.e2e.lives import KINDS, POD_GROUP
+from tests.support.e2e.lives import KINDS, POD_GROUP, served_group
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.random_lives import SHORT_STEPS, live
 from tests.support.e2e.space import Space, make_space, remove_space
+from tests.support.e2e.starting import HELD_OPEN, close, let_in, released_pods, sent_to
 from tests.support.e2e.world import World, embedded_world, real_world
 from tests.support.kubernetes_minors import ALWAYS
-from tests.support.waiting import until
+from tests.support.waiting import eventually, until
 
 ZONE = "topology.kubernetes.io/zone"
 
@@ -83,9 +82,10 @@ async def gang_space(gang_world: World) -> AsyncIterator[Space]:
 
 
 async def pod_group(space: Space, name: str, count: int, **spec: Any) -> Obj:
-    body = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind, "metadata": {"name": name}}
+    kind = await served_group(space.client)
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}}
     policy = {"schedulingPolicy": {"gang": {"minCount": count}}}
-    return await space.client.create(POD_GROUP, space.name, body | {"spec": policy | spec})
+    return await space.client.create(kind, space.name, body | {"spec": policy | spec})
 
 
 def member(name: str, group: str, **more: Any) -> Obj:
@@ -192,3 +192,122 @@ async def test_with_closed_gates_nobody_is_of_such_a_group() -> None:
             assert "schedulingGroup" not in made["spec"]
             await space.until_state("alone", "Completed")
             await remove_space(space)
+
+
+async def test_a_part_of_a_group_never_holds_nodes(gang_space: Space) -> None:
+    """Five pods, at least three of them, and room for three.
+
+    On Kubernetes 1.37.2, three of them were released before and held their nodes for ever: no pod
+    ran, and none was Unschedulable. Now none is released before all five fit.
+    """
+    space = gang_space
+    await space.create(job("first", pods=3, cpu="16", pool="main", run=FOR_EVER))
+    await space.until_state("first", "Running")
+    await pod_group(space, "five", 3)
+    for name in "abcde":
+        await space.create(member(name, "five", cpu="5", run=FOR_EVER))
+    await space.until_state("five", "Pending")
+    await space.create(job("small", cpu="1", pool="main"))
+    await space.until_job("small")
+    assert all(gate_index(pod["spec"]) is not None for pod in await own_pods(space, "abcde"))
+    await space.delete("first")
+    await until_run(space, "abcde")
+
+
+async def own_pods(space: Space, names: str) -> list[Obj]:
+    return [await space.client.get(PODS, space.name, name) for name in names]
+
+
+async def until_run(space: Space, names: str) -> None:
+    async def look() -> bool:
+        pods = await own_pods(space, names)
+        return all(pod["status"].get("phase") == "Running" for pod in pods)
+
+    await eventually(look, f"{names} run", timeout_s=60)
+
+
+async def test_a_running_group_grows_by_all_that_wait(gang_space: Space) -> None:
+    """Two more pods, and room for one: neither is released, since it would wait for the other."""
+    space = gang_space
+    await pod_group(space, "grown", 2)
+    for name in "ab":
+        await space.create(member(name, "grown", cpu="16", run=FOR_EVER))
+    await all_run(space, 2)
+    await space.create(job("other", cpu="16", pool="main", run=FOR_EVER))
+    await space.until_state("other", "Running")
+    for name in "cd":
+        await space.create(member(name, "grown", cpu="16", run=FOR_EVER))
+    await until_reason(space, "grown", "Running", "2 of its pods wait")
+    await space.create(job("small", cpu="1", pool="main"))
+    await space.until_job("small")
+    assert all(gate_index(pod["spec"]) is not None for pod in await own_pods(space, "cd"))
+    await space.delete("other")
+    await until_run(space, "abcd")
+
+
+async def test_independent_pods_start_one_by_one(gang_space: Space) -> None:
+    """A sweep of more pods than there is room for.
+
+    On Kubernetes 1.37.2 with ``WorkloadWithJob``, its pods were in one PodGroup, and none of them
+    was bound while the last one was gated. A policy takes them out of it.
+    """
+    space = gang_space
+    sweep = job("sweep", pods=6, cpu="9", pool="main", wishes={"gang": "false"})
+    await space.create(sweep)
+    await space.until_job("sweep")
+
+
+GANG = {"schedulingPolicy": {"gang": {}}, "disruptionMode": {"all": {}}}
+
+
+async def test_a_job_that_asks_for_its_group_stays_in_it(gang_space: Space) -> None:
+    """``spec.scheduling``: one zone for three pods, of which a zone holds two at most, or four."""
+    space = gang_space
+    topology = {"schedulingConstraints": {"topology": [{"key": ZONE}]}}
+    near = job("near", pods=3, cpu="8", pool="main", run=FOR_EVER)
+    near["spec"]["scheduling"] = GANG | topology
+    made = await space.create(near)
+    if "scheduling" not in made["spec"]:
+        pytest.skip("this minor has no spec.scheduling of Jobs")
+    await space.until_state("near", "Running")
+    pods = await space.pods("near")
+    assert len({pod["spec"]["nodeName"] in {"node-1", "node-2"} for pod in pods}) == 1
+    if space.world.kind == "real":
+        assert all(map(is_grouped, pods))
+    far = job("far", pods=3, cpu="9", pool="main")
+    far["spec"]["scheduling"] = GANG | topology
+    await space.create(far)
+    await space.until_state("far", "Unsatisfiable")
+    wrong = job("wrong", pods=2, wishes={"within": "rack"})
+    wrong["spec"]["scheduling"] = topology
+    with pytest.raises(ApiError, match="contradicts"):
+        await space.create(wrong)
+
+
+@pytest.mark.real_cluster
+async def test_of_a_refused_group_only_the_refused_pod_goes_elsewhere(gang_space: Space) -> None:
+    """A node is closed under one of three released pods of a gang.
+
+    On Kubernetes 1.37.2, all three pods were Unschedulable, and so all three nodes were avoided.
+    """
+    space = gang_space
+    if space.world.kind == "embedded":
+        pytest.skip("its scheduler knows no groups")
+    body = job("late", pods=3, cpu="10", pool="main", run=FOR_EVER, pod=HELD_OPEN)
+    body["spec"]["scheduling"] = GANG
+    made = await space.create(body)
+    if "scheduling" not in made["spec"]:
+        pytest.skip("this minor has no spec.scheduling of Jobs")
+    pods = await released_pods(space, "late", 3)
+    before = {pod["metadata"]["name"]: sent_to(pod) for pod in pods}
+    closed = sorted(str(node) for node in before.values())[1]
+    try:
+        await close(space, closed, "taint")
+        await let_in(space, "late", 3)
+        after = {one["metadata"]["name"]: sent_to(one) for one in await space.pods("late")}
+        assert closed not in after.values()
+        kept = {name: node for name, node in before.items() if node != closed}
+        assert kept.items() <= after.items(), "pods on other nodes are left alone"
+    finally:
+        open_again = {"spec": {"unschedulable": None, "taints": None}}
+        await space.client.patch(NODES, None, closed, open_again, kind=PatchKind.MERGE)

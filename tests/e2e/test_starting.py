@@ -14,19 +14,22 @@ import pytest_asyncio
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import NODES, PODS
 from fluxqueue.workload.labels import HOSTNAME
-from fluxqueue.workload.pods import gate_index
 from tests.support.e2e.health import assert_invariants
-from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
+from tests.support.e2e.objects import FOR_EVER, bare_pod, job
 from tests.support.e2e.refusals import REFUSAL, refused_pods
 from tests.support.e2e.space import Space
-from tests.support.e2e.starting import until_silent, words_of
+from tests.support.e2e.starting import (
+    HELD_OPEN,
+    close,
+    let_in,
+    released_pods,
+    sent_to,
+    until_silent,
+    words_of,
+)
 from tests.support.waiting import eventually
 
-OTHERS = "example.org/licence"
-"""A gate that is not ours: its owner removes it later."""
-HELD_OPEN = {"schedulingGates": [{"name": OTHERS}]}
 MAIN = ("node-1", "node-2", "node-3", "node-4")
-TAINT = {"key": "example.org/repair", "value": "yes", "effect": "NoSchedule"}
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -36,47 +39,6 @@ async def open_again(space: Space) -> AsyncIterator[None]:
     for name in MAIN:
         body = {"spec": {"unschedulable": None, "taints": None}}
         await space.client.patch(NODES, None, name, body, kind=PatchKind.MERGE)
-
-
-async def released_pods(space: Space, name: str, count: int) -> list[Obj]:
-    """Its pods once all have their node, and only the gate of the others is left."""
-
-    async def look() -> list[Obj] | None:
-        pods = await space.pods(name)
-        has_all = len(pods) == count and all(gate_index(pod["spec"]) is None for pod in pods)
-        return pods if has_all and all(sent_to(pod) for pod in pods) else None
-
-    return await eventually(look, f"{count} pods of {name} are released") or []
-
-
-def sent_to(pod: Obj) -> str | None:
-    """The node that a released pod names."""
-    node: str | None = (pod["spec"].get("nodeSelector") or {}).get(HOSTNAME)
-    return node
-
-
-async def let_in(space: Space, name: str, count: int) -> None:
-    """Remove the gate of the others from all pods of a Job until ``count`` of them run."""
-
-    async def all_run() -> bool:
-        pods = await space.pods(name)
-        for pod in pods:
-            if {"name": OTHERS} in (pod["spec"].get("schedulingGates") or []):
-                body = {"spec": {"schedulingGates": [{"$patch": "delete", "name": OTHERS}]}}
-                at = (PODS, space.name, pod["metadata"]["name"])
-                await space.client.patch(*at, body, kind=PatchKind.STRATEGIC)
-        # A pod that was deleted may not have its replacement yet.
-        return [pod["status"].get("phase") for pod in pods] == ["Running"] * count
-
-    await eventually(all_run, f"the pods of {name} run", timeout_s=120)
-
-
-async def close(space: Space, node: str, how: str) -> None:
-    """Let a node take no more pods."""
-    for_ever = {"taints": [{**TAINT, "effect": "NoExecute"}]}
-    bodies = {"cordon": {"unschedulable": True}, "taint": {"taints": [TAINT]}, "expel": for_ever}
-    body = bodies[how]
-    await space.client.patch(NODES, None, node, {"spec": body}, kind=PatchKind.STRATEGIC)
 
 
 @pytest.mark.long("a pod is left to kube-scheduler for 5 s, and a deleted one is made again")

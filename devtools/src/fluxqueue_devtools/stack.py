@@ -33,8 +33,8 @@ from fluxqueue.kube.config import load_kubeconfig
 from fluxqueue.kube.install import (
     forget_view,
     install_definitions,
+    install_pod_policies,
     install_policies,
-    install_released_pods_policy,
     install_webhook,
     read_user,
     remove_webhook,
@@ -324,16 +324,14 @@ class Stack:
 
         ``users`` are the accounts of our parts. The policies refuse all others.
         """
-        from fluxqueue.kube.admission_policies import build_policies, build_released_pods_policy
+        from fluxqueue.kube.admission_policies import build_policies
         from fluxqueue.workload.submitter import read_submitters
 
         submitters = read_submitters(settings)
         policies = build_policies(sorted(users), submitters=submitters, owner_kinds=owner_kinds)
         async with self._client() as client:
             is_guarded = await install_policies(client, policies)
-            await install_released_pods_policy(
-                client, build_released_pods_policy(), is_wanted=settings.drops_managed_fields
-            )
+            await install_pod_policies(client, drops_managed_fields=settings.drops_managed_fields)
         return submitters if is_guarded else replace(submitters, controllers=frozenset())
 
     async def _start_queue(self) -> None:

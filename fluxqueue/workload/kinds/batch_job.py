@@ -25,6 +25,7 @@ from fluxqueue.workload.annotations import (
 from fluxqueue.workload.deletion import as_of_deletion
 from fluxqueue.workload.gates import gated_members, suspended_job
 from fluxqueue.workload.groups import Membership, read_mark, read_membership
+from fluxqueue.workload.job_scheduling import asks_for_group, check_scheduling, with_scheduling
 from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pods import controller_owner, template_spec
@@ -74,6 +75,9 @@ class BatchJobKind(WorkloadKind):
         """Return how many pods must start together. Of a sweep one must."""
         return min(1, size(workload)) if self.is_sweep(workload) else size(workload)
 
+    def wishes(self, workload: Object) -> Wishes:
+        return with_scheduling(workload, super().wishes(workload))
+
     def is_sweep(self, workload: Object) -> bool:
         return said_on(workload, labels.GANG) == "false"
 
@@ -106,10 +110,13 @@ class BatchJobKind(WorkloadKind):
         group = _wider_group(workload)
         if wishes.is_sweep and read_membership(workload) is None:
             check_sweep(workload, wishes)
+            check_scheduling(workload, wishes)
             return suspended_job(workload, wishes, user)
         check_fits(wishes, can_restart=group is None)
         if group is None:
-            return suspended_job(workload, wishes, user)
+            check_scheduling(workload, wishes)
+            keeps_group = asks_for_group(workload)
+            return suspended_job(workload, wishes, user, keeps_group=keeps_group)
         return gated_members(workload, wishes, user, group)
 
     def is_held(self, workload: Object) -> bool:

@@ -23,7 +23,8 @@ from fluxqueue.errors import (
     DatabaseUnavailable,
     NotFound,
 )
-from fluxqueue.kube.client import PatchKind
+from fluxqueue.kube.client import KubeClient, PatchKind
+from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import (
     DEPLOYMENTS,
     FLUXJOBS,
@@ -57,8 +58,8 @@ SIZE_MAX = 5
 ROOM_CPU = 48
 """Of the 64 that stay: so much, in pods of at most 4, runs at once wherever they are."""
 
-POD_GROUP = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups", "PodGroup", True)
-"""Kubernetes' own."""
+POD_GROUP = ApiResource("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", True)
+"""Kubernetes' own. A real cluster may serve another version (``served_group``)."""
 SETS = {"Deployment": DEPLOYMENTS, "ReplicaSet": REPLICASETS, "StatefulSet": STATEFULSETS}
 OWNERS = {"JobSet": JOB_SET, "MPIJob": MPI_JOB, "TrainJob": TRAIN_JOB}
 RESOURCES = {"Job": JOBS, "Pod": PODS, **SETS, **OWNERS}
@@ -94,6 +95,12 @@ VERBS = {
 """How often each is drawn, relative to the others."""
 UNADDRESSED = {"create", "cordon", "lose_node", "silence_node", "kill", "lose_database"}
 """Those that are done to no workload."""
+
+
+async def served_group(client: KubeClient) -> ApiResource:
+    """Return PodGroups of Kubernetes in the version that is served."""
+    (found,) = await find_served(client, {(POD_GROUP.group, POD_GROUP.kind)})
+    return found
 
 
 @dataclass(slots=True)
@@ -224,10 +231,11 @@ class Lives:
     async def _make_group(self, life: Life) -> None:
         self._note(f"create {life}")
         if life.kind == "NativeGroup":
-            body: Obj = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
+            kind = await served_group(self.space.client)
+            body: Obj = {"apiVersion": kind.api_version, "kind": kind.kind}
             spec = {"schedulingPolicy": {"gang": {"minCount": life.size}}}
             body |= {"metadata": {"name": life.name}, "spec": spec}
-            await self._patiently(POD_GROUP, body)
+            await self._patiently(kind, body)
         for _ in range(life.size if self.die.random() < 0.8 else life.size - 1):
             await self._add_member(life)
 
@@ -346,7 +354,7 @@ class Lives:
             with suppress(NotFound):
                 await self.space.delete(member, PODS)
         if life.kind == "NativeGroup":
-            await client.delete(POD_GROUP, space, life.name)
+            await client.delete(await served_group(client), space, life.name)
         elif life.kind != "Group":
             with suppress(NotFound):
                 await client.delete(RESOURCES[life.kind], space, life.name, propagation=how)

@@ -226,3 +226,16 @@ def test_shellcheck_has_nothing_to_say(script: str) -> None:
 def _run_clean(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_what_the_wheel_includes_by_name_is_copied(stages: dict[str, Any]) -> None:
+    """hatchling fails on a file that is not there, and only where an engine runs."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    targets = pyproject["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    copied = {
+        PurePosixPath(source)
+        for copy in values(stages["build"], "COPY")
+        for source in copy.split()[:-1]
+    }
+    for name in targets:
+        assert any(PurePosixPath(name).is_relative_to(one) for one in copied), name

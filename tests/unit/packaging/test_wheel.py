@@ -30,7 +30,7 @@ def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
         for path in (ROOT / folder).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    files = ("policies.yaml", "released-pods.yaml", "roles.yaml")
+    files = ("policies.yaml", "released-pods.yaml", "roles.yaml", "ungrouped-pods.yaml")
     wanted |= {f"fluxqueue/files/{name}" for name in files}
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
