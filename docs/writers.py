@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "developer" / "concurrency.md"
 START, END = "<!-- written by docs/writers.py -->\n", "<!-- end of the table -->"
 
-ALL_OF_IT = {"rebuild.sql", "drift_repair.sql"}
-"""They make rows from the cluster, or repair them, so they may write every column."""
+ALL_OF_IT = {"rebuild.sql"}
+"""It makes rows from the cluster, so it may write every column."""
 
 REASONS = {
     "begin_at": "The begin time of the author, or the one that a user has set instead.",
@@ -36,7 +36,6 @@ REASONS = {
     "is_started": "An observation or a look finds that all pods have run. A requeue clears it.",
     "is_examined": "A cycle sets it. Every change that needs another examination clears it.",
     "lacking": "The end of a run clears it. Otherwise it follows from the pods.",
-    "notices": "Notices are added by any module, and removed after the Event was emitted.",
     "observed": "An observation writes all facts. A request that comes too late for the present "
     "run is one, and the requeue adopts it.",
     "pinned_to": "A release writes the node before any observation shows it.",

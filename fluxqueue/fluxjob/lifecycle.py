@@ -42,7 +42,6 @@ from fluxqueue.fluxjob.start_watch import retry_delay_s
 from fluxqueue.fluxjob.states import FluxJobState
 
 S = FluxJobState
-_RELEASED = frozenset({S.ALLOCATED, S.RUNNING})
 _IN_TURN = frozenset({S.PENDING, S.RESERVED})
 _NOT_OPERATORS = frozenset({AUTHOR, BY_DEPENDENCY, BY_QUEUE, *RELEASABLE})
 
@@ -166,7 +165,7 @@ def on_seen(
     has_progress : another of its pods has succeeded.
     """
     found = _find(row, seen, is_reshaped=is_reshaped)
-    is_released = row.state in _RELEASED
+    is_released = row.state in states.RELEASED
     is_later = seen.facts.generation >= (row.released_generation or 0)
     return RowChange(
         state=_state(row, found),
@@ -233,7 +232,7 @@ OUT_OF_QUARANTINE = Move(frozenset(), S.PENDING, held_by=SET_ASIDE, is_examined=
 
 HELD_BY_HAND = Move(states.WAITING, S.HELD)
 RELEASED_BY_HAND = Move(frozenset({S.HELD}), S.PENDING, is_examined=False)
-ALLOCATION_LOST = Move(_RELEASED, S.PENDING, is_examined=False)
+ALLOCATION_LOST = Move(states.RELEASED, S.PENDING, is_examined=False)
 """A row without an allocation that it should have: a defect, or a change of tables by hand."""
 
 
@@ -347,7 +346,7 @@ def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bo
     A pod that succeeded counts for all: its pods may be too short to run at the same time. Of a
     sweep one pod counts for all.
     """
-    if row.state not in _RELEASED or row.vacate_by is not None:
+    if row.state not in states.RELEASED or row.vacate_by is not None:
         return False
     if seen.facts.is_sweep and seen.running:
         return True
@@ -376,7 +375,7 @@ def _is_after_release(row: StoredRow, seen: WorkloadSeen) -> bool:
 
 
 def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings:
-    is_live = row.state in _RELEASED and not _is_over(seen)
+    is_live = row.state in states.RELEASED and not _is_over(seen)
     # Suspended in a later generation than the release: the author did it, unless we did it again.
     # Before the release the suspension is ours.
     is_stopped = (
@@ -495,7 +494,7 @@ def _vacate_by(row: StoredRow, found: _Findings) -> str | None:
 def _released_generation(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> int | None:
     """Return the generation with which its pods were released."""
     is_first = (
-        row.state in _RELEASED
+        row.state in states.RELEASED
         and row.released_generation is None
         and row.vacate_by is None
         and not seen.facts.is_suspended
@@ -520,5 +519,5 @@ def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
         return False
     # Also if its author resumes what was suspended to be requeued.
     is_vacating = row.vacate_by is not None and row.vacate_by != AUTHOR
-    is_against_us = row.state in _RELEASED and is_vacating and _is_after_release(row, seen)
+    is_against_us = row.state in states.RELEASED and is_vacating and _is_after_release(row, seen)
     return row.state.is_waiting or found.is_changed or is_against_us

@@ -39,6 +39,7 @@ class FluxJobState(StrEnum):
 
 _S = FluxJobState
 FINAL = frozenset({_S.COMPLETED, _S.FAILED, _S.CANCELLED})
+RELEASED = frozenset({_S.ALLOCATED, _S.RUNNING})
 WAITING = frozenset({_S.GATHERING, _S.PENDING, _S.RESERVED, _S.HELD, _S.UNSATISFIABLE})
 
 PROVISIONING = "Provisioning"

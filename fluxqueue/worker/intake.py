@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.db.database import Transaction
+from fluxqueue.db.store.moves import recompute_priorities
 from fluxqueue.db.store.queue_snapshot import (
     Applicant,
     Locked,
     QueueHead,
     QueueUser,
     Unreadable,
-    appraise,
     hold,
     in_queues,
     let_go,
@@ -115,7 +115,7 @@ async def reconsider_queues(
     refused, accepted = _part(await in_queues(tx, rules, changed, unreadable), rules)
     await hold(tx, [(one, reason) for one, reason in refused if one.reason != reason])
     await let_go(tx, [one.job.uid for one in accepted if one.state == FluxJobState.HELD])
-    await appraise(tx, changed)
+    await recompute_priorities(tx, sorted(changed))
 
 
 async def past_full_users(

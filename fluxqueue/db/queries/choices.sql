@@ -25,7 +25,3 @@ UPDATE allocation_slots s SET node = coalesce(r.node, s.node), others = NULL
 FROM unnest(CAST(:ids AS bigint[]), CAST(:numbers AS int[]), CAST(:nodes AS text[]))
      AS r (id, number, node)
 WHERE s.allocation_id = r.id AND s.number = r.number
-
--- name: show_again
--- Has the status written again: it has the nodes that were booked first.
-UPDATE fluxjobs SET version = version + 1 WHERE uid = ANY(CAST(:uids AS text[]))

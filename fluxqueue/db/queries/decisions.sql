@@ -157,12 +157,6 @@ WHERE f.lacking > 0 AND f.state IN ('Allocated', 'Running')
   AND NOT EXISTS (SELECT FROM preemptions p WHERE p.victim = f.uid AND NOT p.is_off)
 ORDER BY f.priority DESC, f.place
 
--- name: explain_lack
--- Says which limit prevents further slots.
-UPDATE fluxjobs f SET reason = r.reason
-FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)
-WHERE f.uid = r.uid AND f.lacking > 0 AND f.reason <> r.reason
-
 -- name: add_allocations
 -- Adds allocations, and returns their numbers.
 INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
@@ -195,19 +189,6 @@ INSERT INTO expected_starts (uid, latest_start, nodes)
 SELECT uid, latest_start, nodes
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, latest_start bigint, nodes jsonb)
 JOIN fluxjobs f USING (uid)
-
--- name: explain_waits
--- Writes for waiting FluxJobs the reservation, the expected start and the reason to wait, where
--- it changes.
-UPDATE fluxjobs f SET state = r.state, reason = r.reason, wait_reason = r.wait_reason,
-                      position = r.position,
-                      expected_start = to_timestamp(r.starts_at)
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, starts_at bigint, state text, reason text, wait_reason text, position int)
-WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
-  AND (f.state, f.reason, f.wait_reason, f.position, f.expected_start)
-      IS DISTINCT FROM (
-      r.state, r.reason, r.wait_reason, r.position, to_timestamp(r.starts_at))
 
 -- name: delete_reservations
 -- Removes the reservations of the cycle before.

@@ -50,15 +50,3 @@ WHERE d.uid = n.uid AND d.number = n.number
 -- Those of some jobs that another one waits for.
 SELECT DISTINCT target_uid AS uid FROM dependencies
 WHERE target_uid = ANY(CAST(:uids AS text[])) AND NOT is_satisfied
-
--- name: store_verdict
--- Writes what follows from the dependencies and the begin time of a job.
-UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
-    blocked_reason = CASE WHEN CAST(:blocked_by AS text) IN ('begin-time', 'start-retry')
-                          THEN blocked_reason ELSE :reason END,
-    reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
-                  WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''
-                  ELSE reason END,
-    expected_start = NULL,
-    is_examined = is_examined AND CAST(:blocked_by AS text) IS NOT NULL
-WHERE uid = :uid

@@ -30,12 +30,6 @@ SELECT uid, state FROM fluxjobs f WHERE fluxjob_lives(state) AND EXISTS (
     AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid))
 ORDER BY uid FOR UPDATE
 
--- name: set_allocated
--- Sets a state on the way to ``Allocated``.
-UPDATE fluxjobs SET state = CAST(:state AS text), reason = '', held_by = NULL, expected_start = NULL,
-    allocated_at = now(), reconcile_at = now()
-WHERE uid = ANY(CAST(:uids AS text[])) AND state <> CAST(:state AS text)
-
 -- name: requests_of
 -- What workloads ask for.
 SELECT uid, request FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
@@ -74,7 +68,3 @@ JOIN pods p ON p.workload_uid = f.uid AND NOT p.is_gated AND p.node IS NOT NULL
 WHERE f.uid = ANY(CAST(:uids AS text[]))
   AND NOT EXISTS (SELECT FROM allocation_slots s WHERE s.pod_uid = p.uid)
 RETURNING allocation_id, (SELECT uid FROM allocations WHERE id = allocation_id) AS uid
-
--- name: reconcile_now
--- Asks for a look at workloads.
-UPDATE fluxjobs SET reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))

@@ -32,17 +32,6 @@ SELECT queue, user_name, used, factor, points, now()
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     queue text, user_name text, used float8, factor float8, points int)
 
--- name: appraise_users
--- Has the priorities of some users computed anew by the trigger, where they change. Locks in the
--- order of the UIDs.
-UPDATE fluxjobs SET priority_parts = '{}' WHERE uid IN (
-    SELECT uid FROM fluxjobs f
-    WHERE (queue, user_name) IN (SELECT * FROM unnest(
-        CAST(:queues AS text[]), CAST(:users AS text[])))
-      AND fluxjob_has_turn(f)
-      AND priority_parts <> fluxjob_priority_parts_of(f)
-    ORDER BY uid FOR UPDATE)
-
 -- name: plan_anew
 -- For the next statements of this transaction: a recent time needs another plan than one long ago.
 SET LOCAL plan_cache_mode = force_custom_plan

@@ -49,10 +49,6 @@ reconcile_at = CASE WHEN EXISTS (SELECT FROM pods p WHERE p.workload_uid = f.uid
                     THEN now() ELSE f.reconcile_at END
 -- include: from_rows
 
--- name: vacate_lost
--- Has a workload suspended, matched anew and released again. Its template names a node that is lost.
-UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now() WHERE uid = :uid
-
 -- name: requeue_reconciled
 -- Puts a workload that has no pods any more back to its old place. A request that changed meanwhile
 -- is decided from now on.
@@ -69,3 +65,61 @@ UPDATE fluxjobs SET state = :state, held_by = :held_by, reason = :reason,
     observed = observed - 'asked',
     requeues = requeues + CAST(:is_asked AS int)
 WHERE uid = :uid
+
+-- name: store_verdict
+-- Writes what follows from the dependencies and the begin time of a job.
+UPDATE fluxjobs SET state = :state, held_by = :held_by, blocked_by = :blocked_by,
+    blocked_reason = CASE WHEN CAST(:blocked_by AS text) IN ('begin-time', 'start-retry')
+                          THEN blocked_reason ELSE :reason END,
+    reason = CASE WHEN CAST(:held_by AS text) = 'dependency' THEN :reason
+                  WHEN state IN ('Pending', 'Reserved') OR held_by = 'dependency' THEN ''
+                  ELSE reason END,
+    expected_start = NULL,
+    is_examined = is_examined AND CAST(:blocked_by AS text) IS NOT NULL
+WHERE uid = :uid
+
+-- name: set_allocated
+-- Sets a state on the way to ``Allocated``.
+UPDATE fluxjobs SET state = CAST(:state AS text), reason = '', held_by = NULL, expected_start = NULL,
+    allocated_at = now(), reconcile_at = now()
+WHERE uid = ANY(CAST(:uids AS text[])) AND state <> CAST(:state AS text)
+
+-- name: reconcile_now
+-- Asks for a look at workloads.
+UPDATE fluxjobs SET reconcile_at = now() WHERE uid = ANY(CAST(:uids AS text[]))
+
+-- name: mark_examined
+-- Marks FluxJobs as examined and admitted.
+UPDATE fluxjobs SET is_examined = true, accepted_by = queue WHERE uid = ANY(CAST(:uids AS text[]))
+
+-- name: keep_author_hold
+-- Leaves a hold to the author, after an operator has released the job.
+UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid
+
+-- name: vacate
+-- Has a workload suspended. It returns to the queue as its pods end. ``words``: why its start failed.
+UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now(), reconcile_at = now(),
+    start = start || jsonb_strip_nulls(jsonb_build_object('error', CAST(:words AS text)))
+WHERE uid = :uid
+
+-- name: order_deletion
+-- Has a workload deleted.
+UPDATE fluxjobs SET cancel_by = :by, is_deleting = true, reason = :reason, release_at = now()
+WHERE uid = :uid
+
+-- name: give_reasons
+-- Writes why rows are in their states, where that has changed and they are in one of these.
+UPDATE fluxjobs f SET reason = r.reason
+FROM unnest(CAST(:uids AS text[]), CAST(:reasons AS text[])) AS r (uid, reason)
+WHERE f.uid = r.uid AND f.reason <> r.reason AND f.state = ANY(CAST(:states AS text[]))
+
+-- name: recompute_priorities
+-- Has the priorities in some queues computed anew by the trigger, where they change: of all users,
+-- or of those beside the queues. Locks in the order of the UIDs.
+UPDATE fluxjobs SET priority_parts = '{}' WHERE uid IN (
+    SELECT uid FROM fluxjobs f
+    WHERE queue = ANY(CAST(:queues AS text[])) AND fluxjob_has_turn(f)
+      AND (CAST(:users AS text[]) IS NULL OR (queue, user_name) IN (
+          SELECT * FROM unnest(CAST(:queues AS text[]), CAST(:users AS text[]))))
+      AND priority_parts <> fluxjob_priority_parts_of(f)
+    ORDER BY uid FOR UPDATE)

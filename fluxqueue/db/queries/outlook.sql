@@ -55,3 +55,16 @@ SELECT r.uid, f.jobid,
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
     uid text, event text, detail jsonb)
 JOIN fluxjobs f ON f.uid = r.uid
+
+-- name: explain_waits
+-- Writes for waiting FluxJobs the reservation, the expected start and the reason to wait, where
+-- it changes.
+UPDATE fluxjobs f SET state = r.state, reason = r.reason, wait_reason = r.wait_reason,
+                      position = r.position,
+                      expected_start = to_timestamp(r.starts_at)
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, starts_at bigint, state text, reason text, wait_reason text, position int)
+WHERE f.uid = r.uid AND f.state IN ('Pending', 'Reserved')
+  AND (f.state, f.reason, f.wait_reason, f.position, f.expected_start)
+      IS DISTINCT FROM (
+      r.state, r.reason, r.wait_reason, r.position, to_timestamp(r.starts_at))

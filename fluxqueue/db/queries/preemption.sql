@@ -80,7 +80,3 @@ DELETE FROM preemptions WHERE victim = ANY(CAST(:uids AS text[]))
 -- name: mark_vacated
 -- Marks victims as requeued.
 UPDATE preemptions SET is_vacated = true WHERE victim = ANY(CAST(:uids AS text[]))
-
--- name: set_reason
--- Writes the reason that users see.
-UPDATE fluxjobs SET reason = :reason WHERE uid = :uid

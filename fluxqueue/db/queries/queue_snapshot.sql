@@ -99,11 +99,6 @@ SELECT -- include: pending
 FROM fluxjobs WHERE -- include: in_queues
   AND is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid
 
--- name: appraise
--- Has the priorities in some queues computed anew by the trigger, where they change.
-UPDATE fluxjobs f SET priority_parts = '{}' WHERE -- include: in_queues
-  AND priority_parts <> fluxjob_priority_parts_of(f)
-
 -- name: quarantined_by_others
 -- Locks what other software has set aside, in the order of the UIDs, as in ``lock_queue``.
 SELECT uid FROM fluxjobs
@@ -111,17 +106,7 @@ WHERE state = 'Held' AND held_by = ANY(CAST(:holders AS text[]))
   AND quarantined_by IS DISTINCT FROM :software
 ORDER BY uid FOR UPDATE
 
--- name: mark_examined
--- Marks FluxJobs as examined and admitted.
-UPDATE fluxjobs SET is_examined = true, accepted_by = queue WHERE uid = ANY(CAST(:uids AS text[]))
-
 -- name: unsatisfiable
 -- FluxJobs that were found impossible.
 SELECT -- include: pending
 FROM fluxjobs WHERE state = 'Unsatisfiable'
-
--- name: update_impossible
--- Writes why FluxJobs are still impossible, where the reason has changed.
-UPDATE fluxjobs f SET reason = r.reason
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (uid text, reason text)
-WHERE f.uid = r.uid AND f.state = 'Unsatisfiable' AND f.reason <> r.reason

@@ -177,3 +177,47 @@ SELECT f.uid, f.namespace, f.workload_kind, f.workload_name, f.state, f.author_h
            WHERE a.uid = f.uid AND a.is_live AND s.state <> 'returned') END AS places
 FROM fluxjobs f WHERE f.uid = ANY(CAST(:uids AS text[]))
   AND f.release_at IS NOT NULL AND fluxqueue_is_observed()
+
+-- name: write_reconciled
+-- Writes what becomes of reconciled FluxJobs. NULL leaves a column as it is.
+UPDATE fluxjobs f SET
+    state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
+    lacking = coalesce(r.lacking, f.lacking),
+    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
+                      ELSE f.started_at END,
+    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
+    expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
+    reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
+                        ELSE f.reconcile_at END,
+    start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
+            - CASE WHEN r.is_started THEN 'tries' ELSE '' END,
+    is_started = f.is_started OR r.is_started,
+    version = f.version + CAST(r.is_resized AS int),
+    status_due_at = CASE WHEN r.is_resized THEN fluxjob_resized_due_at(f)
+                         ELSE f.status_due_at END
+FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
+    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
+    look_in_s float8, starting jsonb, is_started bool, is_resized bool)
+WHERE f.uid = r.uid
+
+-- name: show_resized
+-- Has a look taken at FluxJobs that got more slots, and has them show it.
+UPDATE fluxjobs f SET reconcile_at = now(), version = version + 1,
+    status_due_at = fluxjob_resized_due_at(f)
+WHERE uid = ANY(CAST(:uids AS text[]))
+
+-- name: keep_start_words
+-- One statement for all, so that their next look is one task. A workload whose pods have come
+-- meanwhile is left alone, and without words nothing is known to be wrong.
+UPDATE fluxjobs f SET
+    start = f.start || jsonb_build_object('trouble', jsonb_build_object(
+        'fault', 'FailedCreate', 'since_s', extract(epoch FROM now()))
+        || coalesce(f.start -> 'trouble', '{}')
+        || jsonb_build_object('words', w.words, 'asked_s', extract(epoch FROM now()))),
+    reconcile_at = now()
+FROM unnest(CAST(:uids AS text[]), CAST(:words AS text[])) AS w (uid, words)
+WHERE f.uid = w.uid AND f.uid IN (
+    SELECT uid FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[])) ORDER BY uid FOR NO KEY UPDATE)
+  AND (f.start -> 'trouble' ->> 'fault' = 'FailedCreate'
+       OR (NOT f.start ? 'trouble' AND w.words <> '' AND f.state IN ('Allocated', 'Running')
+           AND NOT f.is_started AND f.vacate_by IS NULL))

@@ -1,25 +1,3 @@
--- name: write_reconciled
--- Writes what becomes of reconciled FluxJobs. NULL leaves a column as it is.
-UPDATE fluxjobs f SET
-    state = coalesce(r.state, f.state), reason = coalesce(r.reason, f.reason),
-    lacking = coalesce(r.lacking, f.lacking),
-    started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
-                      ELSE f.started_at END,
-    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
-    expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
-    reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
-                        ELSE f.reconcile_at END,
-    start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
-            - CASE WHEN r.is_started THEN 'tries' ELSE '' END,
-    is_started = f.is_started OR r.is_started,
-    version = f.version + CAST(r.is_resized AS int),
-    status_due_at = CASE WHEN r.is_resized THEN fluxjob_resized_due_at(f)
-                         ELSE f.status_due_at END
-FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
-    look_in_s float8, starting jsonb, is_started bool, is_resized bool)
-WHERE f.uid = r.uid
-
 -- name: release_slots
 -- Takes slots from their pods. The next pod of a slot is as large as the first one was, before it
 -- was resized.
@@ -58,8 +36,7 @@ WHERE EXISTS (SELECT FROM given g WHERE g.id = s.allocation_id
               AND (g.number = s.number OR g.index = s.completion_index))
   AND s.allocation_id = ANY(CAST(:ids AS bigint[]))
 
--- name: show_resized
--- Has a look taken at FluxJobs that got more slots, and has them show it.
-UPDATE fluxjobs f SET reconcile_at = now(), version = version + 1,
-    status_due_at = fluxjob_resized_due_at(f)
-WHERE uid = ANY(CAST(:uids AS text[]))
+-- name: mark_refused
+-- Records that the nodes of these pods' slots did not take them.
+UPDATE allocation_slots SET refused_at = now()
+WHERE pod_uid = ANY(CAST(:pods AS text[])) AND refused_at IS NULL

@@ -7,20 +7,6 @@ SELECT set_config('fluxqueue.actor', :actor, true)
 INSERT INTO history (uid, jobid, actor, event, detail)
 VALUES (:uid, :jobid, :actor, :event, CAST(:detail AS jsonb))
 
--- name: keep_author_hold
--- Leaves a hold to the author, after an operator has released the job.
-UPDATE fluxjobs SET held_by = 'author', reason = :reason WHERE uid = :uid
-
--- name: cancel_fluxjob
--- Has a workload deleted.
-UPDATE fluxjobs SET cancel_by = :by, is_deleting = true, reason = :reason, release_at = now()
-WHERE uid = :uid
-
--- name: requeue_fluxjob
--- Has a workload suspended.
-UPDATE fluxjobs SET vacate_by = :by, reason = :reason, release_at = now(), reconcile_at = now()
-WHERE uid = :uid
-
 -- name: set_priority
 -- Overrides the author's priority, or restores it with NULL.
 UPDATE fluxjobs

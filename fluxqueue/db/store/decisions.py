@@ -16,9 +16,10 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
-from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.store.moves import Moved, apply_move, give_reasons
 from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
+from fluxqueue.fluxjob.states import RELEASED
 from fluxqueue.graph.ledger.placement import (
     Placement,
 )
@@ -46,12 +47,8 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     Reconciling gives the slots to the pods that wait. Where a limit prevents further slots, the
     reason of the FluxJob names that limit.
     """
-    if given.barred:
-        await tx.execute(
-            Q.explain_lack,
-            uids=list(given.barred),
-            reasons=[f"{SOME_WAIT}: {why}" for why in given.barred.values()],
-        )
+    barred = {uid: f"{SOME_WAIT}: {why}" for uid, why in given.barred.items()}
+    await give_reasons(tx, barred, RELEASED)
     slots = [
         {
             "uid": lack.uid,

@@ -14,6 +14,7 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
+from fluxqueue.db.store.moves import order_deletion, vacate
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.db.store.workload_rows import SeenRow
 from fluxqueue.fluxjob.holders import OVERRAN
@@ -120,10 +121,7 @@ def _describe(was: Limit, now: Limit, until: int | None) -> str:
     return f"its pods end at another time than limit and grace say: {end}"
 
 
-_ACTIONS = {
-    OverrunAction.REQUEUE: Q.requeue_fluxjob,
-    OverrunAction.CANCEL: Q.cancel_fluxjob,
-}
+_ORDERS = {OverrunAction.REQUEUE: vacate, OverrunAction.CANCEL: order_deletion}
 _WORDS = {
     OverrunAction.REPORT: "reservations behind it move",
     OverrunAction.REQUEUE: "it goes back to the queue as its pods end",
@@ -178,7 +176,7 @@ async def end_overruns(tx: Transaction, rules: Mapping[str, QueueRules], now: in
         reason = f"runs past its limit: its {limit}; {_WORDS[action]}"
         if not is_over:
             by = OVERRAN if action is OverrunAction.REQUEUE else f"queue {row.queue}: its {limit}"
-            await tx.execute(_ACTIONS[action], uid=row.uid, by=by, reason=reason)
+            await _ORDERS[action](tx, row.uid, by=by, reason=reason)
         notices.append(Notice(row.uid, OVERRUN, reason, f"{OVERRUN}/{ends_at}", is_warning=True))
     await leave_notices(tx, notices)
     return len(notices)

@@ -15,6 +15,7 @@ import orjson
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
+from fluxqueue.db.store.moves import recompute_priorities
 
 QueueUser = tuple[str, str]
 
@@ -101,10 +102,8 @@ async def store_shares(
     pairs = sorted(changed)
     if not pairs:
         return 0
-    touched = await tx.execute(
-        Q.appraise_users,
-        queues=[queue for queue, _ in pairs],
-        users=[user for _, user in pairs],
+    touched = await recompute_priorities(
+        tx, [queue for queue, _ in pairs], [user for _, user in pairs]
     )
     if touched:
         await tx.wake_matcher()

@@ -22,8 +22,10 @@ from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns, value
 from fluxqueue.db.store.cluster_rows import tell_matcher
+from fluxqueue.db.store.moves import give_reasons, vacate
 from fluxqueue.db.store.notices import Notice, leave_notices
 from fluxqueue.fluxjob.holders import by_preemptor
+from fluxqueue.fluxjob.states import RELEASED
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.preemption import MakingWay, PreemptionCandidate, Victim
@@ -177,11 +179,7 @@ async def _announce(tx: Transaction, carried: Carried, rows: Sequence[Preemption
     for row in rows:
         if row.is_staying and not row.is_told:
             message = _announcement(row)
-            await tx.execute(
-                Q.keep_reason,
-                uid=row.victim,
-                before=row.reason,
-            )
+            await tx.execute(Q.keep_reason, uid=row.victim, before=row.reason)
             await _say(tx, row.victim, message)
             carried.notices.append(_notice(row, PLANNED, message))
 
@@ -203,12 +201,7 @@ async def _vacate(tx: Transaction, carried: Carried, rows: Sequence[PreemptionRo
     for row in rows:
         if row.is_staying and not row.is_vacated:
             message = f"is preempted for {_name(row)}: its pods end, then it waits at its old place"
-            await tx.execute(
-                Q.requeue_fluxjob,
-                uid=row.victim,
-                by=by_preemptor(row.jobid),
-                reason=message,
-            )
+            await vacate(tx, row.victim, by=by_preemptor(row.jobid), reason=message)
             carried.notices.append(_notice(row, PREEMPTED, message))
     await tx.execute(
         Q.mark_vacated,
@@ -217,7 +210,7 @@ async def _vacate(tx: Transaction, carried: Carried, rows: Sequence[PreemptionRo
 
 
 async def _say(tx: Transaction, uid: str, reason: str) -> None:
-    await tx.execute(Q.set_reason, uid=uid, reason=reason)
+    await give_reasons(tx, {uid: reason}, RELEASED)
 
 
 def _notice(row: PreemptionRow, event: str, message: str) -> Notice:

@@ -15,7 +15,7 @@ import orjson
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.store.moves import Moved, apply_move, give_reasons
 from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.holders import BY_COMPLEXITY, BY_QUARANTINE, BY_QUEUE, SET_ASIDE
 from fluxqueue.fluxjob.lifecycle import (
@@ -27,6 +27,7 @@ from fluxqueue.fluxjob.lifecycle import (
     REFUSED_BY_QUEUE,
 )
 from fluxqueue.fluxjob.provision import Provision
+from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
@@ -301,14 +302,6 @@ async def in_queues(
     return _applicants(rows, rules, unreadable)
 
 
-async def appraise(tx: Transaction, queues: Collection[str]) -> int:
-    """Have the priorities of FluxJobs that wait in ``queues`` recomputed, where they change.
-
-    Returns the number of FluxJobs that were touched.
-    """
-    return await tx.execute(Q.appraise, queues=sorted(queues))
-
-
 async def hold(tx: Transaction, refused: Sequence[tuple[Applicant, str]]) -> None:
     """Hold what its queue does not admit, with the reason."""
     rows = [Moved(one.job.uid, reason, BY_QUEUE) for one, reason in refused]
@@ -373,9 +366,7 @@ async def unsatisfiable(
 
 async def update_impossible(tx: Transaction, never: Sequence[tuple[PendingJob, str]]) -> None:
     """Write why FluxJobs are still impossible, where the reason has changed."""
-    rows = [{"uid": job.uid, "reason": reason} for job, reason in never]
-    if rows:
-        await tx.execute(Q.update_impossible, rows=orjson.dumps(rows).decode())
+    await give_reasons(tx, {job.uid: reason for job, reason in never}, {FluxJobState.UNSATISFIABLE})
 
 
 async def set_pending_again(tx: Transaction, jobs: Sequence[PendingJob]) -> None:

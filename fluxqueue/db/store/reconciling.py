@@ -16,6 +16,7 @@ from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store import starts as starts_in_rows
 from fluxqueue.db.store.dependencies import look_at
+from fluxqueue.db.store.moves import vacate
 from fluxqueue.db.store.pod_rows import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
 from fluxqueue.db.store.starts import MissingPods
@@ -151,7 +152,9 @@ async def reconcile(
     await _act_on_starts(tx, starts, reconciled)
     for one, decision in moved:
         if decision.must_vacate:
-            await _vacate_lost(tx, one)
+            # Its template names a node that is lost. It is matched anew.
+            lost = f"its node {_lost_nodes(one)} is lost; it is placed anew"
+            await vacate(tx, one.uid, by=LOST_NODE, reason=lost)
         if decision.is_requeued:
             await _store_requeued(tx, one, rules)
     if any(decision.lacking and decision.assign for _, decision in moved):
@@ -361,19 +364,6 @@ def _note_effects(
     if is_pending:
         reconciled.pending_actions[uid] = row.reconcile_at
     return is_pending
-
-
-async def _vacate_lost(tx: Transaction, row: WorkloadRow) -> None:
-    """Have a workload suspended, matched anew, and released again.
-
-    Its template names a node that is lost.
-    """
-    await tx.execute(
-        Q.vacate_lost,
-        by=LOST_NODE,
-        reason=f"its node {_lost_nodes(row)} is lost; it is placed anew",
-        uid=row.uid,
-    )
 
 
 def _lost_nodes(row: WorkloadRow) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
+from fluxqueue.db.store import moves
 from fluxqueue.db.store.workload_rows import SlotFields, WorkloadRow
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision
@@ -176,13 +177,8 @@ async def vacate(tx: Transaction, uid: str, decision: StartDecision) -> None:
     """Have a workload suspended that does not start. It returns to the queue as its pods end."""
     starting = decision.starting
     assert starting is not None, "a requeue has a reason"
-    await tx.execute(
-        Q.vacate_not_started,
-        by=NOT_STARTED,
-        reason=f"{decision.reason}; it goes back to the queue",
-        words=cut(decision.reason),
-        uid=uid,
-    )
+    reason = f"{decision.reason}; it goes back to the queue"
+    await moves.vacate(tx, uid, by=NOT_STARTED, reason=reason, words=cut(decision.reason))
 
 
 def failed_try(row: WorkloadRow, rules: StartRules) -> FailedTry:

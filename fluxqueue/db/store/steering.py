@@ -16,7 +16,7 @@ from sqlalchemy.exc import DataError
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.moves import Moved, apply_move
+from fluxqueue.db.store.moves import Moved, apply_move, order_deletion, vacate
 from fluxqueue.fluxjob.holders import (
     AUTHOR,
     BY_DEPENDENCY,
@@ -151,12 +151,7 @@ async def _cancel(tx: Transaction, row: SteeredRow, actor: str, is_cancelled: An
     if row.made_by is not None:
         raise _SteeringRefused(f"has pods that {row.made_by} would make again; delete that")
     await _note(tx, row, actor, "cancel")
-    await tx.execute(
-        Q.cancel_fluxjob,
-        uid=row.uid,
-        by=actor,
-        reason=f"is being cancelled by {actor}",
-    )
+    await order_deletion(tx, row.uid, by=actor, reason=f"is being cancelled by {actor}")
     return f"is being cancelled: {row.kind} {row.name} is deleted"
 
 
@@ -172,12 +167,7 @@ async def _requeue(tx: Transaction, row: SteeredRow, actor: str, request: Any) -
     if row.vacate_by is not None:
         return f"is being requeued by {row.vacate_by} already"
     await _note(tx, row, actor, "requeue")
-    await tx.execute(
-        Q.requeue_fluxjob,
-        uid=row.uid,
-        by=actor,
-        reason=f"is being requeued by {actor}; its pods end",
-    )
+    await vacate(tx, row.uid, by=actor, reason=f"is being requeued by {actor}; its pods end")
     return "is being requeued: its pods end, then it waits at its old place"
 
 

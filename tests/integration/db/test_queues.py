@@ -11,7 +11,8 @@ import pytest
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.matcher_rows import load_graph
-from fluxqueue.db.store.queue_snapshot import QueueHead, _head_values, appraise
+from fluxqueue.db.store.moves import recompute_priorities
+from fluxqueue.db.store.queue_snapshot import QueueHead, _head_values
 from fluxqueue.db.store.queues import QueueSeen, read_figures, read_rules
 from fluxqueue.errors import LostLeadership
 from fluxqueue.graph.ledger.shares import ShareLedger
@@ -299,11 +300,11 @@ async def test_a_changed_queue_orders_anew_what_waits(rows: Rows) -> None:
     await rows.match()
     await see_queues(rows, queue("b", priority=5))
     async with rows.database.begin() as tx:
-        assert await appraise(tx, ["a", "b"]) == 1, "y alone"
+        assert await recompute_priorities(tx, ["a", "b"]) == 1, "y alone"
     await rows.match()
     assert (await priority(rows, "x"), await priority(rows, "y")) == (0, 5)
     async with rows.database.begin() as tx:
-        assert await appraise(tx, ["a", "b"]) == 0
+        assert await recompute_priorities(tx, ["a", "b"]) == 0
     await rows.see(workload("run", request(cpu=1), wanted=0, result="Completed"))
     await rows.reconcile("run")
     await rows.match()

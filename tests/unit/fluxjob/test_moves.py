@@ -18,12 +18,10 @@ DB = Path(lifecycle.__file__).parents[1] / "db"
 MOVES = {name: one for name, one in vars(lifecycle).items() if isinstance(one, Move)}
 WRITERS = {
     "observations.sql": "on_seen decides",
-    "slot_changes.sql": "fluxjob.follow decides",
-    "dependencies.sql": "on_judged decides",
-    "decisions.sql": "the plan: RESERVED and WAITING, with the expected start",
+    "reconciling.sql": "fluxjob.follow decides",
+    "outlook.sql": "the plan: RESERVED and WAITING, with the expected start",
     "rebuild.sql": "what the cluster shows, in a marked session",
-    "drift_repair.sql": "what runs without a slot, by way of Pending",
-    "moves.sql": "all others",
+    "moves.sql": "on_judged and on_requeued decide, a repair by way of Pending, and all moves",
 }
 """The files that write a state, and what decides it."""
 _SETS_A_STATE = re.compile(r"UPDATE fluxjobs\b.*?\bSET\b(.*?)(?:\bFROM\b|\bWHERE\b|$)", re.DOTALL)
