@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from fluxqueue.controller.observing import resync_diff
+from fluxqueue.controller.observing.sight import Sight
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import hold_decisions
 from fluxqueue.db.store.rebuild import (
@@ -61,7 +62,7 @@ class ResyncRepair:
 
     begin: Begin
     writing: asyncio.Lock
-    sight: resync_diff.Sight
+    sight: Sight
     suspects: resync_diff.Suspects
     see: resync_diff.See
     see_gone: resync_diff.SeeGone

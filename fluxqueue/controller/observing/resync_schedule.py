@@ -16,15 +16,13 @@ from fluxqueue.controller.observing.fluxjob_creator import report_unwritten
 from fluxqueue.controller.observing.groups import list_groups
 from fluxqueue.controller.observing.observer_parts import ObserverParts
 from fluxqueue.controller.observing.resync_diff import (
-    Published,
     Repaired,
-    Sight,
     Suspects,
     find,
-    list_fluxjobs,
     read_rows,
 )
 from fluxqueue.controller.observing.resync_repair import ResyncRepair
+from fluxqueue.controller.observing.sight import Published, Sight, list_fluxjobs
 from fluxqueue.controller.observing.watches import RETRY_MAX_S, RETRY_MIN_S, insist
 from fluxqueue.db.store.known import Known, read_known
 from fluxqueue.db.store.queues import queue_names

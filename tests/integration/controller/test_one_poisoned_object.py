@@ -17,6 +17,7 @@ from fluxqueue.controller.observing import (
     read_workload,
     resync_diff,
     rule_watch,
+    sight,
     unmanaged_pods,
     watches,
 )
@@ -58,9 +59,9 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "how a Job ended": (BatchJobKind, "fact"),
     "a Job is mended": (read_workload, "mend", BatchJobKind, "to_request"),
     "a FluxJob is built": (fluxjob_creator, "build"),
-    "a FluxJob is listed": (resync_diff, "publication"),
+    "a FluxJob is listed": (sight, "publication"),
     "a Job is judged": (resync_diff, "judge"),
-    "its pods are placed": (resync_diff, "placed_pods"),
+    "its pods are placed": (sight.InSight, "placed_pods"),
     "what it asked before": (read_workload, "said_by"),
 }
 """Each step that looks at one object by itself, and where it stands."""

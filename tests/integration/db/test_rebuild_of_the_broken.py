@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.controller.observing import resync_diff
+from fluxqueue.controller.observing import sight as sight_of_cluster
 from fluxqueue.controller.observing.read_workload import see_workload
 from fluxqueue.controller.observing.resync_repair import ResyncRepair
 from fluxqueue.db.database import Database
@@ -74,10 +75,10 @@ class World:
     pods: dict[str, Obj]
     fluxjobs: dict[str, Obj]
 
-    def sight(self) -> resync_diff.Sight:
+    def sight(self) -> sight_of_cluster.Sight:
         """As the controller has listed it."""
-        written_version = [resync_diff.publication(one) for one in self.fluxjobs.values()]
-        return resync_diff.Sight(
+        written_version = [sight_of_cluster.publication(one) for one in self.fluxjobs.values()]
+        return sight_of_cluster.Sight(
             {job["metadata"]["uid"]: job for job in self.jobs.values()},
             {f"uid-{name}": {pod["metadata"]["uid"]: pod} for name, pod in self.pods.items()},
             {one.workload_uid: one for one in written_version if one is not None},
@@ -373,9 +374,9 @@ async def test_what_no_row_can_hold_is_taken_by_its_pods(postgres: PostgresServe
         # As if a reader had let through what no row can hold.
         broken = replace(victim.record(), reason="\0", set_queue="\0")
         with pytest.MonkeyPatch.context() as patch:
-            read = resync_diff.Published.record
+            read = sight_of_cluster.Published.record
             patch.setattr(
-                resync_diff.Published,
+                sight_of_cluster.Published,
                 "record",
                 lambda one: broken if one.uid == victim.uid else read(one),
             )

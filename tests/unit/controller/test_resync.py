@@ -9,13 +9,11 @@ from typing import Any
 from fluxqueue.controller.observing.read_workload import see_gone, see_workload
 from fluxqueue.controller.observing.resync_diff import (
     Differences,
-    Published,
-    Sight,
     Suspects,
     compare,
     find,
-    publication,
 )
+from fluxqueue.controller.observing.sight import Published, Sight, publication
 from fluxqueue.db.store.resync_rows import Present, RowSeen
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.observation import WorkloadGone
