@@ -1,8 +1,8 @@
 """The facts of a workload: what its object and its pods say, in one document.
 
-``controller.observing.read_workload`` makes them, ``db.store.observations`` writes them into the
-column ``observed`` of the row, and whatever needs one reads it from there. A new fact is a field
-here, its value in ``read_workload``, and its use. Pure.
+``controller.observing.read_workload`` makes them, and ``facts`` of its kind adds what only the kind
+knows. ``db.store.observations`` writes them into the column ``observed`` of the row, and whatever
+needs one reads it from there. A new fact is a field here, its value, and its use. Pure.
 
 A document leaves out each fact that has its default. So it is small, a row that was written before
 a fact existed has the default, and in SQL ``observed ? 'is_sweep'`` asks for a fact that holds.

@@ -140,7 +140,7 @@ def on_first_seen(seen: WorkloadSeen) -> RowChange:
         is_examined=False,
         must_reconcile=_is_over(seen),
         # Its author unsuspended it. It is suspended again until its turn comes.
-        must_release=_waits_otherwise(seen, is_held=is_held) and not _is_over(seen),
+        must_release=waits_otherwise(seen, is_held=is_held) and not _is_over(seen),
         leaves_quarantine=False,
         is_placed=seen.is_placed,
     )
@@ -353,7 +353,7 @@ def _is_started(row: StoredRow, seen: WorkloadSeen, *, has_progress: bool) -> bo
     return row.is_started or has_progress or 0 < seen.facts.wanted <= seen.running
 
 
-def _waits_otherwise(seen: WorkloadSeen, *, is_held: bool) -> bool:
+def waits_otherwise(seen: WorkloadSeen, *, is_held: bool) -> bool:
     """Return whether the object of a waiting row must be suspended, or resumed with gated pods."""
     if seen.facts.waits_gated:
         return seen.facts.is_suspendable and seen.facts.is_suspended and not is_held
@@ -514,7 +514,7 @@ def _must_release(row: StoredRow, seen: WorkloadSeen, found: _Findings) -> bool:
     if found.is_paused:
         return True
     if row.state.is_waiting and seen.facts.waits_gated:
-        return _waits_otherwise(seen, is_held=found.hold is not None) and not _is_over(seen)
+        return waits_otherwise(seen, is_held=found.hold is not None) and not _is_over(seen)
     if not seen.facts.is_suspendable or seen.facts.is_suspended or _is_over(seen):
         return False
     # Also if its author resumes what was suspended to be requeued.

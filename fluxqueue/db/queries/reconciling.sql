@@ -185,8 +185,8 @@ UPDATE fluxjobs f SET
     lacking = coalesce(r.lacking, f.lacking),
     started_at = CASE WHEN r.has_run THEN coalesce(f.started_at, clock_timestamp())
                       ELSE f.started_at END,
-    ended_at = CASE WHEN r.is_ended THEN clock_timestamp() ELSE f.ended_at END,
-    expected_start = CASE WHEN r.is_ended THEN NULL ELSE f.expected_start END,
+    ended_at = CASE WHEN NOT fluxjob_lives(r.state) THEN clock_timestamp() ELSE f.ended_at END,
+    expected_start = CASE WHEN NOT fluxjob_lives(r.state) THEN NULL ELSE f.expected_start END,
     reconcile_at = CASE WHEN r.is_done THEN now() + make_interval(secs => r.look_in_s)
                         ELSE f.reconcile_at END,
     start = fluxqueue_with(f.start, 'trouble', nullif(coalesce(r.starting, f.start -> 'trouble'), '{}'))
@@ -196,7 +196,7 @@ UPDATE fluxjobs f SET
     status_due_at = CASE WHEN r.is_resized THEN fluxjob_resized_due_at(f)
                          ELSE f.status_due_at END
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, state text, reason text, lacking int, has_run bool, is_ended bool, is_done bool,
+    uid text, state text, reason text, lacking int, has_run bool, is_done bool,
     look_in_s float8, starting jsonb, is_started bool, is_resized bool)
 WHERE f.uid = r.uid
 

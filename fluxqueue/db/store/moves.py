@@ -9,7 +9,7 @@ in ``queries/moves.sql``. Nothing here decides.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -52,7 +52,7 @@ async def apply_move(
         is_ending_excluded=which.is_ending_excluded,
         sources=sorted(str(state) for state in which.sources),
         holders=sorted(which.held_by),
-        rows=orjson.dumps([asdict(one) for one in sorted(rows, key=lambda one: one.uid)]).decode(),
+        rows=orjson.dumps(sorted(rows, key=lambda one: one.uid)).decode(),
         **values,
     )
     return set(moved)

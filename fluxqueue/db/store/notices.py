@@ -7,7 +7,7 @@ them to the cluster (``worker.status``), and the audit trail keeps them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import orjson
 
@@ -32,5 +32,4 @@ class Notice:
 async def leave_notices(tx: Transaction, notices: Sequence[Notice]) -> None:
     """Write them into the audit trail and the rows. The next status update emits the Events."""
     if notices:
-        rows = [asdict(one) for one in notices]
-        await tx.execute(Q.leave_notices, rows=orjson.dumps(rows).decode())
+        await tx.execute(Q.leave_notices, rows=orjson.dumps(notices).decode())

@@ -29,7 +29,7 @@ from fluxqueue.fluxjob.holders import (
     SET_ASIDE,
     SUSPENDED,
 )
-from fluxqueue.fluxjob.lifecycle import is_suspended_while_gated
+from fluxqueue.fluxjob.lifecycle import is_suspended_while_gated, waits_otherwise
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 from fluxqueue.jobspec.shape import takes_whole_nodes
@@ -495,10 +495,7 @@ async def _ask(tx: Transaction, cases: Sequence[_Case]) -> None:
             case.uid
             for case in cases
             if case.target is S.ALLOCATED
-            or (
-                case.target is S.PENDING
-                and case.found.seen.facts.is_suspended == case.found.seen.facts.waits_gated
-            )
+            or (case.target is S.PENDING and waits_otherwise(case.found.seen, is_held=False))
             or _vacate_by(case) is not None
             or _cancel_by(case) is not None
         ],

@@ -40,11 +40,6 @@ class ReconciledRow:
     is_started: bool = False
     is_resized: bool = False
 
-    @property
-    def is_ended(self) -> bool:
-        """Return whether this is its last state."""
-        return self.state is not None and self.state.is_final
-
 
 @dataclass(slots=True)
 class SlotChanges:
@@ -125,21 +120,5 @@ class SlotChanges:
 
     async def write_rows(self, tx: Transaction) -> None:
         """Write what becomes of the FluxJobs themselves."""
-        rows = [
-            {
-                "uid": one.uid,
-                "state": one.state and str(one.state),
-                "reason": one.reason,
-                "lacking": one.lacking,
-                "has_run": one.has_run,
-                "is_ended": one.is_ended,
-                "is_done": one.is_done,
-                "look_in_s": one.look_in_s,
-                "starting": one.starting,
-                "is_started": one.is_started,
-                "is_resized": one.is_resized,
-            }
-            for one in self.rows
-        ]
-        if rows:
-            await tx.execute(Q.write_reconciled, rows=orjson.dumps(rows).decode())
+        if self.rows:
+            await tx.execute(Q.write_reconciled, rows=orjson.dumps(self.rows).decode())
