@@ -92,6 +92,11 @@ class FetchedSurroundings:
         del device_class
         return None
 
+    def device_takes(self, device_class: str) -> dict[str, int]:
+        """Return none, as for a template."""
+        del device_class
+        return {}
+
     def device_taints(self, device_class: str) -> tuple[Taint, ...]:
         """Return none, as for a template."""
         del device_class

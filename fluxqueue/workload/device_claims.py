@@ -40,6 +40,10 @@ class DeviceObjects(Protocol):
         """Return the resource name under which devices of a class are counted."""
         ...
 
+    def device_takes(self, device_class: str) -> Mapping[str, int] | None:
+        """Return the most that a device of a class takes of its node. None if that is unknown."""
+        ...
+
     def device_taints(self, device_class: str) -> Collection[Taint]:
         """Return the taints that some devices of a class have."""
         ...
@@ -107,7 +111,10 @@ def _add_requests(found: DeviceNeeds, requests: Sequence[Object], around: Device
             found.is_left = True
             continue
         count = int(exactly.get("count") or 1)
-        found.amounts[resource] = found.amounts.get(resource, 0) + count
+        takes = around.device_takes(str(exactly.get("deviceClassName")))
+        found.is_left |= takes is None
+        for name, amount in ((resource, 1), *(takes or {}).items()):
+            found.amounts[name] = found.amounts.get(name, 0) + amount * count
         # Fewer devices than those of the class may be good enough for it, or free.
         is_narrower = bool(exactly.get("selectors") or exactly.get("capacity"))
         found.is_left |= is_narrower or around.is_doubtful(resource)

@@ -5,7 +5,7 @@ the amounts to the facts of nodes. A pod asks for devices as an extended resourc
 a class gives, or by the class itself. What cannot be counted is never counted too low, so that no
 job is wrongly unsatisfiable. kube-scheduler then decides. Pure.
 
-Source: k8s.io/dynamic-resource-allocation, k8s.io/kubernetes/pkg/scheduler (1.36).
+Source: k8s.io/dynamic-resource-allocation, k8s.io/kubernetes/pkg/scheduler (1.37).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fluxqueue.workload.device_selectors import (
     by_domain,
     read_selector,
 )
+from fluxqueue.workload.quantity import to_base_units
 
 EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of claims that kube-scheduler makes for extended resources of a pod."""
@@ -39,7 +40,8 @@ class PublishedDevice:
     """One device. ``facts`` is what selectors know as ``device``, as JSON.
 
     ``taints`` keep new pods away. ``is_whole``: one claim takes all of it, and no other device
-    shares its parts.
+    shares its parts. ``takes``: what one claim for it takes of the cpu and memory of its node
+    (Kubernetes 1.37). None if that depends on the claim.
     """
 
     id: DeviceId
@@ -47,6 +49,7 @@ class PublishedDevice:
     taints: tuple[Taint, ...] = ()
     is_whole: bool = True
     times: int = 1
+    takes: tuple[tuple[str, int], ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +198,21 @@ def _device(driver: str, pool: str, found: Mapping[str, Any]) -> PublishedDevice
         taints=tuple(taint for taint in taints if taint.repels),
         is_whole=not is_shared and not found.get("consumesCounters"),
         times=SHARED_MAX if is_shared else 1,
+        takes=_takes(found.get("nodeAllocatableResources") or {}),
     )
+
+
+def _takes(found: Mapping[str, Any]) -> tuple[tuple[str, int], ...] | None:
+    """Return what one claim for a device takes of its node. One container uses the claim."""
+    takes: dict[str, int] = {}
+    for name, one in sorted(found.items()):
+        mapping, overhead = one.get("mapping") or {}, one.get("overhead") or {}
+        if mapping.get("capacityKey"):
+            return None
+        said = mapping.get("deviceMultiplier"), overhead.get("perPod"), overhead.get("perContainer")
+        where = f"nodeAllocatableResources[{name}]"
+        takes[name] = sum(to_base_units(name, part, where=where) for part in said if part)
+    return tuple(takes.items())
 
 
 def _qualified(name: str, driver: str) -> str:

@@ -21,6 +21,9 @@ from fluxqueue.workload.site import DEFAULT_CPU_M
 
 Amounts = dict[str, int]
 
+CLAIMED = "nodeAllocatableResourceClaimStatuses"
+"""Field of a pod's status: what its claims take of its node beside the requests in its spec."""
+
 QUANTITIES_MAX = 10_000
 """Maximum of containers and quantities in one managed pod. To read them takes some 0.2 s."""
 
@@ -79,6 +82,7 @@ def raw_request(
         of_pod = {name: n for name, n in in_use.of_pod.items() if is_pod_level(name)}
         total.update(of_pod) if in_use.is_infeasible else _raise_to(total, of_pod)
     _add(total, _read(spec.get("overhead") or {}, f"{where}.overhead"))
+    _add(total, _claimed(status or {}))
     result = {name: min(amount, MAX_UNITS) for name, amount in total.items() if amount}
     result[PODS] = 1
     return result
@@ -158,6 +162,20 @@ def _held(entry: Mapping[str, Any], where: str) -> Amounts:
     allocated = entry.get("allocatedResources") or {}
     _raise_to(held, _read(allocated, f"{where}.allocatedResources"))
     return held
+
+
+def _claimed(status: Mapping[str, Any]) -> Amounts:
+    """Return what the claims of a bound pod take of its node (DRA, Kubernetes 1.37)."""
+    total: Amounts = {}
+    for claim in status.get(CLAIMED) or ():
+        users = len(claim.get("containers") or ())
+        for one in claim.get("mapping") or ():
+            _add(total, _read({one["name"]: one["quantity"]}, f"status.{CLAIMED}"))
+        for one in claim.get("overhead") or ():
+            for field, times in (("perPod", 1), ("perContainer", users)):
+                found = _read({one["name"]: one.get(field) or 0}, f"status.{CLAIMED}")
+                _add(total, {name: amount * times for name, amount in found.items()})
+    return total
 
 
 def _override_by_pod_level(total: Amounts, resources: Mapping[str, Any], where: str) -> None:

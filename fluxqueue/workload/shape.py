@@ -57,9 +57,8 @@ def build_request(
         A value in ``spec`` cannot be read, or two wishes contradict each other. ``where`` of the
         error is the field's path.
     """
-    needs = effective_request(spec, where=where, default_cpu_m=site.default_cpu_m)
     bounds = bounds_of(spec) or PodBounds()
-    needs |= dict(bounds.pools)
+    needs = _needs(spec, bounds, where, site)
     pools = [_pool(name, amount) for name, amount in sorted(needs.items())]
     resources = _resources(wishes, pools, count, site.levels, bounds.rules)
     own = None if wishes.jobspec is None else wishes.jobspec.jobspec
@@ -118,8 +117,7 @@ def build_parts(
     for part in parts:
         bounds = bounds_of(part.spec) or PodBounds()
         is_scattered |= bounds.is_scattered
-        needs = effective_request(part.spec, where="spec", default_cpu_m=site.default_cpu_m)
-        needs |= dict(bounds.pools)
+        needs = _needs(part.spec, bounds, "spec", site)
         pools = tuple(_pool(name, amount) for name, amount in sorted(needs.items()))
         slot = Resource(SLOT, Count(part.count, part.count), pools, label=part.label)
         shares = share_out(part.count, bounds.rules) if len(parts) == 1 else ()
@@ -156,6 +154,14 @@ def _duration_s(wishes: Wishes, deadline_s: int | None) -> int | None:
 
 def _pool(name: str, amount: int) -> Resource:
     return Resource(name, Count(amount, amount), unit=unit_of(name))
+
+
+def _needs(spec: Mapping[str, Any], bounds: PodBounds, where: str, site: Site) -> Mapping[str, int]:
+    """Return what one pod needs: what its spec names, and what its claims and volumes add."""
+    more = dict(bounds.pools)
+    default_cpu_m = 0 if CPU in more else site.default_cpu_m
+    needs = effective_request(spec, where=where, default_cpu_m=default_cpu_m)
+    return {name: needs.get(name, 0) + more.get(name, 0) for name in {**needs, **more}}
 
 
 def _resources(

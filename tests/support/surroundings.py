@@ -26,6 +26,7 @@ class KnownSurroundings:
     resource_claims: Mapping[str, Object] = field(default_factory=dict)
     device_classes: Mapping[str, str] = field(default_factory=dict)
     nodes: Sequence[NodeFact] = ()
+    takes: Mapping[str, Mapping[str, int] | None] = field(default_factory=dict)
     taints: Mapping[str, Sequence[Taint]] = field(default_factory=dict)
     doubtful: frozenset[str] = frozenset()
 
@@ -72,6 +73,10 @@ class KnownSurroundings:
     def device_resource(self, device_class: str) -> str | None:
         """Return the resource name of a DeviceClass."""
         return self.device_classes.get(device_class)
+
+    def device_takes(self, device_class: str) -> Mapping[str, int] | None:
+        """Return what a device of a class takes of its node."""
+        return self.takes.get(device_class, {})
 
     def device_taints(self, device_class: str) -> Sequence[Taint]:
         """Return the taints of devices of a class."""

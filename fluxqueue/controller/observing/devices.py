@@ -86,6 +86,7 @@ class DeviceWatch:
     _rules: dict[str, DeviceTaintRule] = field(default_factory=dict)
     _taints: Counter[Taint] = field(default_factory=Counter)
     _rare: dict[str, Sequence[Object]] = field(default_factory=dict)
+    _taking: set[str] = field(default_factory=set)
 
     async def look(self) -> None:
         """Start to follow the objects if they are served now, stop if they no longer are."""
@@ -181,7 +182,7 @@ class DeviceWatch:
         had = {node for one in self._slices.values() for node in self._reached(one)}
         for kept in (self._classes, self._slices, self._on_node, self._claims, self._taken):
             kept.clear()
-        for kept_too in (self._in_pool, self._generations, self._taints, self._rare):
+        for kept_too in (self._in_pool, self._generations, self._taints, self._rare, self._taking):
             kept_too.clear()
         for node in had:
             self.mark(node)
@@ -243,6 +244,22 @@ class DeviceWatch:
         """Return the resource name under which devices of a class are counted."""
         found = self._classes.get(device_class)
         return None if found is None else found.resource
+
+    def device_takes(self, device_class: str) -> Mapping[str, int] | None:
+        """Return the most that a device of a class takes of its node. None if that is unknown."""
+        found, most = self._classes.get(device_class), dict[str, int]()
+        if found is None:
+            return most
+        # Most clusters have no such device, and then none is looked at.
+        for name in self._taking:
+            for device in self._slices[name].devices:
+                if device.takes == () or not found.may_have(device):
+                    continue
+                if device.takes is None:
+                    return None
+                for resource, amount in device.takes:
+                    most[resource] = max(most.get(resource, 0), amount)
+        return most
 
     def device_taints(self, device_class: str) -> set[Taint]:
         """Return the taints that some devices of a class have."""
@@ -339,7 +356,10 @@ class DeviceWatch:
         self._taints.subtract(_taints_of(before))
         self._taints.update(_taints_of(now))
         self._taints = +self._taints
-        if known != frozenset(self._taints):
+        took = name in self._taking
+        takes = now is not None and any(device.takes != () for device in now.devices)
+        (self._taking.add if takes else self._taking.discard)(name)
+        if known != frozenset(self._taints) or took or takes:
             self._touch_claiming()
         for pool in {one.pool for one in changed}:
             generations = [self._slices[one].generation for one in self._in_pool[pool]]

@@ -33,7 +33,7 @@ from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import has_required_affinity
-from fluxqueue.workload.resources import INFEASIBLE, is_resize_infeasible, raw_request
+from fluxqueue.workload.resources import CLAIMED, INFEASIBLE, is_resize_infeasible, raw_request
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)
@@ -97,6 +97,8 @@ def trim_pod(pod: Object) -> dict[str, Any]:
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
             told[key] = resized
+    if status.get(CLAIMED):
+        told[CLAIMED] = status[CLAIMED]
     told |= _held_otherwise(status, spec)
     if is_resize_infeasible(status):
         told["conditions"] = [dict(INFEASIBLE)]

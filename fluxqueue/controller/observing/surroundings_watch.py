@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from fluxqueue.fluxjob.request import Taint
@@ -190,6 +190,10 @@ class SurroundingsWatch:
     def device_resource(self, device_class: str) -> str | None:
         """Return the resource name under which devices of a class are counted."""
         return None if self.devices is None else self.devices.device_resource(device_class)
+
+    def device_takes(self, device_class: str) -> Mapping[str, int] | None:
+        """Return the most that a device of a class takes of its node. None if that is unknown."""
+        return {} if self.devices is None else self.devices.device_takes(device_class)
 
     def device_taints(self, device_class: str) -> Collection[Taint]:
         """Return the taints that some devices of a class have."""

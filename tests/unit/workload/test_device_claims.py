@@ -9,6 +9,7 @@ import pytest
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.fluxjob.request import Taint
+from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.device_claims import device_needs, named_claims, templates_of
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
@@ -16,6 +17,7 @@ from fluxqueue.workload.pod_bounds import KEY, bounds_of
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete
 from tests.support.surroundings import KnownSurroundings
+from tests.support.workloads import batch_job, container
 
 GPU = "example.com/gpu"
 
@@ -160,3 +162,31 @@ def test_the_request_of_a_job_has_its_devices() -> None:
     left = complete(job, KnownSurroundings(), DEFAULT_LEVELS)
     assert ignored(left["spec"]["template"]["spec"]) == ["devices of DRA"]
     assert KEY not in job["spec"]["template"]["spec"]
+
+
+def test_what_devices_take_of_their_node_is_counted_for_the_pod() -> None:
+    """A claim for two devices of eight cores each, beside the request in the spec (1.37)."""
+    around = KnownSurroundings(
+        templates={"t": template(exactly(count=2))},
+        device_classes={"gpu": GPU},
+        takes={"gpu": {"cpu": 8000, "memory": 1 << 30}},
+    )
+    job = batch_job(pod=pod("t"))
+    assert _needs(job, around) == {GPU: 2, "cpu": 16_000, "memory": 2 << 30, "pods": 1}
+    job = batch_job(pod=pod("t") | {"containers": [container(requests={"cpu": "500m"})]})
+    assert _needs(job, around)["cpu"] == 16_500
+
+
+def test_what_depends_on_the_claim_is_left_to_kube_scheduler() -> None:
+    found = template(exactly())
+    around = KnownSurroundings(
+        templates={"t": found}, device_classes={"gpu": GPU}, takes={"gpu": None}
+    )
+    needs = device_needs(pod("t"), "ns", around)
+    assert (needs.amounts, needs.is_left) == ({GPU: 1}, True)
+
+
+def _needs(job: dict[str, Any], around: KnownSurroundings) -> dict[str, int]:
+    made = complete(job, around, DEFAULT_LEVELS)
+    (kind,) = slot_kinds(BATCH_JOB.to_request(made))
+    return dict(kind.needs)

@@ -273,3 +273,20 @@ def test_a_tainted_device_that_claims_share_is_gone_for_all_of_them() -> None:
         amounts = count_devices([read_class(device_class("true"))], shared, {shared[0].id})
         gone = amounts.unusable.get("example.com/gpu", 0)
         assert gone == (SHARED_MAX if taint else 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "takes"),
+    [
+        ({}, ()),
+        ({"cpu": {"mapping": {"deviceMultiplier": "8"}}}, (("cpu", 8000),)),
+        ({"cpu": {"overhead": {"perPod": "1", "perContainer": "500m"}}}, (("cpu", 1500),)),
+        ({"cpu": {"mapping": {"capacityKey": "x/cores", "capacityMultiplier": "1"}}}, None),
+    ],
+)
+def test_what_a_device_takes_of_its_node(told: dict[str, Any], takes: Any) -> None:
+    """``nodeAllocatableResources`` of a ResourceSlice (1.37)."""
+    device = {"name": "d", "nodeAllocatableResources": told}
+    spec = {"driver": "example.com", "pool": {"name": "p"}, "nodeName": "n", "devices": [device]}
+    (found,) = read_slice({"metadata": {"name": "s"}, "spec": spec}).devices
+    assert found.takes == takes

@@ -143,3 +143,20 @@ def test_an_unreadable_quantity_is_named_by_its_whole_path() -> None:
         effective_request(spec, where="spec.template.spec")
     assert caught.value.where == "spec.template.spec.containers[1].resources.limits.memory"
     assert "1gb" in str(caught.value)
+
+
+def test_claims_of_a_bound_pod_count_beside_its_requests() -> None:
+    """As kube-scheduler 1.37 writes them: cpu by a mapping, memory for the pod and by container."""
+    status = {
+        "nodeAllocatableResourceClaimStatuses": [
+            {
+                "resourceClaimName": "c",
+                "containers": ["a", "b"],
+                "mapping": [{"name": "cpu", "quantity": "16"}],
+                "overhead": [{"name": "memory", "perPod": "1Gi", "perContainer": "256Mi"}],
+            }
+        ]
+    }
+    spec = {"containers": [{"name": "a", "resources": {"requests": {"cpu": "500m"}}}]}
+    found = raw_request(spec, status=status)
+    assert found == {"cpu": 16_500, "memory": (1 << 30) + (512 << 20), "pods": 1}
