@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary control-plane differential test test-cluster test-fast test-long test-real coverage chaos docs house lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
+.PHONY: help demo up adversary control-plane kubernetes-record differential test test-cluster test-fast test-long test-real coverage chaos docs house lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -94,6 +94,11 @@ test-real: $(STAMP) ## Tests on a real control plane, under the chart's rights: 
 # Its last line can be exported: export $$(make -s control-plane VERSION=1.37.2)
 control-plane: ## Build a real control plane of any version from its Go modules: VERSION=1.37.2
 	@$(PYTHON) tests/control_plane_build/build.py "$(or $(VERSION),1.37)"
+
+# A unit test compares the record with what we name and with the table beside it.
+kubernetes-record: $(STAMP) ## Record gates, kinds and fields of a new minor of Kubernetes: KUBEBUILDER_ASSETS=folder
+	@: $${KUBEBUILDER_ASSETS:?name the folder with etcd, kube-apiserver and the others}
+	$(BIN)/python -m tests.support.kubernetes_record
 
 # PODS=n, SEED=n. The embedded scheduler's smaller comparison is one of the tests of `make test`.
 differential: $(STAMP) ## What we place is bound by the real kube-scheduler: KUBEBUILDER_ASSETS=folder PODS= SEED=
