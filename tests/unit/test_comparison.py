@@ -1,4 +1,4 @@
-"""The page that compares systems: what it says of fluxqueue is tested, and each row has its date."""
+"""The page that compares systems: what it says of us is tested, and each row has its date."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TESTS = {
     "backfill with reservations": "tests/unit/scheduler/test_promises.py",
     "expected start, and why not now": "tests/e2e/test_explain.py",
     "named queues with limits": "tests/e2e/test_queues.py",
-    "fair share between users": "tests/integration/db/test_recorded_days.py",
+    "fair share between users": "tests/integration/db/test_queues.py",
     "preemption": "tests/e2e/test_preemption.py",
     "dependencies between jobs": "tests/unit/fluxjob/test_dependency.py",
     "history and accounting": "tests/integration/db/test_retained_rows.py",

@@ -334,6 +334,8 @@ class Groups:
             "within": None if declared is None else declared.within,
             "priority": None if declared is None else declared.priority,
             "priorityClassName": None if declared is None else declared.priority_class,
+            # What names a group of ours may combine all parts of a CompositePodGroup.
+            "parent": None if declared is None or group.minimum else declared.parent,
             "note": self._note(group),
         }
         if group.of:

@@ -43,7 +43,8 @@ class Declared:
     """What an object declares for its group.
 
     ``minimum`` is the least number of pods. ``patience_s`` is how long (seconds) they may arrive.
-    ``within`` is the node label of the level that all of them share.
+    ``within`` is the node label of the level that all of them share. ``parent`` is the
+    CompositePodGroup that it is a part of (Kubernetes 1.37).
     """
 
     minimum: int
@@ -51,6 +52,7 @@ class Declared:
     within: str | None = None
     priority: int | None = None
     priority_class: str | None = None
+    parent: str | None = None
 
 
 class PodGroups:
@@ -149,7 +151,8 @@ def read_declared(obj: Mapping[str, Any]) -> Iterator[tuple[str, Declared]]:
         within = next((one["key"] for one in topology if one.get("key")), None)
         # Admission writes 0 if no priority is given.
         named = spec.get("priorityClassName")
-        yield name, Declared(least, None, within, spec.get("priority") or None, named)
+        parent = spec.get("parentCompositePodGroupName")
+        yield name, Declared(least, None, within, spec.get("priority") or None, named, parent)
     for one in spec.get("podGroups") or ():
         if (least := _least(one.get("policy"))) is not None:
             yield f"{name}.{one['name']}", Declared(least)

@@ -210,6 +210,11 @@ class PodGroupKind(WorkloadKind):
         if spec["minimum"] is None:
             reason = f"{_pods(came)}; waits for PodGroup {workload['metadata']['name']}, whose"
             return Gathering(1, f"{reason} minMember or minCount says how many it has", patience_s)
+        if spec.get("parent"):
+            part = f"PodGroup {workload['metadata']['name']} is a part of CompositePodGroup"
+            reason = f"{part} {spec['parent']}, and kube-scheduler binds all parts together"
+            way = f"name one group in {labels.POD_GROUP} on the pods of all parts"
+            return Gathering(1, f"{_pods(came)}; {reason}: {way}", patience_s)
         missing = max(0, spec["minimum"] - came)
         reason = f"{came} of {_pods(spec['minimum'])}; missing {missing}" if missing else ""
         if reason and spec.get("note"):
@@ -271,9 +276,9 @@ class Assembly:
     made_by : the object that makes its pods. ``name`` is then the name of that object. None if the
         pods name the group.
     spec : ``minimum`` and ``maximum`` (pods, None as in ``groups.Membership``). If known, also
-        ``patience_s``, ``note``, and ``within`` and ``priority`` of its PodGroup. With ``made_by``
-        also ``complete``: no more pods are expected. And ``arriving_s``: an arrival window
-        (seconds) determines the pods that start.
+        ``patience_s``, ``note``, and ``within``, ``priority`` and ``parent`` of its PodGroup. With
+        ``made_by`` also ``complete``: no more pods are expected. And ``arriving_s``: an arrival
+        window (seconds) determines the pods that start.
     members : its pods by UID. May change later.
     slot_kinds : kind of slot by pod UID. May change later.
     jobs : BatchJobs that make some of its pods, by UID.

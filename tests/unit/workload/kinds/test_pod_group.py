@@ -54,6 +54,16 @@ def test_a_native_group_starts_with_all_its_pods() -> None:
     assert POD_GROUP.size(few) == 2
 
 
+def test_a_part_of_a_composite_group_is_not_released_alone() -> None:
+    """kube-scheduler binds none of its pods while a pod of another part is gated."""
+    made = group(*[member(f"p{number}") for number in range(3)], spec={"parent": "tree"})
+    waits = POD_GROUP.gathering(made)
+    assert waits is not None
+    assert waits.missing == 1
+    assert "is a part of CompositePodGroup tree" in waits.reason
+    assert "fluxqueue/pod-group" in waits.reason
+
+
 def test_pods_that_differ_in_where_they_may_go_are_different_kinds() -> None:
     made = group(member("a"), member("b", nodeSelector={"disk": "ssd"}), least=2)
     request = POD_GROUP.to_request(made)
