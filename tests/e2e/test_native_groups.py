@@ -301,6 +301,51 @@ async def test_a_deployment_in_a_group_starts_as_a_whole(gang_space: Space) -> N
     await space.client.delete(DEPLOYMENTS, space.name, "web", propagation="Background")
 
 
+GANGS, SIZE = 30, 3
+
+
+@pytest.mark.real_cluster
+async def test_gangs_that_foreign_pods_race_run_whole(gang_space: Space) -> None:
+    """Pods that fluxqueue does not manage take nodes between its decision and the binding.
+
+    No gang stays bound in part, and each completes.
+    """
+    space = gang_space
+    if space.world.kind == "embedded":
+        pytest.skip("its scheduler knows no groups")
+    others = await make_space(space.world, {"fluxqueue/managed": "false"})
+    partly: set[str] = set()
+    try:
+        for number in range(GANGS):
+            await pod_group(space, f"g{number}", SIZE)
+            for index in range(SIZE):
+                name = f"g{number}-{index}"
+                await space.create(member(name, f"g{number}", cpu="7", run={"duration": "200ms"}))
+            foreign = bare_pod(f"f{number}", cpu="6", run={"duration": "500ms"})
+            foreign["spec"]["nodeSelector"] = {"pool": "main"}
+            await others.create(foreign)
+            partly |= await bound_in_part(space)
+        for number in range(GANGS):
+            await space.until_state(f"g{number}", "Completed")
+        assert not partly
+    finally:
+        await remove_space(others)
+
+
+async def bound_in_part(space: Space) -> set[str]:
+    """The gangs with a pod on a node and a pod without, twice in a row: binding takes a moment."""
+
+    async def look() -> set[str]:
+        found: dict[str, set[bool]] = {}
+        for pod in (await space.client.list(PODS, space.name)).items:
+            is_bound = bool(pod["spec"].get("nodeName"))
+            found.setdefault(pod["spec"]["schedulingGroup"]["podGroupName"], set()).add(is_bound)
+        return {name for name, states in found.items() if len(states) == 2}
+
+    first = await look()
+    return first and first & await look() & await look()
+
+
 GANG = {"schedulingPolicy": {"gang": {}}, "disruptionMode": {"all": {}}}
 
 

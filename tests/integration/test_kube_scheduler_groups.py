@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from fluxqueue.errors import ApiError
 from fluxqueue.fluxjob.pod_facts import OF_GROUP
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.resources import JOBS, NAMESPACES, NODES, PODS
+from fluxqueue.kube.resources import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
 from fluxqueue.workload import pods
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
 from tests.support.waiting import eventually
@@ -81,9 +82,9 @@ def member(
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def pod_group(admin: KubeClient, namespace: str, name: str, policy: Obj) -> None:
+async def pod_group(admin: KubeClient, namespace: str, name: str, policy: Obj, **more: Any) -> None:
     served = await find_served(admin, {GROUP})
-    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy}}
+    body = {"metadata": {"name": name}, "spec": {"schedulingPolicy": policy, **more}}
     await admin.create(served[0], namespace, body)
 
 
@@ -176,6 +177,42 @@ async def test_all_pods_of_a_refused_group_are_unschedulable_and_one_names_nodes
     for name in "ab":
         assert told[name].startswith(OF_GROUP)
         assert "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining" in told[name]
+
+
+@pytest.mark.parametrize(("mode", "gone"), [("single", 1), ("all", 3)])
+async def test_what_preemption_takes_of_a_group_is_its_disruption_mode(
+    admin: KubeClient, namespace: str, mode: str, gone: int
+) -> None:
+    """Seen: with ``disruptionMode: all``, a pod of a higher priority takes all pods of a group.
+
+    With ``single`` it takes one. ``disruptionMode`` of a Job becomes that of its group.
+    """
+    await pod_group(admin, namespace, "g", {"gang": {"minCount": 3}}, disruptionMode={mode: {}})
+    for name in "abc":
+        await admin.create(PODS, namespace, member(name, "g", cpu="2"))
+    await until_bound(admin, namespace, *"abc")
+    value = {"metadata": {"name": f"high-{namespace}"}, "value": 1000}
+    await admin.create(PRIORITY_CLASSES, None, value)
+    high = member("high", cpu="2", priorityClassName=value["metadata"]["name"])
+
+    async def is_admitted() -> bool:
+        try:
+            await admin.create(PODS, namespace, high)
+        except ApiError:
+            return False  # admission has not seen the class yet
+        return True
+
+    await eventually(is_admitted, "the pod is admitted")
+
+    async def victims() -> int:
+        found = [await admin.get(PODS, namespace, name) for name in "abc"]
+        return sum("deletionTimestamp" in one["metadata"] for one in found)
+
+    async def are_gone() -> bool:
+        return await victims() >= gone
+
+    await eventually(are_gone, "pods are preempted")
+    assert await victims() == gone
 
 
 async def test_a_group_that_is_not_there_gates_its_pods(admin: KubeClient, namespace: str) -> None:
