@@ -71,6 +71,8 @@ class ByShares:
         self._equals: dict[Ask, Ask] = {}
         self._offers: OrderedDict[tuple[AllocationTable, Leaf, bool], Offer] = OrderedDict()
         self._steps: Steps | None = None
+        self._planned: dict[Ask, Placement] = {}
+        self._planned_of: object = None
         self.work: Work | None = None
         """Work that the present question may cost. None: it has no limit."""
         self._scores = PlaceScores(self.ledger.emptiness)
@@ -133,6 +135,9 @@ class ByShares:
         """
         ask = self.ask(request)
         self.ledger.look(now)
+        known = self._planned_before(ask) if not_before == 0 else None
+        if known is not None and known.starts_at > now:
+            return known
         wanted = [
             LaterDemand(
                 self._offer(self.ledger.now, leaf, ask), times * leaf.count, leaf.is_distinct
@@ -144,10 +149,21 @@ class ByShares:
         times = self._steps_at(now).candidates(wanted, ask.duration_s).tolist()
         found = self._first_exact(ask, [at for at in times if at >= not_before])
         if found is not None:
+            if not_before == 0 and not len(self.ledger.plan.rows):
+                self._planned[ask] = found
             return found
         if self._fits_at_last(ask):
             raise InsufficientResources("no plan says when its nodes are free")
         raise InsufficientResources(NOT_USABLE)
+
+    def _planned_before(self, ask: Ask) -> Placement | None:
+        """Return what was planned for an equal request if nothing started, ended or moved since."""
+        ledger = self.ledger
+        of = ledger.version, ledger.ends.version, len(ledger.columns)
+        if self._planned_of != of:
+            self._planned_of = of
+            self._planned.clear()
+        return None if len(ledger.plan.rows) else self._planned.get(ask)
 
     def _steps_at(self, now: int) -> Steps:
         steps = self._steps
