@@ -25,6 +25,9 @@ DEFAULT_QUEUE = "default"
 PLANNED_S = 3600
 """How long a job is planned to run if neither it, nor its queue, nor the site says so."""
 
+SHORTEST, IN_ORDER = "shortest", "inOrder"
+"""The values of ``spec.jumpers``: which job jumps ahead of a blocked one first."""
+
 HALF_LIFE_S = 7 * 86_400
 """Slurm's default ``PriorityDecayHalfLife``: a week."""
 
@@ -89,7 +92,8 @@ class QueueRules:
     the queues. ``priority`` is added to each of its FluxJobs. ``start_timeout_s`` is the most
     seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
     ``planned_s`` is planned for jobs without a duration: ``default_duration_s``, or the site's.
-    ``max_delay_s`` is how far later jobs may delay a start that is only expected.
+    ``max_delay_s`` is how far jobs that jump by their plan may delay a blocked one. ``jumpers`` is
+    ``shortest`` or ``inOrder``: which of these jobs is the first.
     ``provision`` says when nodes of pools are asked for. ``overrun`` says what follows if a job
     runs past its limit.
     """
@@ -110,6 +114,7 @@ class QueueRules:
     default_duration_s: int | None = None
     planned_s: int = PLANNED_S
     max_delay_s: int | None = None
+    jumpers: str = SHORTEST
     start_timeout_s: int | None = None
     takes_gated: bool = True
     namespaces: frozenset[str] | None = field(default=None)
@@ -123,10 +128,13 @@ class QueueRules:
         """Return whether running work must be counted before more may start."""
         return not (self.per_user.is_empty and self.total.is_empty)
 
-    @property
-    def slack_s(self) -> int:
-        """Return how far later jobs may delay a start that is only expected, in seconds."""
-        return self.planned_s if self.max_delay_s is None else self.max_delay_s
+    def slack_s(self, own_s: int | None = None) -> int:
+        """Return how far jobs that jump by their plan may delay a blocked one, in seconds.
+
+        ``own_s`` is how long the blocked one may run: by default it is delayed by that, once.
+        """
+        default_s = self.planned_s if own_s is None else own_s
+        return default_s if self.max_delay_s is None else self.max_delay_s
 
     def policy(self, default: QueuePolicy) -> QueuePolicy:
         """Return the queue's policy. What the queue leaves open is as in ``default``."""
@@ -191,6 +199,7 @@ def read_rules(
         default_duration_s=default_s,
         planned_s=default_s or planned_s,
         max_delay_s=reader.duration(spec, "maxDelayByPlan", "spec"),
+        jumpers=reader.choice("jumpers", (SHORTEST, IN_ORDER)),
         start_timeout_s=reader.duration(spec, "startTimeout", "spec"),
         takes_gated=spec.get("gatedJobs", ALLOWED) == ALLOWED,
         namespaces=namespaces,
@@ -219,6 +228,18 @@ class _Reader:
 
     def whole(self, key: str, low: int) -> int | None:
         return _whole(self.spec, key, "spec", low)
+
+    def choice(self, key: str, values: tuple[str, ...]) -> str:
+        """Return a field that has one of some values. The first one is the default."""
+        value = self.spec.get(key, values[0])
+        if value not in values:
+            raise InvalidInput(
+                f"{value!r} is not valid",
+                where=f"spec.{key}",
+                value=value,
+                hint=f"one of {', '.join(values)}",
+            )
+        return str(value)
 
     def limits(self, key: str) -> Limits:
         path = f"spec.limits.{key}"

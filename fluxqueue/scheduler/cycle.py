@@ -9,8 +9,9 @@ the caller must throw the matcher away.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from fluxqueue.errors import TooComplex
 from fluxqueue.fluxjob.turns import first_in_turn
@@ -161,7 +162,7 @@ def _walk(
     # 2. Hold claims and promises before the first job: a job ahead could take their nodes.
     walk.hold(queue)
     # 3. Decide in order of effective priority, each job within its own budget of steps.
-    for job in turns:
+    for job in _shortest_jumpers_first(turns, walk):
         if isinstance(job, Lack):
             walk.grow_in_turn(job, allowances)
             continue
@@ -182,6 +183,31 @@ def _walk(
             else:
                 walk.quarantine(job, error)
     return walk.decisions
+
+
+def _shortest_jumpers_first(
+    turns: Sequence[PendingJob | Lack], walk: GrowingWalk
+) -> Iterator[PendingJob | Lack]:
+    """Yield ``turns`` in order, but jobs behind a blocked one by their plan, the shortest first.
+
+    The walk goes on meanwhile. Jobs of a higher priority still come first.
+    """
+    jumpers: list[tuple[int, PendingJob]] = []
+    priority = None
+    for job in turns:
+        if job.priority != priority:
+            yield from _in_order_of_plan(jumpers)
+            priority, jumpers = job.priority, []
+        if isinstance(job, PendingJob) and job.learned is not None and walk.jumps_shortest(job):
+            jumpers.append((job.learned.durations.typical_s, job))
+        else:
+            yield job
+    yield from _in_order_of_plan(jumpers)
+
+
+def _in_order_of_plan(jumpers: list[tuple[int, PendingJob]]) -> Iterator[PendingJob]:
+    jumpers.sort(key=itemgetter(0))
+    return map(itemgetter(1), jumpers)
 
 
 def _put_off(

@@ -29,6 +29,8 @@ class Decisions:
     ``unpromised`` jobs wait as well. Nodes are kept for them from a latest start on that they
     cannot rely on. ``expected`` maps the UIDs of some of them to their planned start.
 
+    ``pulled`` jobs wait as well. Their nodes are kept for this cycle only.
+
     ``barred`` are the UIDs of jobs that wait for something other than resources, such as a limit or
     a stopped queue. ``wait_reason`` maps a UID to the kind of what the job waits for. It has no
     entry for a job that waits for nodes or for its turn.
@@ -51,6 +53,7 @@ class Decisions:
     unsatisfiable: list[tuple[PendingJob, str]] = field(default_factory=list)
     waiting: list[tuple[PendingJob, str]] = field(default_factory=list)
     unpromised: list[tuple[PendingJob, Placement]] = field(default_factory=list)
+    pulled: list[tuple[PendingJob, Placement]] = field(default_factory=list)
     expected: dict[str, int] = field(default_factory=dict)
     barred: set[str] = field(default_factory=set)
     wait_reason: dict[str, WaitReason] = field(default_factory=dict)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 
 from fluxqueue.errors import InsufficientResources, TooComplex
-from fluxqueue.graph.ledger.placement import Placement, planned_end
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.by_shares import why_busy
 from fluxqueue.policy.limits import Amounts, why_too_large
 from fluxqueue.scheduler.allowances import Allowances, NotThisTime
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.latest_start import latest_start
+from fluxqueue.scheduler.latest_start import StartSlack, latest_start
+from fluxqueue.scheduler.queue_line import QueueLine
 from fluxqueue.scheduler.sweeps import (
     GROWTH_MAX,
     PLANNED_EACH,
@@ -20,7 +21,7 @@ from fluxqueue.scheduler.sweeps import (
     next_slot,
 )
 from fluxqueue.scheduler.top_up import top_up
-from fluxqueue.scheduler.walk import DEFERRED, QueueLine, QueueWalk
+from fluxqueue.scheduler.walk import DEFERRED, QueueWalk
 
 
 class GrowingWalk(QueueWalk):
@@ -121,13 +122,11 @@ class GrowingWalk(QueueWalk):
                 return False
             placement = self.matcher.match_later(request, self.now)
             # A slot that only comes when the job ends is of no use to it.
-            is_of_use = lack.is_independent or placement.starts_at < planned_end(
-                lack.until, self.now
-            )
+            is_of_use = lack.is_independent or placement.starts_at < lack.planned_end(self.now)
             if placement.starts_at > self.now and is_of_use:
                 booked = latest_start(
                     *(self.matcher.ledger, placement, self.now),
-                    slack_s=line.rules.slack_s,
+                    slack=StartSlack(line.rules.slack_s()),
                     ahead=self._unfirm.values(),
                 )
                 self.matcher.reserve(booked, self.now)

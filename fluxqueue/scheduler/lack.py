@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.prediction.durations import planned_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Lack:
     def held_s(self) -> int:
         """Return how long a further pod holds its slot, in seconds."""
         return self.duration_s + self.request.grace_s
+
+    def planned_end(self, now: int) -> int:
+        """Return when its slots are planned to be free."""
+        return planned_end(self.until, now, self.until if self.has_limit else FOREVER)
 
     @property
     def turn(self) -> tuple[int, int]:

@@ -3,8 +3,8 @@
 ``cycle`` calls it for each reservation. docs/admin/policies.md states the rule for administrators.
 Every later job may use the nodes only if it is planned to end before the latest start.
 
-- If all that the job waits for has an enforced limit, its latest start is its planned start. This
-  is a promise.
+- If all that the job waits for has an enforced limit, its latest start is a promise. It rests on
+  the limits, while its nodes are kept from the planned start on.
 - Otherwise the planned start is only expected. Later jobs may use the nodes for a slack after the
   last planned end that no limit enforces, once. An overrun moves the latest start, and so do jobs
   of a higher priority. Pure.
@@ -13,13 +13,27 @@ Every later job may use the nodes only if it is planned to end before the latest
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fluxqueue.graph.ledger.placement import Placement, planned_end
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.tell.room import is_open, rows_in_use
+from fluxqueue.prediction.durations import planned_end, promised_start
+
+
+@dataclass(frozen=True, slots=True)
+class StartSlack:
+    """How much later than planned a job may start because of later jobs, in seconds.
+
+    ``expected_s`` counts where no limit ends what it waits for, and ``promised_s`` where limits do.
+    ``longest_s`` is how long the job itself may run, if its run time is learned.
+    """
+
+    expected_s: int
+    promised_s: int = 0
+    longest_s: int = 0
 
 
 def latest_start(
@@ -27,7 +41,7 @@ def latest_start(
     planned: Placement,
     now: int,
     *,
-    slack_s: int,
+    slack: StartSlack,
     ahead: Iterable[Placement] = (),
     former: Placement | None = None,
     replan: Callable[[int], Placement | None] = lambda _: None,
@@ -37,16 +51,19 @@ def latest_start(
     Parameters
     ----------
     planned : The earliest start that the plan allows.
-    slack_s : How much later than by plan the job may start because of later jobs, in seconds.
+    slack : How much later the job may start because of later jobs.
     ahead : Reservations that are not firm, or have an end that is not.
     former : What the last cycle reserved for the same request.
     replan : Finds the earliest start at or after a time. Without one, ``planned`` is reserved even
         if others have its nodes by its latest start.
     """
-    end = _last_unfirm_end(ledger, planned)
+    awaited = _awaited(ledger, planned, planned.starts_at)
+    end = awaited.last_unfirm_end
     if end is None and not any(_waits_for(planned, one) for one in ahead):
-        return planned
-    latest = max(planned.starts_at, (end or 0) + slack_s)
+        return promise(ledger, planned, awaited, slack)
+    if slack.longest_s and former is not None and _is_due(former, planned):
+        return replace(planned, is_firm=False, kept_from=now)
+    latest = max(planned.starts_at, (end or 0) + slack.expected_s)
     if former is not None and not former.is_firm:
         latest = max(planned.starts_at, min(latest, former.starts_at))
     moved_s = latest - planned.starts_at
@@ -61,8 +78,18 @@ def latest_start(
     if later is None:
         return replace(planned, is_firm=False)
     return latest_start(
-        *(ledger, later, now), slack_s=slack_s, ahead=ahead, former=former, replan=replan
+        *(ledger, later, now), slack=slack, ahead=ahead, former=former, replan=replan
     )
+
+
+def _is_due(former: Placement, planned: Placement) -> bool:
+    """Return whether plans that were wrong have used up what they may cost the job.
+
+    From then on nothing jumps onto its nodes, or a stream of wrong plans could starve it.
+    """
+    if former.is_firm:
+        return False
+    return former.kept_from is not None or planned.starts_at > former.starts_at
 
 
 def _waits_for(planned: Placement, other: Placement) -> bool:
@@ -71,16 +98,53 @@ def _waits_for(planned: Placement, other: Placement) -> bool:
     return not {*planned.nodes, *planned.held}.isdisjoint((*other.nodes, *other.held))
 
 
-def _last_unfirm_end(ledger: ShareLedger, planned: Placement) -> int | None:
-    """Return the last planned end without a limit that ``planned`` waits for, or None."""
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """What runs on the nodes of a placement and is planned to end before it starts."""
+
+    ends: tuple[tuple[int, int], ...]
+    """Planned end, and when a limit ends it (``FOREVER`` if none does)."""
+
+    @property
+    def last_unfirm_end(self) -> int | None:
+        """Return the last planned end that no limit enforces, or None."""
+        return max((end for end, limit in self.ends if limit == FOREVER), default=None)
+
+
+def _awaited(ledger: ShareLedger, planned: Placement, until: int) -> _Awaited:
     rows = rows_in_use(ledger, planned)
-    keys = {key for row in rows for key in ledger.keys_on(row)}
-    found = None
-    for live in (ledger.live[key] for key in keys):
-        if live.is_firm:
-            continue
+    found = []
+    for live in [ledger.live[key] for key in {key for row in rows for key in ledger.keys_on(row)}]:
         for _, hold in live.holds:
-            end = planned_end(hold.until, ledger.time)
-            if end <= planned.starts_at and np.isin(hold.rows, rows).any():
-                found = max(found or 0, end)
-    return found
+            end = planned_end(hold.until, ledger.time, hold.limit)
+            is_there = len(live.holds) == 1 or np.isin(hold.rows, rows).any()
+            if end <= until and is_there:
+                found.append((end, hold.limit))
+    return _Awaited(tuple(found))
+
+
+def promise(
+    ledger: ShareLedger, planned: Placement, awaited: _Awaited, slack: StartSlack
+) -> Placement:
+    """Return ``planned`` with a start that limits guarantee, whatever jumps by its plan."""
+    ahead = (one.until for one in ledger.plan.placements if _waits_for(planned, one))
+    bounds = (*(limit for _, limit in awaited.ends), *ahead)
+    start = promised_start(planned.starts_at, bounds, slack.promised_s)
+    if start == planned.starts_at:
+        return planned
+    return replace(
+        planned, starts_at=start, until=start + slack.longest_s, kept_from=planned.starts_at
+    )
+
+
+def renew(ledger: ShareLedger, former: Placement, now: int) -> Placement | None:
+    """Return a promise as it can be kept now on the same nodes, or None.
+
+    Its nodes must be free from the last planned end before the promised start.
+    """
+    if former.kept_from is None:
+        return former if is_open(ledger, former, now) else None
+    ends = _awaited(ledger, former, former.starts_at).ends
+    kept_from = min(former.starts_at, max((end for end, _ in ends), default=now))
+    found = replace(former, kept_from=max(now, kept_from))
+    return found if is_open(ledger, found, now) else None

@@ -10,6 +10,20 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import fewest_nodes, total
 from fluxqueue.policy.limits import Amounts
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.prediction.durations import Durations
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedPlan:
+    """How long a job is planned to run by ended runs, and its request for that time."""
+
+    durations: Durations
+    request: Jobspec
+
+    @classmethod
+    def of(cls, request: Jobspec, durations: Durations) -> LearnedPlan:
+        """Return the plan of a request."""
+        return cls(durations, replace(request, duration_s=float(durations.typical_s)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +33,8 @@ class PendingJob:
     ``refused`` are nodes that did not take its pods in an earlier try. They are used only if it
     fits nowhere else. ``provision`` says whether nodes may be asked for, for this job.
     ``is_unsure``: its pods have constraints that the matcher cannot judge. ``has_limit``: its
-    duration is enforced. ``is_planned``: it states none, and its queue plans it.
+    duration is enforced. ``is_planned``: it states none, and its queue plans it. ``learned`` is its
+    plan by ended runs. Without one it is planned for the duration of ``request``.
     """
 
     uid: str
@@ -34,6 +49,12 @@ class PendingJob:
     has_limit: bool = True
     is_planned: bool = False
     place: int = 0
+    learned: LearnedPlan | None = None
+
+    @property
+    def by_plan(self) -> Jobspec:
+        """Return its request for as long as it is planned to run."""
+        return self.request if self.learned is None else self.learned.request
 
     @property
     def turn(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from fluxqueue.errors import InsufficientResources
-from fluxqueue.graph.ledger.placement import Placement, planned_end
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec.shape import only
 from fluxqueue.policy.limits import NOTHING, Amounts
@@ -51,7 +51,7 @@ def top_up(
         in_use = why_in_use(matcher, request)
         found = None
         if in_use is None:
-            until = planned_end(lack.until, now)
+            until = lack.planned_end(now)
             with suppress(InsufficientResources):
                 found = matcher.match_more(request, nodes, now, until, avoid=lack.refused)
         if found is None:

@@ -6,7 +6,6 @@ workloads that need more slots. Pure, as ``cycle``.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,20 +15,21 @@ from fluxqueue.errors import InsufficientResources, TooComplex
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.request import MatchPolicy
 from fluxqueue.fluxjob.wait_reason import WaitReason
-from fluxqueue.graph.ledger.placement import Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.graph.tell.waiting import why_no_plan, write_time
+from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import without_nodes
 from fluxqueue.policy.limits import Amounts, LimitUse
 from fluxqueue.policy.queue_policy import QueuePolicy
-from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.policy.queue_rules import SHORTEST, QueueRules
 from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
 from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongoing, Queues
 from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.latest_start import latest_start
+from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
 from fluxqueue.scheduler.preemption import (
     PER_CYCLE_MAX,
@@ -39,40 +39,13 @@ from fluxqueue.scheduler.preemption import (
     hold_claims,
     make_way,
 )
+from fluxqueue.scheduler.queue_line import QueueLine
 
 TOO_COSTLY = (
     "to place it beside all that runs takes more work than one request may cost; it is tried again"
     " within two minutes"
 )
 DEFERRED = "costly jobs of this user have used the time of this cycle, so it waits for a later one"
-
-
-class QueueLine:
-    """One queue during a walk: its rules, its blocked head, the number of promises given."""
-
-    __slots__ = (
-        "blocker",
-        "depth",
-        "growth_planned",
-        "has_limits",
-        "is_backfilling",
-        "promised",
-        "rules",
-    )
-
-    def __init__(self, rules: QueueRules, policy: QueuePolicy, *, has_company: bool) -> None:
-        self.rules = rules
-        self.blocker: PendingJob | Lack | None = None
-        self.promised = 0
-        self.growth_planned: Counter[str] = Counter()
-        self.is_backfilling = policy.is_backfilling
-        self.depth = policy.reservation_depth
-        # A queue without backfill reserves nothing for its head. Jobs of other queues could then
-        # overtake that head forever, so it gets one reservation.
-        # Preemption needs one too: ``_preempt`` is reached through ``_reserve`` only.
-        if (has_company or rules.preemption is not None) and not policy.is_backfilling:
-            self.depth = max(1, self.depth)
-        self.has_limits = rules.has_use_limits or rules.per_job.nodes is not None
 
 
 class QueueWalk:
@@ -106,6 +79,8 @@ class QueueWalk:
         # Volume claims for one pod -> the job ahead that has a reservation with them.
         self._claims_ahead: dict[str, int] = {}
         self._unplannable: dict[Ask, tuple[str, WaitReason | None]] = {}
+        # The earliest promised start. What may run longer than that uses no promised node.
+        self._first_promise = FOREVER
         # Reservations that are not firm, or have an end that is not, by UID.
         self._unfirm: dict[str, Placement] = {}
 
@@ -155,10 +130,23 @@ class QueueWalk:
             # take the nodes.
             late_s = max(0, self.now - old.starts_at)
             old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
-            if is_open(self.matcher.ledger, old, self.now):
-                self.matcher.reserve(old, self.now)
-                self._held[job.uid] = old
-                self._note_unfirm(job.uid, old, has_limit=job.has_limit)
+            kept = renew(self.matcher.ledger, old, self.now)
+            if kept is not None:
+                self._book(kept)
+                self._held[job.uid] = kept
+                self._note_unfirm(job.uid, kept, has_limit=job.has_limit)
+
+    def _book(self, placement: Placement) -> None:
+        """Reserve ``placement``, and note what it promises."""
+        self.matcher.reserve(placement, self.now)
+        if placement.is_firm:
+            self._first_promise = min(self._first_promise, placement.starts_at)
+
+    def jumps_shortest(self, job: PendingJob) -> bool:
+        """Return whether ``job`` is behind a blocked job, and the shortest of these comes first."""
+        line = self._line(job.queue)
+        is_behind = line.blocker is not None and line.is_backfilling
+        return is_behind and job.learned is not None and line.rules.jumpers == SHORTEST
 
     def _note_unfirm(self, uid: str, booked: Placement, *, has_limit: bool) -> None:
         """Note a reservation that the starts of others may depend on without a promise."""
@@ -226,10 +214,13 @@ class QueueWalk:
             return False
         if line.promised < line.depth or not line.is_backfilling:
             return False
+        if not (line.has_pulled or job.learned is None):
+            return False
         if job.uid in self._held or job.uid in self._awaited:
             return False
-        ask = self.matcher.ask(job.request)
-        reason = None if ask.claims else self._hopeless.why(ask, job.request)
+        request = self._for_now(job)
+        ask = self.matcher.ask(request)
+        reason = None if ask.claims else self._hopeless.why(ask, request)
         if reason is not None:
             self._wait(job, reason)
         return reason is not None
@@ -288,11 +279,12 @@ class QueueWalk:
             self._bar(job, in_use, WaitReason.CLAIM_IN_USE)
             return
         # 5. Try to start it now, unless an equal or a smaller request has failed in this walk.
-        ask = self.matcher.ask(job.request)
-        reason = self._hopeless.why(ask, job.request)
+        request = self._for_now(job)
+        ask = self.matcher.ask(request)
+        reason = self._hopeless.why(ask, request)
         if reason is None:
             try:
-                placement = self._match_now(job)
+                placement = self._match_now(job, request)
             except InsufficientResources as busy:
                 reason = busy.reason
                 self._hopeless.add(ask, reason)
@@ -312,8 +304,29 @@ class QueueWalk:
         # 8. Reserve a start, up to the depth of the queue. A held promise is renewed beyond it.
         if held is not None or line.promised < line.depth:
             self._reserve(line, job, reason, held)
-        else:
-            self._wait(job, reason)
+            return
+        # 9. The first of the jobs that may jump: small ones would keep it from its nodes forever.
+        if not line.has_pulled and job.learned is not None:
+            self._pull(line, job, reason)
+        self._wait(job, reason)
+
+    def _for_now(self, job: PendingJob) -> Jobspec:
+        """Return the request with the time for which a start now must fit.
+
+        That is its plan if limits end it before every promised start, and else all its time.
+        """
+        if job.learned is None:
+            return job.request
+        latest = self.now + job.learned.durations.bound_s + job.request.grace_s
+        return job.learned.request if latest <= self._first_promise else job.request
+
+    def _pull(self, line: QueueLine, job: PendingJob, reason: str) -> None:
+        """Keep nodes for ``job`` for this cycle only, from its planned start on."""
+        placement, _ = self._earliest(job, reason, None)
+        if placement is not None:
+            self.matcher.reserve(placement, self.now)
+            self.decisions.pulled.append((job, placement))
+            line.has_pulled = True
 
     def _why_claimed(self, job: PendingJob | Lack) -> str | None:
         """Return which volume claim for one pod is in use, or will be by a job ahead, or None."""
@@ -331,18 +344,18 @@ class QueueWalk:
         for name in self.matcher.ask(job.request).claims:
             self._claims_ahead.setdefault(name, job.jobid)
 
-    def _match_now(self, job: PendingJob) -> Placement:
+    def _match_now(self, job: PendingJob, request: Jobspec) -> Placement:
         """Place ``job`` now, if possible beside the nodes that refused it.
 
         Its pods may refuse each other, by anti-affinity or host ports, so they are spread.
         """
         if job.refused:
-            elsewhere = without_nodes(job.request, job.refused)
+            elsewhere = without_nodes(request, job.refused)
             if elsewhere.match_policy is None:
                 elsewhere = replace(elsewhere, match_policy=MatchPolicy.SPREAD)
             with suppress(InsufficientResources):
                 return self.matcher.match_now(elsewhere, self.now)
-        return self.matcher.match_now(job.request, self.now)
+        return self.matcher.match_now(request, self.now)
 
     def _is_due(self, job: PendingJob, held: Placement) -> bool:
         """Return whether ``held`` may start now.
@@ -367,8 +380,7 @@ class QueueWalk:
         if over is not None:
             self._bar(job, over)
             return
-        if not job.has_limit:
-            placement = replace(placement, is_firm=False)
+        placement = as_planned(job, placement)
         self.matcher.allocate(job.uid, placement)
         self._count(line, job, placement)
         self.decisions.allocated.append((job, placement))
@@ -399,7 +411,7 @@ class QueueWalk:
             return
         booked = self._latest(line, job, placement, held)
         # Reserve before the next job is examined, or that job is planned on the same nodes.
-        self.matcher.reserve(booked, self.now)
+        self._book(booked)
         self._note_unfirm(job.uid, booked, has_limit=job.has_limit)
         self._keep_claims(job)
         self._count(line, job, booked)
@@ -421,24 +433,28 @@ class QueueWalk:
         self, line: QueueLine, job: PendingJob, planned: Placement, held: Placement | None
     ) -> Placement:
         """Return what is reserved for ``job``: ``planned``, from its latest start on."""
+        if planned is held and held.kept_from is not None:
+            return held
         former = self._former.get(job.uid)
         booked = latest_start(
             *(self.matcher.ledger, planned, self.now),
-            slack_s=line.rules.slack_s,
+            slack=_slack(line.rules, job),
             ahead=self._unfirm.values(),
             former=former,
             replan=partial(self._earliest_from, job),
         )
-        if booked.is_firm or former is None or not former.is_firm:
+        if former is None or not former.is_firm:
+            return booked
+        if booked.is_firm and (former.kept_from is None or booked.starts_at <= former.starts_at):
             return booked
         # An earlier start that is only expected does not replace a promise.
         if held is not None:
             return held
-        return former if is_open(self.matcher.ledger, former, self.now) else booked
+        return renew(self.matcher.ledger, former, self.now) or booked
 
     def _earliest_from(self, job: PendingJob, at: int) -> Placement | None:
         try:
-            return self.matcher.match_later(job.request, self.now, not_before=at)
+            return self.matcher.match_later(job.by_plan, self.now, not_before=at)
         except InsufficientResources:
             return None
         except TooComplex:
@@ -460,12 +476,12 @@ class QueueWalk:
         The placement (None if no start is known), and the reason with its kind.
         """
         # The future only fills up during a walk: a request without a start stays without one.
-        ask = self.matcher.ask(job.request)
+        ask = self.matcher.ask(job.by_plan)
         without = self._unplannable.get(ask)
         if without is not None:
             return None, without
         try:
-            placement = self.matcher.match_later(job.request, self.now)
+            placement = self.matcher.match_later(job.by_plan, self.now)
         except InsufficientResources as unknown:
             if held is None:
                 why = why_no_plan(self.matcher.by_shares, job.request)
@@ -480,7 +496,7 @@ class QueueWalk:
             # It does not fit now. Its start is not worth all this work.
             return held, (f"{reason}; its start is too costly to predict", None)
         # A promise moves earlier or stays, so the later of the two is dropped.
-        if held is not None and held.starts_at < placement.starts_at:
+        if held is not None and (held.kept_from or held.starts_at) < placement.starts_at:
             placement = held
         return placement, ("", None)
 
@@ -533,7 +549,7 @@ class QueueWalk:
             self._bar(job, over)
             return
         # Claims are made before later jobs are examined: those must plan around them.
-        self.matcher.reserve(claim, self.now)
+        self._book(claim)
         self._note_unfirm(job.uid, claim, has_limit=job.has_limit)
         self._keep_claims(job)
         self._count(line, job, claim)
@@ -552,6 +568,27 @@ class QueueWalk:
         self.decisions.waiting.append((job, reason))
         if wait_reason is not None:
             self.decisions.wait_reason[job.uid] = wait_reason
+
+
+def _slack(rules: QueueRules, job: PendingJob) -> StartSlack:
+    """Return how far later jobs may delay ``job``. By default that is as long as it may run."""
+    if job.learned is None:
+        return StartSlack(rules.slack_s())
+    bound_s = job.learned.durations.bound_s
+    slack_s = rules.slack_s(bound_s)
+    return StartSlack(slack_s, slack_s, bound_s + job.request.grace_s)
+
+
+def as_planned(job: PendingJob, placement: Placement) -> Placement:
+    """Return the placement of a job that starts: when it is planned to end, and by which limit."""
+    if job.learned is None:
+        return placement if job.has_limit else replace(placement, is_firm=False)
+    at, grace_s = placement.starts_at, job.request.grace_s
+    durations = job.learned.durations
+    until = at + durations.long_s + grace_s
+    if not job.has_limit or durations.limit_s is None:
+        return replace(placement, until=until, is_firm=False)
+    return replace(placement, until=until, ends_by=at + durations.limit_s + grace_s)
 
 
 def describe_expected(booked: Placement, now: int) -> str:

@@ -42,6 +42,7 @@ from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.simulation.growing import GrowingCluster
 from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
+from fluxqueue.simulation.learning import DurationSource, Learning, bounded_request
 from fluxqueue.simulation.named_queues import SimulatedQueues
 
 END, NODE, SUBMIT, LEAVE, GROW = range(5)
@@ -114,6 +115,7 @@ class SimulatedSite:
     begun : jobs that run when the time begins (0), by UID, with what they hold. They run for
         ``runs_s`` from the start of that placement, which is before 0.
     pools, provision : nodes that can be asked for, and the rule of all queues for that.
+    durations : how long jobs are planned to run.
     """
 
     faults: Iterable[NodeEvent] = ()
@@ -123,6 +125,7 @@ class SimulatedSite:
     begun: Mapping[str, Placement] = field(default_factory=dict)
     pools: Sequence[NodePool] = ()
     provision: ProvisionRules = NO_RULES
+    durations: DurationSource = DurationSource.DECLARED
 
 
 class Engine:
@@ -143,6 +146,7 @@ class Engine:
         self.policy = policy
         only = {DEFAULT_QUEUE: QueueRules(DEFAULT_QUEUE, preemption=preemption)}
         self.queues = SimulatedQueues(only if queues is None else queues)
+        self.learning = Learning(site.durations)
         self.leaves_s = leaves_s
         """Seconds that the pods of a requeued job take to end."""
         self.making_way: dict[str, MakingWay] = {}
@@ -169,6 +173,7 @@ class Engine:
         self.ended = 0
         self._promises = Promises()
         self._lost: set[str] = set()
+        self._learned_of: set[tuple[str, str]] = set()
         self._events: list[Event] = [
             *(
                 Event(job.submit_s, SUBMIT, index)
@@ -206,6 +211,8 @@ class Engine:
             self._order_anew()
         while self._events and self._events[0].at == self.now:
             self._take(heapq.heappop(self._events))
+        if self._learned_of:
+            self._plan_anew()
         self.cycle(overran)
         self._lost.clear()
         return True
@@ -239,9 +246,12 @@ class Engine:
         if record.refusal:
             return
         priority = self.queues.priority(job)
+        plan = self.learning.plan(job, self.queues.planned_s(job))
+        request = self.queues.planned(job) if plan is None else bounded_request(job.request, plan)
         pending = PendingJob(
-            *(job.uid, job.number, priority, self.queues.planned(job), job.queue, job.user),
+            *(job.uid, job.number, priority, request, job.queue, job.user),
             has_limit=bool(job.request.duration_s),
+            learned=plan,
         )
         _, never = split_unsatisfiable(self.matcher, [pending])
         if never:
@@ -269,6 +279,23 @@ class Engine:
         self.queues.end(uid)
         record.ended_s = self.now
         self.ended += 1
+        if self.learning.learn(record.job):
+            self._learned_of.add((record.job.queue, record.job.user))
+
+    def _plan_anew(self) -> None:
+        """Plan the pending jobs of those whose runs have ended again."""
+        self.pending = [
+            (at, number, self._planned(one) if (one.queue, one.user) in self._learned_of else one)
+            for at, number, one in self.pending
+        ]
+        self._learned_of.clear()
+
+    def _planned(self, one: PendingJob) -> PendingJob:
+        job = self.by_uid[one.uid].job
+        plan = self.learning.plan(job, self.queues.planned_s(job))
+        if plan is None or plan == one.learned:
+            return one
+        return replace(one, learned=plan, request=bounded_request(job.request, plan))
 
     def _change_node(self, event: NodeEvent) -> None:
         fact = replace(self.facts[event.node], is_up=event.is_up)

@@ -74,8 +74,12 @@ class SimulatedQueues:
 
     def planned(self, job: SimulatedJob) -> Jobspec:
         """Return the request as it is planned. Each job has a planned duration."""
-        rules = self.rules.get(job.queue) or QueueRules(job.queue)
-        return replace(job.request, duration_s=job.request.duration_s or float(rules.planned_s))
+        duration_s = job.request.duration_s or float(self.planned_s(job))
+        return replace(job.request, duration_s=duration_s)
+
+    def planned_s(self, job: SimulatedJob) -> int:
+        """Return how long its queue plans a job without a duration, in seconds."""
+        return (self.rules.get(job.queue) or QueueRules(job.queue)).planned_s
 
     def priority(self, job: SimulatedJob) -> int:
         """Return the effective priority: within the bounds, plus the queue's, plus fair share."""

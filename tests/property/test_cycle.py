@@ -9,10 +9,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
+from fluxqueue.prediction.durations import OVERRUN_GRACE_S
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable

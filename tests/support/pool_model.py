@@ -17,11 +17,11 @@ from fluxqueue.graph.ledger.placement import (
     FOREVER,
     PlacedSlot,
     Placement,
-    planned_end,
 )
 from fluxqueue.jobspec import Jobspec, NodeDemand
 from fluxqueue.jobspec.demand import ANYWHERE
 from fluxqueue.jobspec.shape import levels_named, slot_kinds, slot_needs
+from fluxqueue.prediction.durations import planned_end
 from tests.support.asked import Slots
 from tests.support.asked import asked as make
 
@@ -89,7 +89,7 @@ class Model:
     def spans(self) -> Iterable[tuple[int, int, Placement]]:
         """All placements with the time each is planned for."""
         for one in self.booked.values():
-            yield self.now, planned_end(one.until, self.now), one
+            yield self.now, planned_end(one.until, self.now, one.limit), one
         for one in self.reserved:
             yield one.starts_at, one.until, one
 

@@ -26,7 +26,7 @@ from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
 from fluxqueue.scheduler.growing_walk import GrowingWalk
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.walk import QueueLine
+from fluxqueue.scheduler.queue_line import QueueLine
 from fluxqueue.view.rights import Remembered
 from fluxqueue.workload import learned_sizes
 from fluxqueue.workload.learned_sizes import LearnedSizes
@@ -229,7 +229,7 @@ WITHIN: dict[str, str] = {
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
         fluxjob/pod_facts.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
-        jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX
+        jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX prediction/history.py:RUNS_MAX
         process/logs.py:ERROR_MAX nodepools/plan/node_requests.py:REASON_MAX
         scheduler/preemption.py:NAMED_MAX scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX

@@ -18,9 +18,6 @@ FOREVER = 1 << 62
 A job never has it: a job that states no duration is planned with the one of its queue.
 """
 
-OVERRUN_GRACE_S = 5
-"""A job past its end is planned to end this much after it, then twice as much, and so on."""
-
 
 @dataclass(frozen=True, slots=True)
 class PlacedSlot:
@@ -40,6 +37,9 @@ class Placement:
 
     ``is_firm``: its time rests on limits that are enforced. This is the end of an allocation, and
     the start of a reservation. Otherwise that time is only planned.
+
+    ``ends_by``: when a limit ends an allocation that is planned to end earlier. ``kept_from``: when
+    the nodes of a reservation must be free by plan, if its start is promised for a later time.
     """
 
     slots: tuple[PlacedSlot, ...]
@@ -48,12 +48,21 @@ class Placement:
     is_exclusive: bool = False
     held: tuple[str, ...] = ()
     is_firm: bool = True
+    ends_by: int | None = None
+    kept_from: int | None = None
     vertices: Booking | None = field(default=None, repr=False, compare=False)
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Return the node of each slot, in slot order."""
         return tuple(slot.node for slot in self.slots)
+
+    @property
+    def limit(self) -> int:
+        """Return when a limit ends the allocation, ``FOREVER`` if none does."""
+        if not self.is_firm:
+            return FOREVER
+        return self.until if self.ends_by is None else self.ends_by
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +89,3 @@ class Others:
     namespaces: tuple[str, ...] = ()
     permanent: Mapping[str, int] = field(default_factory=dict)
     policy: PolicyOnNode | None = None
-
-
-def planned_end(until: int, now: int) -> int:
-    """Return when a live allocation is planned to end.
-
-    An allocation past its end is planned to end in growing steps, so that a reservation behind it
-    moves less and less often (Tsafrir et al., 2007).
-    """
-    if until > now:
-        return until
-    return until + (OVERRUN_GRACE_S << ((now - until) // OVERRUN_GRACE_S).bit_length())

@@ -23,13 +23,14 @@ from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM, implied_capacity, is_
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.node_masks import NodeMasks
-from fluxqueue.graph.ledger.placement import Others, Placement, planned_end
+from fluxqueue.graph.ledger.placement import FOREVER, Others, Placement
 from fluxqueue.graph.ledger.places import Path, Topology
 from fluxqueue.graph.ledger.table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
 from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.graph.model.builder import collection_paused
 from fluxqueue.jobspec.demand import Bundle
+from fluxqueue.prediction.durations import planned_end
 
 SHARES = "node-shares"
 SHARES_TOTAL = 1 << 30
@@ -57,12 +58,17 @@ class Patch:
 class Live:
     """A live allocation: its placements (several after it was extended) and its planned end.
 
-    ``is_firm``: a limit enforces that end.
+    ``limit`` is when a limit ends it, ``FOREVER`` if none does.
     """
 
     holds: list[tuple[int, Hold]]
     until: int
-    is_firm: bool = True
+    limit: int
+
+    @property
+    def is_firm(self) -> bool:
+        """Return whether a limit ends it."""
+        return self.limit < FOREVER
 
 
 class ShareLedger:
@@ -310,7 +316,7 @@ class ShareLedger:
         """Book a live allocation under ``key``. It replaces what was booked there (idempotent)."""
         if key in self._live:
             self.cancel(key)
-        self._live[key] = Live([], placement.until, placement.is_firm)
+        self._live[key] = Live([], placement.until, placement.limit)
         self._book(key, placement)
 
     def book_all(self, given: Iterable[tuple[str, Placement]]) -> None:
@@ -325,7 +331,7 @@ class ShareLedger:
             self.cancel(key)
             hold = self.compile(placement)
             holds = [(self.ends.add(hold), hold)]
-            self._live[key] = Live(holds, placement.until, placement.is_firm)
+            self._live[key] = Live(holds, placement.until, placement.limit)
             for row in hold.rows.tolist():
                 self._keys_on[row][key] = 1
             if hold.claims:
@@ -370,6 +376,7 @@ class ShareLedger:
             self.book(key, placement)
             return
         live.until = max(live.until, placement.until)
+        live.limit = max(live.limit, placement.limit)
         self._book(key, placement)
 
     def take_back(self, key: str, number: int) -> None:
@@ -388,6 +395,7 @@ class ShareLedger:
         del live.holds[len(live.holds) - number :]
         if live.holds:
             live.until = max(hold.until for _, hold in live.holds)
+            live.limit = max(hold.limit for _, hold in live.holds)
         else:
             del self._live[key]
 
@@ -396,8 +404,10 @@ class ShareLedger:
         live = self._live[key]
         before = live.until
         if before != until:
+            if live.limit == before:  # it is planned up to its limit, so that moves as well
+                live.limit = until
             live.until = until
-            live.holds = [self._lasting(until, *known) for known in live.holds]
+            live.holds = [self._lasting(live, *known) for known in live.holds]
         return before
 
     @contextmanager
@@ -421,11 +431,11 @@ class ShareLedger:
                 live.holds = [(self.ends.add(hold), hold) for _, hold in live.holds]
             self._live |= gone
 
-    def _lasting(self, until: int, serial: int, hold: Hold) -> tuple[int, Hold]:
-        """Return the same hold with another end."""
+    def _lasting(self, live: Live, serial: int, hold: Hold) -> tuple[int, Hold]:
+        """Return the same hold with the ends of its allocation."""
         self.ends.remove(serial)
         self._take(hold, -1)
-        hold = replace(hold, until=until)
+        hold = replace(hold, until=live.until, limit=live.limit)
         self._take(hold, 1)
         return self.ends.add(hold), hold
 
@@ -465,7 +475,7 @@ class ShareLedger:
             self.have_changed(rows.tolist())
         if len(self.plan.rows):
             # What is left at the start of a reservation changes if it starts before this hold ends.
-            end = planned_end(hold.until, self._time)
+            end = planned_end(hold.until, self._time, hold.limit)
             self.plan.shift(rows, widen(takes, len(self.columns)), 0, end, -sign)
 
     @property
@@ -645,7 +655,9 @@ class ShareLedger:
         for needs in kinds.values():
             # New resources add columns, which must exist before anything is counted.
             self.vector(needs)
-        hold = self._compile(placement, is_one_kind=len(kinds) == 1)
+        rows, takes = self._compile(placement, is_one_kind=len(kinds) == 1)
+        start = placement.starts_at if placement.kept_from is None else placement.kept_from
+        hold = Hold(rows, takes, start, placement.until, limit=placement.limit)
         if not self._are_claims_known:
             return hold
         claims = tuple(
@@ -658,7 +670,8 @@ class ShareLedger:
         )
         return replace(hold, claims=claims) if claims else hold
 
-    def _compile(self, placement: Placement, *, is_one_kind: bool) -> Hold:
+    def _compile(self, placement: Placement, *, is_one_kind: bool) -> tuple[Vector, Matrix]:
+        """Return the rows of a placement, and what it takes on each."""
         if len(placement.slots) == 1 and not placement.held:
             (one,) = placement.slots
             row = self._row(one.node)
@@ -666,22 +679,23 @@ class ShareLedger:
             if placement.is_exclusive:
                 takes = takes.copy()
                 takes[0, 0] = SHARES_TOTAL
-            return Hold(np.array((row,)), takes, placement.starts_at, placement.until)
+            return np.array((row,)), takes
         if is_one_kind and not placement.held:
             return self._compile_equal(placement)
         return self._compile_many(placement)
 
-    def _compile_equal(self, placement: Placement) -> Hold:
-        """Return a placement of equal slots as arrays."""
-        nodes = [slot.node for slot in placement.slots]
-        self.add_rows(nodes)
-        index, counts = np.unique([self.rows[node] for node in nodes], return_counts=True)
-        takes = counts[:, None] * self.vector(placement.slots[0].resources)
+    def _compile_equal(self, placement: Placement) -> tuple[Vector, Matrix]:
+        counts = Counter(slot.node for slot in placement.slots)
+        self.add_rows([*counts])
+        of_row = {self.rows[node]: count for node, count in counts.items()}
+        index = np.array(sorted(of_row), dtype=np.int64)
+        slots = np.array([of_row[row] for row in index.tolist()], dtype=np.int64)
+        takes = slots[:, None] * self.vector(placement.slots[0].resources)
         if placement.is_exclusive:
             takes[:, 0] = SHARES_TOTAL
-        return Hold(index, takes, placement.starts_at, placement.until)
+        return index, takes
 
-    def _compile_many(self, placement: Placement) -> Hold:
+    def _compile_many(self, placement: Placement) -> tuple[Vector, Matrix]:
         counts: dict[int, dict[Bundle, int]] = {}
         self.add_rows([*placement.nodes, *placement.held])
         for slot in placement.slots:
@@ -697,8 +711,7 @@ class ShareLedger:
                 takes[at] += self.vector(needs) * count
             if row in whole:
                 takes[at, 0] = SHARES_TOTAL
-        index = np.array(rows, dtype=np.int64)
-        return Hold(index, takes, placement.starts_at, placement.until)
+        return np.array(rows, dtype=np.int64), takes
 
 
 def _enlarge(matrix: Matrix, shape: tuple[int, int]) -> Matrix:

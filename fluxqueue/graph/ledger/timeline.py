@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fluxqueue.graph.ledger.placement import OVERRUN_GRACE_S, Placement
+from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.model.arrays import Matrix, Vector
+from fluxqueue.prediction.durations import OVERRUN_GRACE_S, PUT_OFF_S
 
 TIME_BITS = 40
 LAST_TIME = (1 << TIME_BITS) - 1
@@ -29,7 +30,8 @@ class Hold:
     """A compiled placement: distinct rows, and what it takes on each of them.
 
     ``takes`` is rows x columns, with as many columns as were known when it was compiled. ``claims``
-    are the volume claims for one pod that it uses.
+    are the volume claims for one pod that it uses. ``limit`` is when a limit ends it, ``FOREVER``
+    if none does.
     """
 
     rows: Vector
@@ -37,6 +39,7 @@ class Hold:
     starts_at: int
     until: int
     claims: tuple[str, ...] = ()
+    limit: int = FOREVER
 
 
 def widen(matrix: Matrix, columns: int) -> Matrix:
@@ -60,6 +63,7 @@ class Ends:
         self._serials = 0
         self._keys = np.zeros(0, dtype=np.int64)
         self._untils = np.zeros(0, dtype=np.int64)
+        self._limits = np.zeros(0, dtype=np.int64)
         self._owners = np.zeros(0, dtype=np.int64)
         self.rows: Vector = np.zeros(0, dtype=np.int64)
         self.times: Vector = np.zeros(0, dtype=np.int64)
@@ -110,15 +114,17 @@ class Ends:
         sizes = [len(hold.rows) for hold in holds.values()]
         rows = np.concatenate([hold.rows for hold in holds.values()])
         untils = np.repeat(np.array([hold.until for hold in holds.values()], dtype=np.int64), sizes)
+        limits = np.repeat(np.array([hold.limit for hold in holds.values()], dtype=np.int64), sizes)
         owners = np.repeat(np.array(list(holds), dtype=np.int64), sizes)
         takes = np.concatenate([widen(hold.takes, self._columns) for hold in holds.values()])
         holds.clear()
-        times = _planned(untils, now)
+        times = _planned(untils, limits, now)
         keys = sort_keys(rows, times)
         order = np.argsort(keys, kind="stable")
         at = np.searchsorted(self._keys, keys[order])
         self._keys = np.insert(self._keys, at, keys[order])
         self._untils = np.insert(self._untils, at, untils[order])
+        self._limits = np.insert(self._limits, at, limits[order])
         self._owners = np.insert(self._owners, at, owners[order])
         self.rows = np.insert(self.rows, at, rows[order])
         self.times = np.insert(self.times, at, times[order])
@@ -132,7 +138,7 @@ class Ends:
         late = np.flatnonzero((self._untils <= now) | (self.times != self._untils))
         if not len(late):
             return
-        times = _planned(self._untils[late], now)
+        times = _planned(self._untils[late], self._limits[late], now)
         moved = times != self.times[late]
         if not moved.any():
             return
@@ -142,7 +148,8 @@ class Ends:
 
     def _select(self, which: npt.NDArray[np.bool_] | Vector) -> None:
         self._keys, self._untils = self._keys[which], self._untils[which]
-        self._owners, self.rows = self._owners[which], self.rows[which]
+        self._limits, self._owners = self._limits[which], self._owners[which]
+        self.rows = self.rows[which]
         self.times, self.deltas = self.times[which], self.deltas[:, which]
         self._forget()
 
@@ -199,10 +206,23 @@ class Ends:
         return found
 
 
-def _planned(untils: Vector, now: int) -> Vector:
+_STEPS = np.array(PUT_OFF_S, dtype=np.int64)
+
+
+def _planned(untils: Vector, limits: Vector, now: int) -> Vector:
     """Return ``planned_end`` of each."""
-    steps = np.frexp(np.maximum(0, now - untils) // OVERRUN_GRACE_S)[1].astype(np.int64)
-    return np.where(untils > now, untils, untils + (OVERRUN_GRACE_S << steps))
+    late = np.flatnonzero(untils <= now)
+    if not len(late):
+        return untils
+    found, ends = untils.copy(), limits[late]
+    late_s = now - untils[late]
+    steps = _STEPS[np.minimum(np.searchsorted(_STEPS, late_s, side="right"), len(_STEPS) - 1)]
+    far = late_s >= _STEPS[-1]
+    steps[far] = _STEPS[-1] << np.frexp(late_s[far] // _STEPS[-1])[1].astype(np.int64)
+    over = np.frexp(np.maximum(0, now - ends) // OVERRUN_GRACE_S)[1].astype(np.int64)
+    within = np.minimum(ends, untils[late] + steps)
+    found[late] = np.where(now < ends, within, ends + (OVERRUN_GRACE_S << over))
+    return found
 
 
 def sort_keys(rows: Vector, times: Vector) -> Vector:

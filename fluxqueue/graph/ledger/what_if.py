@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from fluxqueue.graph.ledger.placement import planned_end
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.ledger.timeline import Hold, widen
 from fluxqueue.graph.model.arrays import Matrix, Vector
+from fluxqueue.prediction.durations import planned_end
 
 
 class WhatIf:
@@ -68,7 +68,7 @@ class WhatIf:
         ledger = self.ledger
         np.add.at(ledger.now.free, rows, sign * takes)
         for hold in planned:
-            end = planned_end(hold.until, ledger.time)
+            end = planned_end(hold.until, ledger.time, hold.limit)
             more = widen(hold.takes, len(ledger.columns))
             ledger.plan.shift(hold.rows, more, 0, end, sign)
         ledger.have_changed(np.unique(rows).tolist())

@@ -34,10 +34,10 @@ def rows_in_use(ledger: ShareLedger, placement: Placement) -> list[int]:
 def is_open(ledger: ShareLedger, placement: Placement, now: int) -> bool:
     """Return whether a start planned earlier is still possible with everything known now."""
     hold = ledger.compile(placement)
-    if placement.starts_at < now or not ledger.masks.usable()[hold.rows].all():
+    if hold.starts_at < now or not ledger.masks.usable()[hold.rows].all():
         return False
     ledger.look(now)
-    free = ledger.free_during(hold.rows, placement.starts_at, placement.until)
+    free = ledger.free_during(hold.rows, hold.starts_at, hold.until)
     return bool(((free >= hold.takes) | (hold.takes == 0)).all())
 
 

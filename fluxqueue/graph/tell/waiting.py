@@ -14,12 +14,13 @@ import numpy as np
 
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.times import at_utc
-from fluxqueue.graph.ledger.placement import Placement, PolicyOnNode, planned_end
+from fluxqueue.graph.ledger.placement import Placement, PolicyOnNode
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.model.arrays import Mask, Matrix
 from fluxqueue.graph.tell.room import permanent_use, rows_in_use
 from fluxqueue.jobspec.model import Jobspec
+from fluxqueue.prediction.durations import planned_end
 
 NAMED_MAX = 3
 """Most jobs or namespaces named in one sentence."""
@@ -57,7 +58,7 @@ def in_the_way(table: ByShares, placement: Placement) -> InTheWay:
     holders = [
         Holder(key, live.until, live.is_firm)
         for key, live in ((key, table.ledger.live[key]) for key in keys)
-        if planned_end(live.until, table.ledger.time) <= placement.starts_at
+        if planned_end(live.until, table.ledger.time, live.limit) <= placement.starts_at
     ]
     return InTheWay(
         tuple(table.ledger.names[row] for row in rows),

@@ -9,6 +9,7 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.queue_policy import POLICIES, queue_policy
 from fluxqueue.policy.queue_rules import (
+    IN_ORDER,
     FairShare,
     Limits,
     PreemptionRules,
@@ -44,6 +45,7 @@ def test_every_field_is_read() -> None:
             "started": False,
             "defaultDuration": "2h",
             "maxDelayByPlan": "30m",
+            "jumpers": "inOrder",
             "limits": {
                 "perJob": {"nodes": 4, "cpu": 64, "durationSeconds": 7200},
                 "perUser": {"jobs": 2, "cpu": "1500m"},
@@ -70,6 +72,7 @@ def test_every_field_is_read() -> None:
         default_duration_s=7200,
         planned_s=7200,
         max_delay_s=1800,
+        jumpers=IN_ORDER,
         namespaces=frozenset({"a"}),
         fair_share=FairShare(86_400, 50),
     )

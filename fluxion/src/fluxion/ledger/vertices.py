@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from fluxion.ledger.planner import MultiPlanner
 from fluxion.model.pruning import PruningFilters
 from fluxqueue.graph.ledger.booking import Booking
-from fluxqueue.graph.ledger.placement import planned_end
 from fluxqueue.graph.model.shapes import FULL_SHARE, BlockClass, iterate_bits
 from fluxqueue.graph.model.store import ResourceGraph
+from fluxqueue.prediction.durations import planned_end
 
 ENDS_SPARE = 1024
 """This many ends of removed allocations may stay in the heap until it is cleaned."""
@@ -291,7 +291,7 @@ class VertexLedger:
 
     def _plan_end(self, booking: Booking) -> None:
         until = booking.until
-        booking.end = planned_end(until, self.time)
+        booking.end = planned_end(until, self.time, until)
         booking.given_end = None if booking.end == until else until
         if until <= self.time:
             self._late.add(booking.job)

@@ -1,0 +1,75 @@
+"""How a simulated site plans the run times of its jobs: as declared, as learned, or as they are.
+
+``Engine`` asks for the plan of each job that is submitted, and tells of each run that ends. The
+predictions are those of production, from the runs that have ended in virtual time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from fluxqueue.jobspec import Jobspec
+from fluxqueue.prediction.durations import Durations
+from fluxqueue.prediction.history import ClassHistory
+from fluxqueue.prediction.predictor import ClassKey, Likeness, predict
+from fluxqueue.scheduler.pending_job import LearnedPlan
+
+if TYPE_CHECKING:
+    from fluxqueue.simulation.jobs import SimulatedJob
+
+
+class DurationSource(StrEnum):
+    """Where the plans of a simulation come from: ``fluxqueue sim --durations``."""
+
+    DECLARED = "declared"
+    LEARNED = "learned"
+    PERFECT = "perfect"
+
+
+@dataclass(slots=True)
+class Learning:
+    """What is known of run times at one moment of a simulation."""
+
+    source: DurationSource = DurationSource.DECLARED
+    _histories: dict[ClassKey, ClassHistory] = field(default_factory=dict)
+    _runs: dict[ClassKey, int] = field(default_factory=dict)
+
+    def plan(self, job: SimulatedJob, default_s: int) -> LearnedPlan | None:
+        """Return the plan of a job, None if it is planned as declared.
+
+        ``default_s`` is what a job without a limit is planned for if nothing is known.
+        """
+        if self.source == DurationSource.DECLARED:
+            return None
+        like = _likeness(job)
+        if self.source == DurationSource.PERFECT:
+            durations = Durations.planned(like.limit_s, job.runs_s, job.runs_s)
+        else:
+            durations = predict(like, self._histories, default_s)
+        return LearnedPlan.of(job.request, durations)
+
+    def learn(self, job: SimulatedJob) -> bool:
+        """Take a run that has ended into account. Return whether plans have changed by it."""
+        if self.source != DurationSource.LEARNED:
+            return False
+        like = _likeness(job)
+        runs = self._runs.get(like.known_by, 0)
+        for key in like.learned_by(runs):
+            self._histories[key] = self._histories.get(key, ClassHistory()).after(job.runs_s)
+        self._runs[like.known_by] = runs + 1
+        return True
+
+
+def bounded_request(request: Jobspec, plan: LearnedPlan | None) -> Jobspec:
+    """Return the request for as long as it may run: its limit, or its plan if it has none."""
+    if plan is None or request.duration_s:
+        return request
+    return replace(request, duration_s=float(plan.durations.bound_s))
+
+
+def _likeness(job: SimulatedJob) -> Likeness:
+    limit_s = int(job.request.duration_s) or None
+    template = f"{job.cpu_m} {job.request.duration_s:g}"
+    return Likeness(template, job.user, job.queue, limit_s)
