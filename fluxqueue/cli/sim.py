@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fluxqueue.simulation.gantt import Panel
     from fluxqueue.simulation.growing import GrowingCluster
     from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
+    from fluxqueue.simulation.learning import DurationSource
 
 ALL = "all"
 PROGRESS_FROM = 500
@@ -50,6 +52,12 @@ class SimOptions:
     match_policy: Annotated[
         str, typer.Option(help="order in which nodes are filled: pack, lonode, spread, ...")
     ] = MATCH_POLICY
+    durations: Annotated[
+        str,
+        typer.Option(
+            help="planned run times: declared, learned or perfect, several with commas, or all"
+        ),
+    ] = "declared"
     swf: Annotated[
         Path | None, typer.Option(help="read the jobs from this file (SWF, also .gz)")
     ] = None
@@ -176,6 +184,7 @@ def _simulate(options: SimOptions) -> None:
     from fluxqueue.simulation.gantt import check_format, draw
     from fluxqueue.simulation.jobs import uniform_cluster
 
+    sources = _duration_sources(options.durations)
     nodes, cores, out = options.nodes, options.cores, options.out
     pools, provision = _pools(options.pool or (), options.earlier_by, cores, out)
     rules = _preemption(options.min_runtime, options.grace) if options.preemption else None
@@ -196,7 +205,7 @@ def _simulate(options: SimOptions) -> None:
     say(f"{len(work)} jobs ({what}) on {nodes} nodes of {cores} cores")
     panels, grown = _run_all(
         policies,
-        Scenery(cluster, work, lost, rules, options.match_policy, named, pools, provision),
+        Scenery(cluster, work, lost, rules, options.match_policy, named, pools, provision, sources),
     )
     typer.echo(render_table([panel.figures for panel in panels]))
     if pools:
@@ -279,20 +288,41 @@ class Scenery:
     queues: Mapping[str, QueueRules] | None
     pools: Sequence[NodePool]
     provision: ProvisionRules
+    durations: Sequence[DurationSource]
+
+
+def _duration_sources(text: str) -> list[DurationSource]:
+    from fluxqueue.simulation.learning import DurationSource
+
+    names = list(DurationSource) if text == ALL else [one.strip() for one in text.split(",")]
+    known = set(DurationSource)
+    for name in names:
+        if name not in known:
+            raise InvalidSettings(
+                f"{name!r} is not valid",
+                where="--durations",
+                value=name,
+                hint=f"one of {', '.join(DurationSource)}",
+            )
+    return [DurationSource(name) for name in names]
 
 
 def _run_all(
     policies: Sequence[QueuePolicy], of: Scenery
 ) -> tuple[list[Panel], list[GrowingCluster]]:
-    """Simulate each policy. Return the results, and what node pools have brought for each."""
+    """Simulate each policy with each source of durations.
+
+    Return the results, and what node pools have brought for each.
+    """
     from fluxqueue.simulation.engine import SimulatedSite, simulate
     from fluxqueue.simulation.figures import figures
     from fluxqueue.simulation.gantt import Panel
 
     panels: list[Panel] = []
     grown: list[GrowingCluster] = []
-    for one in policies:
-        with _progress(one.name, len(of.work)) as tell:
+    for one, source in product(policies, of.durations):
+        name = one.name if len(of.durations) == 1 else f"{one.name}, {source}"
+        with _progress(name, len(of.work)) as tell:
             records = simulate(
                 of.cluster,
                 of.work,
@@ -302,13 +332,14 @@ def _run_all(
                     match_policy=of.match_policy,
                     pools=of.pools,
                     provision=of.provision,
+                    durations=source,
                 ),
                 preemption=of.preemption,
                 queues=of.queues,
                 tell=tell,
                 grown=grown,
             )
-        told = figures(one.name, records, of.cluster, grown[-1].cpu_s)
+        told = figures(name, records, of.cluster, grown[-1].cpu_s)
         panels.append(Panel(told, records, of.cluster, of.lost))
     return panels, grown
 

@@ -108,7 +108,7 @@ def figures(
 
 
 _HEAD = (
-    f"{'policy':<12}{'makespan':>9}{'util':>7}"
+    f"{'makespan':>9}{'util':>7}"
     f"{'wait':>9}{'median':>8}{'p95':>9}"
     f"{'slow':>6}{'p95':>6}{'filled':>7}  kept"
 )
@@ -117,12 +117,14 @@ _HEAD = (
 
 def render_table(results: Sequence[Figures]) -> str:
     """Return a table with one line per policy."""
-    return "\n".join([_HEAD, *(_render(one) for one in results)])
+    width = max([12, *(len(one.policy) + 1 for one in results)])
+    head = "policy".ljust(width) + _HEAD
+    return "\n".join([head, *(one.policy.ljust(width) + _render(one) for one in results)])
 
 
 def _render(one: Figures) -> str:
     line = (
-        f"{one.policy:<12}{clock(one.makespan_s):>9}{one.utilisation:>7.1%}"
+        f"{clock(one.makespan_s):>9}{one.utilisation:>7.1%}"
         f"{clock(one.mean_wait_s):>9}{clock(one.median_wait_s):>8}{clock(one.p95_wait_s):>9}"
         f"{one.mean_slowdown:>6.1f}{one.p95_slowdown:>6.1f}{one.backfilled:>7}  "
     )
