@@ -172,8 +172,8 @@ def follow(
         kept = FollowDecision(free=freed, must_vacate=True)
         return replace(kept, state=FluxJobState.RUNNING if started else None)
     is_lost = any(slot.is_lost for slot in unheld)
-    # 6. Its template names the nodes of its pods. If they can no longer start there, further pods
-    # would be sent there too, so the template must be changed before the workload waits.
+    # 6. Its template names the nodes of its pods, and further pods would be sent there too. So the
+    # template must be changed before the workload waits.
     if workload.comes_ungated and not workload.is_over:
         is_lost = any(slot.is_lost or slot.is_refused for slot in (*unheld, *holders.values()))
         if is_lost and workload.wanted and not any(pod.node for pod in live.values()):
@@ -181,16 +181,14 @@ def follow(
             return replace(kept, must_vacate=True)
         # Such pods cannot use another node, so the next step does not apply to them.
         is_lost = False
-    # 7. Its nodes were lost before a pod held a slot: match all of it again, as one unit.
-    if is_lost and not held and state is FluxJobState.ALLOCATED:
-        return _requeue(freed, unheld)
-    # 8. It continues: hand out its open slots.
+    # 7. It continues: hand out its open slots. Released alone, a part of a whole would wait for the
+    # others in kube-scheduler, with its slots.
     decision = _go_on(workload, live, slots, holders, unheld)
-    if workload.is_whole and decision.lacking and not workload.is_independent:
-        # Released, the pods with slots would wait for the others in kube-scheduler.
-        if not held and state is FluxJobState.ALLOCATED:
-            return _requeue(freed, unheld)
-        decision = _hold_back(decision, live)
+    is_short = workload.is_whole and decision.lacking > 0 and not workload.is_independent
+    # 8. No pod held a slot when nodes were lost, or too few came: match all of it as one unit.
+    if (is_lost or is_short) and not held and state is FluxJobState.ALLOCATED:
+        return _requeue(freed, unheld)
+    decision = _hold_back(decision, live) if is_short else decision
     # A slot that passes to the next pod at once is assigned, and must not be freed as well.
     taken = {number for number, _ in decision.assign}
     return replace(

@@ -40,8 +40,8 @@ def asks_for_group(job: Object) -> bool:
     return "gang" in policy or "all" in mode or _topology(job) is not None
 
 
-def check_scheduling(job: Object, wishes: Wishes) -> None:
-    """Refuse what of ``spec.scheduling`` cannot be honoured.
+def check_scheduling(job: Object, wishes: Wishes, *, are_independent: bool) -> None:
+    """Refuse what of ``spec.scheduling`` cannot be honoured. ``are_independent``: its pods.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def check_scheduling(job: Object, wishes: Wishes) -> None:
         hint = f"remove one of them: kube-scheduler places the pods by {_TOPOLOGY}, which is {key}"
         where = wishes.paths.get(labels.WITHIN, labels.WITHIN)
         raise InvalidInput("contradicts it", where=where, value=wishes.within, hint=hint)
-    if wishes.is_sweep and asks_for_group(job):
+    if are_independent and asks_for_group(job):
         hint = f"remove it, or remove spec.scheduling: {labels.GANG} makes the pods independent"
         where = wishes.paths.get(labels.GANG, labels.GANG)
         raise InvalidInput("contradicts spec.scheduling", where=where, value="false", hint=hint)

@@ -110,11 +110,11 @@ class BatchJobKind(WorkloadKind):
         group = _wider_group(workload)
         if wishes.is_sweep and read_membership(workload) is None:
             check_sweep(workload, wishes)
-            check_scheduling(workload, wishes)
+            check_scheduling(workload, wishes, are_independent=True)
             return suspended_job(workload, wishes, user)
         check_fits(wishes, can_restart=group is None)
         if group is None:
-            check_scheduling(workload, wishes)
+            check_scheduling(workload, wishes, are_independent=False)
             keeps_group = asks_for_group(workload)
             return suspended_job(workload, wishes, user, keeps_group=keeps_group)
         return gated_members(workload, wishes, user, group)
