@@ -172,6 +172,23 @@ async def _is_bound_to(client: KubeClient, pod: dict[str, Any], node: str) -> bo
     return bool(found["spec"].get("nodeName") == node)
 
 
+async def _leave_groups(client: KubeClient, namespace: str) -> None:
+    """Install the policy that takes pods out of the PodGroups of their Jobs, and wait for it.
+
+    Where groups are served, kube-scheduler binds no pod of a Job while another one is gated.
+    """
+    await install_pod_policies(client, drops_managed_fields=False)
+    marks = {labels.MANAGED: "true", "batch.kubernetes.io/controller-uid": "u"}
+    spec = _pod_spec() | {"schedulingGroup": {"podGroupName": "g"}}
+    body = {"metadata": {"generateName": "p-", "labels": marks}, "spec": spec}
+
+    async def is_in_force() -> bool:
+        made = await client.create(PODS, namespace, body, dry_run=True)
+        return "schedulingGroup" not in made["spec"]
+
+    await eventually(is_in_force, "pods leave their groups")
+
+
 HOST_TERMS = [
     {"matchExpressions": [{"key": labels.HOSTNAME, "operator": "Exists"}]},
     {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["elsewhere"]}]},
@@ -204,6 +221,7 @@ async def test_released_pods_go_to_the_chosen_node(
     is_by_name: bool,
 ) -> None:
     """Taken in, unsuspended, gated pods made, ungated: the scheduler has one node left."""
+    await _leave_groups(client, namespace)
     job = await _create_taken_in(client, namespace, _batch_job("work", **pod_fields))
     assert job["metadata"]["labels"][labels.MANAGED] == "true"
     uid = job["metadata"]["uid"]
