@@ -62,7 +62,7 @@ def latest_start(
     if end is None and not any(_waits_for(planned, one) for one in ahead):
         return promise(ledger, planned, awaited, slack)
     if slack.longest_s and former is not None and _is_due(former, planned):
-        return replace(planned, is_firm=False, kept_from=now)
+        return replace(planned, is_firm=False, kept_from=planned.starts_at)
     latest = max(planned.starts_at, (end or 0) + slack.expected_s)
     if former is not None and not former.is_firm:
         latest = max(planned.starts_at, min(latest, former.starts_at))
@@ -85,7 +85,8 @@ def latest_start(
 def _is_due(former: Placement, planned: Placement) -> bool:
     """Return whether plans that were wrong have used up what they may cost the job.
 
-    From then on nothing jumps onto its nodes, or a stream of wrong plans could starve it.
+    From then on jobs jump onto its nodes by all their time, and no longer by their typical one. A
+    stream of wrong plans could starve it otherwise.
     """
     if former.is_firm:
         return False

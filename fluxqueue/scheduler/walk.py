@@ -141,6 +141,8 @@ class QueueWalk:
         self.matcher.reserve(placement, self.now)
         if placement.is_firm:
             self._first_promise = min(self._first_promise, placement.starts_at)
+        elif placement.kept_from is not None:
+            self._first_promise = self.now  # its slack is used up
 
     def jumps_shortest(self, job: PendingJob) -> bool:
         """Return whether ``job`` is behind a blocked job, and the shortest of these comes first."""
