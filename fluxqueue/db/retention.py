@@ -44,6 +44,7 @@ async def delete_old_rows(
     await _delete_in_steps(database, Q.delete_fluxjobs, retention_s)
     await _delete_in_steps(database, Q.delete_history, retention_s)
     await _delete_in_steps(database, Q.delete_accounting, accounting_retention_s)
+    await _delete_in_steps(database, Q.delete_run_times, accounting_retention_s)
     await _delete_in_steps(database, Q.delete_learned, retention_s)
     await _delete_in_steps(database, Q.delete_node_requests, retention_s)
     await _delete_in_steps(database, Q.delete_tasks, FAILED_TASKS_S)

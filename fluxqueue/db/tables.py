@@ -192,6 +192,7 @@ allocations = Table(
     Column("term", BigInteger, nullable=False),
     Column("starts_at", BigInteger, nullable=False),
     Column("until", BigInteger),
+    Column("plan_s", BigInteger),
     Column("is_exclusive", Boolean, nullable=False, server_default=text("false")),
     Column("held", ARRAY(Text), nullable=False, server_default=text("'{}'")),
     Column("is_independent", Boolean, nullable=False, server_default=text("false")),
@@ -498,6 +499,23 @@ Index("ix_accounting_queue_user", accounting.c.queue, accounting.c.user_name, ac
 Index("ix_accounting_ended_at", accounting.c.ended_at)
 Index("ix_accounting_jobid", accounting.c.jobid)
 Index("ix_accounting_namespace_name", accounting.c.namespace, accounting.c.name)
+
+run_times = Table(
+    "run_times",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    Column("queue", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("template", Text, nullable=False),
+    Column("limit_s", BigInteger),
+    Column("seconds", Double, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("ended_at", DateTime(timezone=True), nullable=False),
+)
+Index(
+    "ix_run_times_class", run_times.c.queue, run_times.c.owner, run_times.c.template, run_times.c.id
+)
+Index("ix_run_times_ended_at", run_times.c.ended_at)
 
 quarantined_objects = Table(
     "quarantined_objects",

@@ -277,7 +277,7 @@ class JobsAhead:
         matcher, scene = self.scene.matcher, self.scene
         floor = self.floor(job.queue)
         try:
-            found = matcher.match_later(job.request, scene.now, not_before=floor)
+            found = matcher.match_later(job.by_plan, scene.now, not_before=floor)
         except InsufficientResources as unknown:
             return self._no_plan(job, str(unknown))
         is_whole = all(self._of(one) is not None for one in self.jobs if self._counts(one))

@@ -16,6 +16,7 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest, PoolState
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
 from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
@@ -33,6 +34,7 @@ class QueueSnapshot:
     matcher : With the allocations of that cycle, and its reservations in the plan.
     queue, decisions, policy, queues : The arguments of ``run_cycle``, and its result.
     now : Epoch seconds.
+    times : What is known of run times.
     planned : What the last forecast planned for jobs without a reservation, by UID.
     promised : Reservations that the next cycle must keep, by UID.
     preemptions : Possible victims for the request, and preemptions for other jobs.
@@ -52,6 +54,7 @@ class QueueSnapshot:
     pools: Sequence[PoolState] = ()
     requests: Sequence[NodeRequest] = ()
     spent: Mapping[str, Decimal] = field(default_factory=dict)
+    times: LearnedTimes = field(default_factory=LearnedTimes)
 
     def rules(self, queue: str) -> QueueRules:
         """Return the rules of a queue. A queue without rules has no limits."""

@@ -58,6 +58,7 @@ class WorkloadFacts:
     provision : whether nodes may be asked for, if its author says so (``fluxjob.provision``).
     grace_s : how long its pods may take to end, in seconds.
     is_limited : Kubernetes ends its pods after its duration.
+    template : fingerprint of its pods (``workload.fingerprint``).
     """
 
     generation: int = 0
@@ -94,6 +95,7 @@ class WorkloadFacts:
     provision: str | None = None
     grace_s: int = 0
     is_limited: bool = False
+    template: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document of the row."""

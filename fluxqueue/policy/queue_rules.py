@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from fluxqueue.errors import InvalidInput
@@ -27,6 +28,19 @@ PLANNED_S = 3600
 
 SHORTEST, IN_ORDER = "shortest", "inOrder"
 """The values of ``spec.jumpers``: which job jumps ahead of a blocked one first."""
+
+
+class Learn(StrEnum):
+    """``spec.durations.learn``: which jobs of a queue are planned by ended runs."""
+
+    ON = "on"
+    OFF = "off"
+    DECLARED_ONLY = "declaredOnly"
+
+    def covers(self, *, is_declared: bool) -> bool:
+        """Return whether a job is planned by ended runs. ``is_declared``: it states a duration."""
+        return self is Learn.ON or (self is Learn.DECLARED_ONLY and is_declared)
+
 
 HALF_LIFE_S = 7 * 86_400
 """Slurm's default ``PriorityDecayHalfLife``: a week."""
@@ -93,7 +107,8 @@ class QueueRules:
     seconds that a start may take. ``takes_gated``: it takes Jobs that wait with gated pods.
     ``planned_s`` is planned for jobs without a duration: ``default_duration_s``, or the site's.
     ``max_delay_s`` is how far jobs that jump by their plan may delay a blocked one. ``jumpers`` is
-    ``shortest`` or ``inOrder``: which of these jobs is the first.
+    ``shortest`` or ``inOrder``: which of these jobs is the first. ``learn`` says which jobs are
+    planned by ended runs.
     ``provision`` says when nodes of pools are asked for. ``overrun`` says what follows if a job
     runs past its limit.
     """
@@ -115,6 +130,7 @@ class QueueRules:
     planned_s: int = PLANNED_S
     max_delay_s: int | None = None
     jumpers: str = SHORTEST
+    learn: Learn = Learn.ON
     start_timeout_s: int | None = None
     takes_gated: bool = True
     namespaces: frozenset[str] | None = field(default=None)
@@ -182,6 +198,7 @@ def read_rules(
             f"{low} is more than spec.maxPriority ({high})", where="spec.minPriority", value=low
         )
     default_s = reader.duration(spec, "defaultDuration", "spec")
+    durations = as_mapping(spec.get("durations"), "spec.durations")
     rules = QueueRules(
         name=name,
         policy_name=policy,
@@ -199,7 +216,8 @@ def read_rules(
         default_duration_s=default_s,
         planned_s=default_s or planned_s,
         max_delay_s=reader.duration(spec, "maxDelayByPlan", "spec"),
-        jumpers=reader.choice("jumpers", (SHORTEST, IN_ORDER)),
+        jumpers=reader.choice("jumpers", spec.get("jumpers"), (SHORTEST, IN_ORDER)),
+        learn=Learn(reader.choice("durations.learn", durations.get("learn"), tuple(Learn))),
         start_timeout_s=reader.duration(spec, "startTimeout", "spec"),
         takes_gated=spec.get("gatedJobs", ALLOWED) == ALLOWED,
         namespaces=namespaces,
@@ -229,9 +247,10 @@ class _Reader:
     def whole(self, key: str, low: int) -> int | None:
         return _whole(self.spec, key, "spec", low)
 
-    def choice(self, key: str, values: tuple[str, ...]) -> str:
+    @staticmethod
+    def choice(key: str, value: Any, values: tuple[str, ...]) -> str:
         """Return a field that has one of some values. The first one is the default."""
-        value = self.spec.get(key, values[0])
+        value = values[0] if value is None else value
         if value not in values:
             raise InvalidInput(
                 f"{value!r} is not valid",

@@ -210,7 +210,7 @@ class _Plan:
                 # Without backfill no job behind may start earlier, so their starts are unknown too.
                 line.floor = line.floor if line.is_backfilling else FOREVER
                 words = self._prefix(line, job) + unknown.reason
-                is_unusable = job.request in self._unusable
+                is_unusable = job.by_plan in self._unusable
                 return Outlook(None, words, WaitReason.UNUSABLE if is_unusable else None)
             self.matcher.reserve(placement, self.now)
         reason = self._reason(line, job, placement)
@@ -219,9 +219,11 @@ class _Plan:
         if not line.is_backfilling:
             line.first = line.first or job
             line.floor = max(line.floor, placement.starts_at)
-        start = self.decisions.expected.get(job.uid, placement.starts_at)
+        start = self.decisions.expected.get(job.uid, placement.planned_start)
         if is_promised:
-            reason = f"has a reservation; {reason}"
+            late = placement.kept_from is not None
+            latest = f" by {write_time(placement.starts_at, self.now)}" if late else ""
+            reason = f"has a reservation{latest}; {reason}"
         elif job.uid in self.decisions.expected:
             latest = write_time(placement.starts_at, self.now)
             reason = f"expected to start by {latest}, not promised; {reason}"
@@ -235,17 +237,17 @@ class _Plan:
         InsufficientResources
             No start is known. A request that failed once fails again without a search.
         """
-        reason = self._hopeless.get(job.request)
+        reason = self._hopeless.get(job.by_plan)
         if reason is not None:
             raise InsufficientResources(reason)
         try:
-            return self.matcher.match_later(job.request, self.now, not_before=line.floor)
+            return self.matcher.match_later(job.by_plan, self.now, not_before=line.floor)
         except InsufficientResources as error:
-            unusable = why_no_plan(self.matcher.by_shares, job.request)
+            unusable = why_no_plan(self.matcher.by_shares, job.by_plan)
             if unusable is not None:
-                self._unusable.add(job.request)
+                self._unusable.add(job.by_plan)
             reason = unusable or error.reason
-            self._hopeless[job.request] = reason
+            self._hopeless[job.by_plan] = reason
             raise InsufficientResources(reason) from error
 
     # --- reasons ---------------------------------------------------------------------------------

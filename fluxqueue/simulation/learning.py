@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.prediction.durations import Durations
-from fluxqueue.prediction.history import ClassHistory
-from fluxqueue.prediction.predictor import ClassKey, Likeness, predict
+from fluxqueue.prediction.learned_times import LearnedTimes
+from fluxqueue.prediction.predictor import Likeness
 from fluxqueue.scheduler.pending_job import LearnedPlan
 
 if TYPE_CHECKING:
@@ -33,11 +33,10 @@ class Learning:
     """What is known of run times at one moment of a simulation."""
 
     source: DurationSource = DurationSource.DECLARED
-    _histories: dict[ClassKey, ClassHistory] = field(default_factory=dict)
-    _runs: dict[ClassKey, int] = field(default_factory=dict)
+    _known: LearnedTimes = field(default_factory=LearnedTimes)
 
     def plan(self, job: SimulatedJob, default_s: int) -> LearnedPlan | None:
-        """Return the plan of a job, None if it is planned as declared.
+        """Return the plan of a job, None if it is planned as declared, or no run is like it.
 
         ``default_s`` is what a job without a limit is planned for if nothing is known.
         """
@@ -45,20 +44,16 @@ class Learning:
             return None
         like = _likeness(job)
         if self.source == DurationSource.PERFECT:
-            durations = Durations.planned(like.limit_s, job.runs_s, job.runs_s)
+            durations: Durations | None = Durations.planned(like.limit_s, job.runs_s, job.runs_s)
         else:
-            durations = predict(like, self._histories, default_s)
-        return LearnedPlan.of(job.request, durations)
+            durations = self._known.durations(like, default_s)
+        return None if durations is None else LearnedPlan.of(job.request, durations)
 
     def learn(self, job: SimulatedJob) -> bool:
         """Take a run that has ended into account. Return whether plans have changed by it."""
         if self.source != DurationSource.LEARNED:
             return False
-        like = _likeness(job)
-        runs = self._runs.get(like.known_by, 0)
-        for key in like.learned_by(runs):
-            self._histories[key] = self._histories.get(key, ClassHistory()).after(job.runs_s)
-        self._runs[like.known_by] = runs + 1
+        self._known.learn(_likeness(job), job.runs_s)
         return True
 
 

@@ -200,7 +200,7 @@ class Reviewer:
         async with self._context.database.begin() as tx:
             row = None
             if asked.fluxjob:
-                row = await read_asked(tx, namespace, asked.fluxjob, rules)
+                row = await read_asked(tx, namespace, asked.fluxjob, rules, scene.times)
                 if row is None:
                     raise _NotThere(namespace, asked.fluxjob)
                 is_as_it_is = asked.request is None and asked.changes.is_empty
@@ -365,7 +365,13 @@ def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: QueueSnapsh
     request = replace(job.request, queue="", duration_s=float(duration_s))
     priority = priorities.get(job.queue, job.priority)
     return replace(
-        job, request=request, priority=priority, has_limit=has_limit, is_planned=not has_limit
+        job,
+        request=request,
+        priority=priority,
+        has_limit=has_limit,
+        is_planned=not has_limit,
+        # What ended runs say is of the request as it is.
+        learned=job.learned if request == job.request else None,
     )
 
 

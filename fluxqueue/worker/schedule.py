@@ -35,6 +35,7 @@ from fluxqueue.db.store.queue_snapshot import (
     update_impossible,
 )
 from fluxqueue.db.store.queues import read_rules, read_use
+from fluxqueue.db.store.run_times import RunTimes
 from fluxqueue.errors import DatabaseUnavailable, InvalidInput, LostLeadership
 from fluxqueue.explain.question import QueueSnapshot
 from fluxqueue.fluxjob.levels import parse_levels
@@ -112,6 +113,7 @@ class CycleRunner:
         self._last: Cycle | None = None
         self._crowds = Crowds(OF_EACH)
         self._costly = CostlyJobs()
+        self._times = RunTimes()
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
         # bookings.
         self._lock = asyncio.Lock()
@@ -285,6 +287,7 @@ class CycleRunner:
             policy=last.policy,
             queues=queues,
             now=self._context.clock.now_s(),
+            times=self._times.known,
             planned=self._plans.planned,
             promised=self._plans.reserved,
             preemptions=last.preemptions,
@@ -317,7 +320,7 @@ class CycleRunner:
             view = await past_full_users(tx, self._head(changes), self._rules, queues)
             # All rows at once, by UID, before any change: other orders deadlock with observations.
             locked = await lock_queue(tx, view)
-            unreadable = Unreadable()
+            unreadable = Unreadable(times=self._times.known)
             allowances = Allowances()
             failed = await self._reconsider(tx, matcher, changes, unreadable, allowances)
             now = self._context.clock.now_s()
@@ -391,6 +394,7 @@ class CycleRunner:
         # nodes in the ledger, and the claim on them would be given up as impossible.
         await self._preempting.look(tx, self._rules)
         matcher, changes = await self._bring_up_to_date(tx)
+        await self._times.look(tx)
         await self.nodes.look(tx, matcher, changes, self._context.clock.now_s())
         return matcher, changes
 

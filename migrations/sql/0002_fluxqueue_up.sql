@@ -100,6 +100,7 @@ CREATE TABLE allocations (
     term BIGINT NOT NULL,
     starts_at BIGINT NOT NULL,
     until BIGINT,
+    plan_s BIGINT,
     is_exclusive BOOLEAN DEFAULT false NOT NULL,
     held TEXT[] DEFAULT '{}' NOT NULL,
     is_independent BOOLEAN DEFAULT false NOT NULL,
@@ -382,6 +383,22 @@ CREATE INDEX ix_accounting_queue_user ON accounting (queue, user_name, ended_at)
 
 CREATE UNIQUE INDEX uq_accounting_run ON accounting (uid, run);
 
+CREATE TABLE run_times (
+    id BIGINT GENERATED ALWAYS AS IDENTITY,
+    queue TEXT NOT NULL,
+    owner TEXT NOT NULL,
+    template TEXT NOT NULL,
+    limit_s BIGINT,
+    seconds DOUBLE PRECISION NOT NULL,
+    result TEXT NOT NULL,
+    ended_at TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT pk_run_times PRIMARY KEY (id)
+);
+
+CREATE INDEX ix_run_times_class ON run_times (queue, owner, template, id);
+
+CREATE INDEX ix_run_times_ended_at ON run_times (ended_at);
+
 CREATE TABLE quarantined_objects (
     kind TEXT NOT NULL,
     key TEXT NOT NULL,
@@ -517,6 +534,7 @@ COMMENT ON COLUMN allocations.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
 COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN allocations.plan_s IS 'how long it is planned to run by ended runs; null: as declared';
 COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
 COMMENT ON COLUMN allocations.held IS
     'further nodes held whole, such as those of an exclusive rack';
@@ -725,6 +743,15 @@ COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
 COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
 COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 COMMENT ON COLUMN accounting.reason IS 'why it ended, as a sentence';
+COMMENT ON TABLE run_times IS 'How long the last runs of alike work held their slots';
+COMMENT ON COLUMN run_times.id IS 'in the order of writing';
+COMMENT ON COLUMN run_times.queue IS 'its queue';
+COMMENT ON COLUMN run_times.owner IS 'user that submitted it, or its namespace';
+COMMENT ON COLUMN run_times.template IS 'fingerprint of its pods: images, commands, arguments, requests';
+COMMENT ON COLUMN run_times.limit_s IS 'limit of the run in seconds; null: nothing ends it';
+COMMENT ON COLUMN run_times.seconds IS 'how long it held its slots; the mean of its pods if they are independent';
+COMMENT ON COLUMN run_times.result IS 'the final state, or Requeued';
+COMMENT ON COLUMN run_times.ended_at IS 'when the run ended';
 
 COMMENT ON TABLE quarantined_objects IS 'Objects that the controller cannot read or store, and why';
 COMMENT ON COLUMN quarantined_objects.kind IS 'workload, node, queue, foreign, ...';
@@ -1620,6 +1647,11 @@ CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STA
        AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
 $$;
 
+-- Whose runs are alike: those of one user, or of a namespace where admission named no user.
+CREATE FUNCTION fluxjob_owner(job fluxjobs) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(nullif(job.user_name, ''), 'namespace ' || job.namespace)
+$$;
+
 CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     has_run boolean := OLD.state IN ('Allocated', 'Running');
@@ -1662,8 +1694,33 @@ BEGIN
                     WHERE fluxqueue_is_gpu(r.key)) AS gpu
             FROM allocation_slots WHERE allocation_id = a.id) s ON true
         GROUP BY a.id) used ON has_run;
+    IF has_run AND began_at IS NOT NULL THEN
+        PERFORM fluxjob_learn(NEW, began_at);
+    END IF;
     RETURN NULL;
 END
+$$;
+
+-- Remembers how long a run held its slots, for predictions. A class of alike work keeps its last 8
+-- runs, so a burst of one user does not displace what is known of others. No two transactions wait
+-- for each other here: what another one deletes is left to it.
+CREATE FUNCTION fluxjob_learn(job fluxjobs, began_at timestamptz) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO run_times (queue, owner, template, limit_s, seconds, result, ended_at)
+    SELECT job.queue, fluxjob_owner(job), coalesce(job.observed ->> 'template', ''),
+           CASE WHEN job.observed ? 'is_limited' THEN job.duration_s END,
+           CASE WHEN job.observed ? 'is_sweep' THEN coalesce((
+               SELECT avg(s.past_s + extract(epoch FROM
+                                             coalesce(s.returned_at, now()) - s.given_at))
+               FROM allocation_slots s WHERE s.allocation_id = (
+                   SELECT a.id FROM allocations a WHERE a.uid = job.uid ORDER BY a.id DESC LIMIT 1)
+           ), 0) ELSE extract(epoch FROM coalesce(job.ended_at, now()) - began_at) END,
+           CASE WHEN job.ended_at IS NULL THEN 'Requeued' ELSE job.state END,
+           coalesce(job.ended_at, now());
+    DELETE FROM run_times WHERE id IN (
+        SELECT id FROM run_times r
+        WHERE r.queue = job.queue AND r.owner = fluxjob_owner(job)
+          AND r.template = coalesce(job.observed ->> 'template', '')
+        ORDER BY id DESC OFFSET 8 FOR UPDATE SKIP LOCKED);
 $$;
 
 CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW

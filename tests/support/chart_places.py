@@ -59,7 +59,7 @@ class Place:
         )
 
     async def upgrade(self, values: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Upgrade it; Helm would take up the former values where none are given."""
+        """Upgrade it. Without values, Helm would take up the former ones."""
         return await self.run(
             self.helm.upgrade,
             CHART,
@@ -79,7 +79,7 @@ class Place:
 
 @pytest_asyncio.fixture(params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)])
 async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    """A cluster without the release; whatever the test leaves of it is removed."""
+    """A cluster without the release. What the test leaves of it is removed."""
     async with AsyncExitStack() as exits:
         kubeconfig = tmp_path / "kubeconfig"
         if request.param == "real":

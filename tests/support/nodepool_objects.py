@@ -11,7 +11,7 @@ GPU = "nvidia.com/gpu"
 
 
 def claim(pool: str, kind: str, number: int, *, took_s: int = 60, **allocatable: str) -> Any:
-    """A NodeClaim whose node is ready."""
+    """A NodeClaim with a node that is ready."""
     came = {"type": "Initialized", "status": "True",
             "lastTransitionTime": f"2026-05-01T10:{took_s // 60:02}:{took_s % 60:02}Z"}  # fmt: skip
     return {

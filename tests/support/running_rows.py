@@ -31,3 +31,15 @@ async def see_running(rows: Rows, uid: str = "a", pods: int = 1, **more: object)
     seen = {"is_suspended": False, "generation": 2} | more
     await rows.see(workload(uid, request(pods, cpu=1), pods=running, **seen))
     await rows.reconcile(uid)
+
+
+async def end_run(
+    rows: Rows, uid: str, held_s: int, result: str = "Completed", **more: object
+) -> None:
+    """A FluxJob that ends after it held its slots so long."""
+    sql = "UPDATE fluxjobs SET allocated_at = now() - make_interval(secs => :s) WHERE uid = :uid"
+    await rows.execute(sql, s=held_s, uid=uid)
+    await rows.see(
+        workload(uid, request(1, cpu=1), is_suspended=False, generation=2, result=result, **more)
+    )
+    await rows.reconcile(uid)

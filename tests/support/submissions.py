@@ -42,7 +42,7 @@ Workload = tuple[int, list[Submission]]
 
 @dataclass
 class Simulation:
-    """Virtual time over one matcher; every answer is checked against the plain model."""
+    """Virtual time over one matcher. Every answer is checked against the plain model."""
 
     policy: QueuePolicy
     nodes: int
@@ -95,7 +95,7 @@ class Simulation:
         return sorted(self.pending.values(), key=lambda job: (-job.priority, job.jobid))
 
     def cycle(self, now: int) -> None:
-        """One cycle; then the model is asked whether it was sound."""
+        """One cycle. Then the model is asked whether it was sound."""
         queue = self.queue()
         decisions = run_cycle(self.pools, queue, self.policy, now)
         self.model.now, self.model.reserved = now, []

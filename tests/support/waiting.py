@@ -42,7 +42,7 @@ async def until(
     *,
     timeout_s: float = WAIT_S,
 ) -> Answer:
-    """Give the first answer of ``read`` that is accepted; AssertionError with the last one."""
+    """Give the first answer of ``read`` that is accepted. AssertionError has the last one."""
     last: list[Answer] = []
 
     async def look() -> object:

@@ -23,6 +23,7 @@ from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.workload import labels, pods
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.fingerprint import fingerprint
 from fluxqueue.workload.fluxjob_object import begin_time, fluxjob_name, submitter
 from fluxqueue.workload.groups import read_mark
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
@@ -376,7 +377,12 @@ def _describe(
         size=asked.size,
         duration_s=asked.duration_s,
         begin_at_s=begin_time(workload, wishes),
-        facts=replace(_facts(workload, wishes, class_values), further=asked.further, said=said),
+        facts=replace(
+            _facts(workload, wishes, class_values),
+            further=asked.further,
+            said=said,
+            template=fingerprint(kind.pod_specs(workload), asked.size),
+        ),
     )
 
 

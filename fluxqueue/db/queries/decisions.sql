@@ -8,7 +8,8 @@ SELECT f.uid, a.starts_at,
        CASE WHEN a.is_independent AND p.victim IS NULL
             THEN extract(epoch FROM s.given_at)::bigint END
            AS own_start, f.duration_s, f.grace_s,
-       f.observed ? 'is_limited' AS is_limited, f.queue
+       f.observed ? 'is_limited' AS is_limited, f.queue,
+       CASE WHEN p.victim IS NULL THEN a.plan_s END AS plan_s
 
 -- name: booked_slots
 -- The slots of all live allocations.
@@ -159,10 +160,10 @@ ORDER BY f.priority DESC, f.place
 
 -- name: add_allocations
 -- Adds allocations, and returns their numbers.
-INSERT INTO allocations (uid, term, starts_at, until, is_exclusive, held)
-SELECT uid, CAST(:term AS bigint), starts_at, until, is_exclusive, held
+INSERT INTO allocations (uid, term, starts_at, until, plan_s, is_exclusive, held)
+SELECT uid, CAST(:term AS bigint), starts_at, until, plan_s, is_exclusive, held
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS r (
-    uid text, starts_at bigint, until bigint, is_exclusive bool, held text[])
+    uid text, starts_at bigint, until bigint, plan_s bigint, is_exclusive bool, held text[])
 RETURNING id, uid
 
 -- name: add_slots

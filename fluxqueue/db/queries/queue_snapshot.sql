@@ -17,7 +17,8 @@ AND state IN ('Gathering', 'Pending', 'Reserved', 'Unsatisfiable', 'Held')
 uid, jobid, place, observed ? 'is_limited' AS is_limited, priority, queue, user_name, request::text AS request, observed ->> 'provision' AS provision,
 CASE WHEN start ? 'tries' THEN fluxjob_refused_nodes(uid) END AS refused,
 observed -> 'ignored' AS ignored,
-namespace, state, reason, accepted_by, observed ? 'waits_gated' AS waits_gated
+namespace, state, reason, accepted_by, observed ? 'waits_gated' AS waits_gated,
+fluxjob_owner(f) AS owner, observed ->> 'template' AS template
 
 -- fragment: head
 -- The head of each queue: an index scan that stops at its depth in any queue. Users that are full
@@ -30,7 +31,7 @@ SELECT h.* FROM fluxqueues q CROSS JOIN LATERAL (
     ORDER BY priority DESC, place LIMIT coalesce(q.queue_depth, :depth)) h
 UNION ALL
 SELECT -- include: pending
-FROM fluxjobs WHERE uid = ANY(CAST(:owners AS text[])) AND -- include: waits
+FROM fluxjobs f WHERE uid = ANY(CAST(:owners AS text[])) AND -- include: waits
 
 -- name: lock_queue
 -- Locks all rows that a cycle may change, at once and in the order of their UIDs, as everywhere.
@@ -80,12 +81,12 @@ JOIN LATERAL (
 -- name: pending_rows
 -- Some FluxJobs by their UIDs, whether they wait or not.
 SELECT -- include: pending
-FROM fluxjobs WHERE uid = ANY(CAST(:uids AS text[]))
+FROM fluxjobs f WHERE uid = ANY(CAST(:uids AS text[]))
 
 -- name: unexamined
 -- FluxJobs not examined since they came, changed or were moved. Users take turns.
 SELECT -- include: pending
-FROM fluxjobs WHERE -- include: unexamined
+FROM fluxjobs f WHERE -- include: unexamined
 ORDER BY -- include: in_turn
 LIMIT :limit
 
@@ -96,7 +97,7 @@ SELECT uid FROM fluxjobs WHERE -- include: in_queues
 -- name: examined_in_queues
 -- The same, without what is new and what waits for others.
 SELECT -- include: pending
-FROM fluxjobs WHERE -- include: in_queues
+FROM fluxjobs f WHERE -- include: in_queues
   AND is_examined AND (state IN ('Pending', 'Reserved') OR held_by = 'queue') ORDER BY jobid
 
 -- name: quarantined_by_others
@@ -109,4 +110,4 @@ ORDER BY uid FOR UPDATE
 -- name: unsatisfiable
 -- FluxJobs that were found impossible.
 SELECT -- include: pending
-FROM fluxjobs WHERE state = 'Unsatisfiable'
+FROM fluxjobs f WHERE state = 'Unsatisfiable'

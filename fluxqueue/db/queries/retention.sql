@@ -24,6 +24,12 @@ DELETE FROM accounting WHERE id = ANY(ARRAY(
     SELECT id FROM accounting WHERE ended_at < now() - make_interval(secs => :retention_s)
     ORDER BY ended_at LIMIT :step))
 
+-- name: delete_run_times
+-- Runs that ended long ago.
+DELETE FROM run_times WHERE id = ANY(ARRAY(
+    SELECT id FROM run_times WHERE ended_at < now() - make_interval(secs => :retention_s)
+    ORDER BY ended_at LIMIT :step))
+
 -- name: delete_learned
 -- Learned again from the next pod of such a template.
 DELETE FROM learned_sizes WHERE (namespace, template) IN (

@@ -18,6 +18,7 @@ from fluxqueue.explain.answer import Place
 from fluxqueue.explain.status import Named
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.policy.queue_rules import QueueRules
+from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.scheduler.pending_job import PendingJob
 
 
@@ -67,14 +68,18 @@ async def has_news(database: Database) -> bool:
 
 
 async def read_asked(
-    tx: Transaction, namespace: str, name: str, rules: Mapping[str, QueueRules]
+    tx: Transaction,
+    namespace: str,
+    name: str,
+    rules: Mapping[str, QueueRules],
+    times: LearnedTimes,
 ) -> AskedFluxJob | None:
     """Return the newest FluxJob of that name, or None where it has no row."""
     row = await tx.fetch_one(Q.asked_fluxjob, AskedRow, namespace=namespace, name=name)
     if row is None:
         return None
     (pending,) = await tx.fetch(Q.pending_rows, PendingRow, uids=[row.uid])
-    return AskedFluxJob(pending_job(pending, rules), *row[1:])
+    return AskedFluxJob(pending_job(pending, rules, times), *row[1:])
 
 
 async def read_priorities(

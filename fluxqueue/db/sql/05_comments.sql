@@ -83,6 +83,7 @@ COMMENT ON COLUMN allocations.uid IS 'its workload: fluxjobs.uid';
 COMMENT ON COLUMN allocations.term IS 'leadership term that decided it';
 COMMENT ON COLUMN allocations.starts_at IS 'epoch seconds';
 COMMENT ON COLUMN allocations.until IS 'epoch seconds; null is unlimited';
+COMMENT ON COLUMN allocations.plan_s IS 'how long it is planned to run by ended runs; null: as declared';
 COMMENT ON COLUMN allocations.is_exclusive IS 'its nodes are held whole';
 COMMENT ON COLUMN allocations.held IS
     'further nodes held whole, such as those of an exclusive rack';
@@ -291,6 +292,15 @@ COMMENT ON COLUMN accounting.cpu_s IS 'core-seconds given';
 COMMENT ON COLUMN accounting.gpu_s IS 'GPU-seconds given';
 COMMENT ON COLUMN accounting.result IS 'the final state, or Requeued';
 COMMENT ON COLUMN accounting.reason IS 'why it ended, as a sentence';
+COMMENT ON TABLE run_times IS 'How long the last runs of alike work held their slots';
+COMMENT ON COLUMN run_times.id IS 'in the order of writing';
+COMMENT ON COLUMN run_times.queue IS 'its queue';
+COMMENT ON COLUMN run_times.owner IS 'user that submitted it, or its namespace';
+COMMENT ON COLUMN run_times.template IS 'fingerprint of its pods: images, commands, arguments, requests';
+COMMENT ON COLUMN run_times.limit_s IS 'limit of the run in seconds; null: nothing ends it';
+COMMENT ON COLUMN run_times.seconds IS 'how long it held its slots; the mean of its pods if they are independent';
+COMMENT ON COLUMN run_times.result IS 'the final state, or Requeued';
+COMMENT ON COLUMN run_times.ended_at IS 'when the run ended';
 
 COMMENT ON TABLE quarantined_objects IS 'Objects that the controller cannot read or store, and why';
 COMMENT ON COLUMN quarantined_objects.kind IS 'workload, node, queue, foreign, ...';

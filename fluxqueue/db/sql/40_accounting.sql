@@ -9,6 +9,11 @@ CREATE FUNCTION fluxqueue_is_gpu(resource text) RETURNS boolean LANGUAGE sql STA
        AND resource ~ coalesce(nullif(current_setting('fluxqueue.gpu_resources', true), ''), 'gpu')
 $$;
 
+-- Whose runs are alike: those of one user, or of a namespace where admission named no user.
+CREATE FUNCTION fluxjob_owner(job fluxjobs) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(nullif(job.user_name, ''), 'namespace ' || job.namespace)
+$$;
+
 CREATE FUNCTION fluxjobs_account() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     has_run boolean := OLD.state IN ('Allocated', 'Running');
@@ -51,8 +56,33 @@ BEGIN
                     WHERE fluxqueue_is_gpu(r.key)) AS gpu
             FROM allocation_slots WHERE allocation_id = a.id) s ON true
         GROUP BY a.id) used ON has_run;
+    IF has_run AND began_at IS NOT NULL THEN
+        PERFORM fluxjob_learn(NEW, began_at);
+    END IF;
     RETURN NULL;
 END
+$$;
+
+-- Remembers how long a run held its slots, for predictions. A class of alike work keeps its last 8
+-- runs, so a burst of one user does not displace what is known of others. No two transactions wait
+-- for each other here: what another one deletes is left to it.
+CREATE FUNCTION fluxjob_learn(job fluxjobs, began_at timestamptz) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO run_times (queue, owner, template, limit_s, seconds, result, ended_at)
+    SELECT job.queue, fluxjob_owner(job), coalesce(job.observed ->> 'template', ''),
+           CASE WHEN job.observed ? 'is_limited' THEN job.duration_s END,
+           CASE WHEN job.observed ? 'is_sweep' THEN coalesce((
+               SELECT avg(s.past_s + extract(epoch FROM
+                                             coalesce(s.returned_at, now()) - s.given_at))
+               FROM allocation_slots s WHERE s.allocation_id = (
+                   SELECT a.id FROM allocations a WHERE a.uid = job.uid ORDER BY a.id DESC LIMIT 1)
+           ), 0) ELSE extract(epoch FROM coalesce(job.ended_at, now()) - began_at) END,
+           CASE WHEN job.ended_at IS NULL THEN 'Requeued' ELSE job.state END,
+           coalesce(job.ended_at, now());
+    DELETE FROM run_times WHERE id IN (
+        SELECT id FROM run_times r
+        WHERE r.queue = job.queue AND r.owner = fluxjob_owner(job)
+          AND r.template = coalesce(job.observed ->> 'template', '')
+        ORDER BY id DESC OFFSET 8 FOR UPDATE SKIP LOCKED);
 $$;
 
 CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW

@@ -7,7 +7,7 @@ decisions of a cycle become visible together or not at all.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -20,14 +20,13 @@ from fluxqueue.db.store.moves import Moved, apply_move, give_reasons
 from fluxqueue.fluxjob.holders import SOME_WAIT
 from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.states import RELEASED
-from fluxqueue.graph.ledger.placement import (
-    Placement,
-)
+from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.lack import Given
+from fluxqueue.scheduler.pending_job import PendingJob
 
 logger = logging.getLogger(__name__)
 
@@ -86,16 +85,12 @@ async def store_decisions(
     Returns the UIDs without a stored allocation, because the FluxJob ended meanwhile. The caller
     must give back what it booked for them.
     """
-    wanted = {job.uid: placement for job, placement in decisions.allocated}
-    if wanted:
-        planned = {job.uid for job, _ in decisions.allocated if job.is_planned}
-        stored = await _store_starts(tx, wanted, planned, term, choices)
-    else:
-        stored = set()
+    wanted = {job.uid for job, _ in decisions.allocated}
+    stored = await _store_starts(tx, decisions.allocated, term, choices) if wanted else set()
     if has_plan or decisions.reserved or decisions.unpromised:
         await _replace_plan(tx, decisions)
     await _tell_waiting(tx, decisions, words or {})
-    return set(wanted) - stored
+    return wanted - stored
 
 
 def _others(choices: Choices | None, uid: str, number: int) -> list[str] | None:
@@ -104,44 +99,37 @@ def _others(choices: Choices | None, uid: str, number: int) -> list[str] | None:
     return list(of_job[number]) or None if number < len(of_job) else None
 
 
+Starts = Sequence[tuple[PendingJob, Placement]]
+"""Jobs that start, in the order of the cycle, and where."""
+
+
 async def _store_starts(
-    tx: Transaction,
-    wanted: Mapping[str, Placement],
-    planned: Set[str],
-    term: int,
-    choices: Choices | None,
+    tx: Transaction, starts: Starts, term: int, choices: Choices | None
 ) -> set[str]:
-    started = await apply_move(
-        tx,
-        STARTED,
-        [Moved(uid) for uid in wanted],
-        query=Q.move_started,
-    )
+    uids = [Moved(job.uid) for job, _ in starts]
+    started = await apply_move(tx, STARTED, uids, query=Q.move_started)
     # Keep the order of the cycle, because the allocations are numbered in it.
-    stored = {uid: placement for uid, placement in wanted.items() if uid in started}
-    await _store_allocations(tx, stored, planned, term, choices)
+    stored = [(job, placement) for job, placement in starts if job.uid in started]
+    await _store_allocations(tx, stored, term, choices)
     return started
 
 
 async def _store_allocations(
-    tx: Transaction,
-    stored: Mapping[str, Placement],
-    planned: Set[str],
-    term: int,
-    choices: Choices | None,
+    tx: Transaction, stored: Starts, term: int, choices: Choices | None
 ) -> None:
-    """Store allocations. The queues of jobs in ``planned`` say their ends, not the rows."""
+    """Store allocations, each with its end by the request and its plan by ended runs."""
     if not stored:
         return
     allocations = [
         {
-            "uid": uid,
+            "uid": job.uid,
             "starts_at": placement.starts_at,
-            "until": None if uid in planned else placement.until,
+            "until": _asked_end(job, placement),
+            "plan_s": None if job.learned is None else job.learned.durations.long_s,
             "is_exclusive": placement.is_exclusive,
             "held": list(placement.held),
         }
-        for uid, placement in stored.items()
+        for job, placement in stored
     ]
     ids = await tx.fetch(
         Q.add_allocations,
@@ -149,6 +137,7 @@ async def _store_allocations(
         term=term,
         rows=orjson.dumps(allocations).decode(),
     )
+    placed = {job.uid: placement for job, placement in stored}
     slots = [
         {
             "a": allocation_id,
@@ -159,9 +148,16 @@ async def _store_allocations(
             "others": _others(choices, uid, number),
         }
         for allocation_id, uid in ids
-        for number, slot in enumerate(stored[uid].slots)
+        for number, slot in enumerate(placed[uid].slots)
     ]
     await tx.execute(Q.add_slots, rows=orjson.dumps(slots).decode())
+
+
+def _asked_end(job: PendingJob, placement: Placement) -> int | None:
+    """Return when a job ends by its request. None: it states no duration, so its queue plans it."""
+    if job.is_planned:
+        return None
+    return placement.starts_at + int(job.request.duration_s) + job.request.grace_s
 
 
 async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
@@ -178,7 +174,7 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
         {
             "uid": job.uid,
             "starts_at": placement.starts_at,
-            "until": None if job.is_planned else placement.until,
+            "until": _asked_end(job, placement),
             "nodes": list(placement.nodes),
         }
         for job, placement in decisions.reserved
@@ -206,7 +202,7 @@ async def _tell_waiting(
     rows = [
         {
             "uid": job.uid,
-            "starts_at": placement.starts_at if making_way is None else making_way.free_at,
+            "starts_at": placement.planned_start if making_way is None else making_way.free_at,
             "state": str(RESERVED.target),
             "reason": making_way.describe()
             if making_way is not None

@@ -77,6 +77,7 @@ class BookedRow(NamedTuple):
     grace_s: int | None
     is_limited: bool
     queue: str
+    plan_s: int | None
 
 
 class LackingRow(NamedTuple):
@@ -192,7 +193,7 @@ async def take_changes(
     if ids:
         booked_rows = await tx.fetch(Q.booked_slots_of, BookedRow, ids=ids)
         booked = frozenset(row.uid for row in booked_rows)
-        ends = {uid: ledger.live[uid].until for uid in booked if uid in ledger.live}
+        ends = {uid: _last_end(ledger, uid) for uid in booked if uid in ledger.live}
         for uid in booked:
             ledger.cancel(uid)
         damaged = _book(ledger, [row for row in booked_rows if row.node is not None], rules)
@@ -201,7 +202,7 @@ async def take_changes(
         prolonged = tuple(
             uid
             for uid, until in ends.items()
-            if uid in ledger.live and ledger.live[uid].until > until and uid not in sweeps
+            if uid in ledger.live and _last_end(ledger, uid) > until and uid not in sweeps
         )
     is_cluster_changed = bool(_keys(changes, "cluster"))
     if is_cluster_changed:
@@ -219,6 +220,12 @@ async def take_changes(
         damaged,
         prolonged,
     )
+
+
+def _last_end(ledger: ShareLedger, uid: str) -> int:
+    """Return when a live allocation ends by its limit, or by plan if it has none."""
+    live = ledger.live[uid]
+    return live.limit if live.is_firm else live.until
 
 
 async def _autoscaler(tx: Transaction) -> str:
@@ -348,12 +355,12 @@ def _by_end(slots: Sequence[BookedRow], rules: Rules) -> dict[int, list[BookedRo
     """Return slots by their planned end: those of a sweep have ends of their own."""
     parts: dict[int, list[BookedRow]] = {}
     for slot in slots:
-        parts.setdefault(_planned_until(slot, rules), []).append(slot)
+        parts.setdefault(_asked_until(slot, rules), []).append(slot)
     return parts
 
 
-def _planned_until(slot: BookedRow, rules: Rules) -> int:
-    """Return when what holds a slot is planned to end. Without a limit, its queue plans it."""
+def _asked_until(slot: BookedRow, rules: Rules) -> int:
+    """Return when what holds a slot ends by its request. Without one, its queue plans it."""
     own_start, until = slot.own_start, slot.until
     if own_start is None and until is not None:
         return int(until)
@@ -378,14 +385,25 @@ def _placement(slots: Sequence[BookedRow], until: int) -> Placement:
     for what, at in (("starts_at", first.starts_at), ("until", until)):
         if abs(at) > TIME_MAX:
             raise ValueError(f"{what} is {at}")
+    is_firm, planned = bool(first.is_limited), _planned_until(first, until)
     return Placement(
         slots=tuple(PlacedSlot(slot.node, _resources(slot.resources)) for slot in slots),
         starts_at=first.starts_at,
-        until=until,
+        until=planned,
         is_exclusive=first.is_exclusive,
         held=tuple(str(node) for node in first.held if node),
-        is_firm=bool(first.is_limited),
+        is_firm=is_firm,
+        ends_by=until if is_firm and planned < until else None,
     )
+
+
+def _planned_until(slot: BookedRow, until: int) -> int:
+    """Return when a slot is planned to be free by ended runs, within its limit ``until``."""
+    if slot.plan_s is None:
+        return until
+    start = slot.starts_at if slot.own_start is None else slot.own_start
+    planned = int(start + slot.plan_s + (slot.grace_s or 0))
+    return min(planned, until) if slot.is_limited else planned
 
 
 def _resources(stored: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:

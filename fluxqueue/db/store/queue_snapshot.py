@@ -31,7 +31,10 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
-from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.prediction.durations import Durations
+from fluxqueue.prediction.learned_times import LearnedTimes
+from fluxqueue.prediction.predictor import Likeness
+from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob
 from fluxqueue.workload.constraints import is_more_than_preferred
 
 REQUESTS_KEPT = 4096
@@ -63,6 +66,8 @@ class PendingRow(NamedTuple):
     reason: str
     accepted_by: str | None
     waits_gated: bool
+    owner: str
+    template: str | None
 
 
 class LockedRow(NamedTuple):
@@ -122,11 +127,21 @@ def _request(text: str, planned_s: int) -> tuple[Jobspec, bool]:
     return planned, not jobspec.duration_s
 
 
+@lru_cache(maxsize=REQUESTS_KEPT)
+def _learned(text: str, planned_s: int, durations: Durations) -> LearnedPlan:
+    """Return the plan of a request. Jobs that are alike share one."""
+    return LearnedPlan.of(_request(text, planned_s)[0], durations)
+
+
 @dataclass(slots=True)
 class Unreadable:
-    """Rows with an unreadable request, by UID, and the error. Collected while rows are read."""
+    """Rows with an unreadable request, by UID, and the error. Collected while rows are read.
+
+    ``times`` is what ended runs say of the others.
+    """
 
     errors: dict[str, Exception] = field(default_factory=dict)
+    times: LearnedTimes = field(default_factory=LearnedTimes)
 
     def read(
         self, rows: Iterable[PendingRow], rules: Mapping[str, QueueRules]
@@ -134,17 +149,27 @@ class Unreadable:
         """Return the readable ones with their rows."""
         for row in rows:
             try:
-                job = pending_job(row, rules)
+                job = pending_job(row, rules, self.times)
             except Exception as error:  # noqa: BLE001  one row must not hold up the others
                 self.errors[row.uid] = error
             else:
                 yield row, job
 
 
-def pending_job(row: PendingRow, rules: Mapping[str, QueueRules]) -> PendingJob:
-    """Read a row, with the values that its queue sets."""
+def pending_job(
+    row: PendingRow, rules: Mapping[str, QueueRules], times: LearnedTimes
+) -> PendingJob:
+    """Read a row, with the values that its queue sets, and its plan by ended runs."""
     queue = rules.get(row.queue)
-    request, is_planned = _request(row.request, PLANNED_S if queue is None else queue.planned_s)
+    planned_s = PLANNED_S if queue is None else queue.planned_s
+    request, is_planned = _request(row.request, planned_s)
+    learned = None
+    if queue is not None and queue.learn.covers(is_declared=not is_planned):
+        limit_s = int(request.duration_s) if row.is_limited and not is_planned else None
+        like = Likeness(row.template or "", row.owner, row.queue, limit_s)
+        durations = times.durations(like, int(request.duration_s))
+        if durations is not None:
+            learned = _learned(row.request, planned_s, durations)
     return PendingJob(
         row.uid,
         row.jobid,
@@ -159,6 +184,7 @@ def pending_job(row: PendingRow, rules: Mapping[str, QueueRules]) -> PendingJob:
         has_limit=row.is_limited,
         is_planned=is_planned,
         place=row.place,
+        learned=learned,
     )
 
 

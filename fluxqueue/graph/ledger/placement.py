@@ -58,6 +58,11 @@ class Placement:
         return tuple(slot.node for slot in self.slots)
 
     @property
+    def planned_start(self) -> int:
+        """Return when it starts by plan, which may be before the start that is promised."""
+        return self.starts_at if self.kept_from is None else self.kept_from
+
+    @property
     def limit(self) -> int:
         """Return when a limit ends the allocation, ``FOREVER`` if none does."""
         if not self.is_firm:

@@ -95,7 +95,7 @@ def test_a_good_set_is_kept_also_for_fewer_names(tmp_path: Path) -> None:
 def test_a_new_serving_certificate_keeps_the_ca(
     tmp_path: Path, names: tuple[str, ...], at: datetime
 ) -> None:
-    """Clients that trust the CA need not be told."""
+    """Clients that trust the CA need no notice."""
     ensure(tmp_path, NAMES, now=NOW)
     before = _read(tmp_path)
     assert ensure(tmp_path, names, now=at).is_new

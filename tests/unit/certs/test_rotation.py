@@ -67,7 +67,7 @@ def test_lives_are_those_of_the_documentation() -> None:
 def test_from_nothing_the_ca_is_trusted_before_anything_is_served() -> None:
     first = plan(HeldCertificates(), (), NAMES, now=NOW, lives=LIVES)
     assert first.ca is not None
-    assert first.serving is None, "nobody trusts its CA yet"
+    assert first.serving is None, "no caller trusts its CA yet"
     second = plan(first, first.trusted, NAMES, now=NOW, lives=LIVES)
     assert _is_served_rightly(second, first.trusted, NOW)
     assert plan(second, second.trusted, NAMES, now=NOW, lives=LIVES) is second
@@ -170,7 +170,7 @@ def test_at_no_step_of_any_history_is_a_caller_refused(steps: list[int]) -> None
     held = _settle(HeldCertificates())
     served, callers, now = held, held.trusted, NOW
     for days in steps:
-        # Nobody looks for at most a quarter of the life: what has expired cannot be served.
+        # The pause is at most a quarter of the life. An expired certificate cannot be served.
         for _ in range(1 + days // 20):
             now += min(days, 20) * DAY
             for _ in range(6):

@@ -1,4 +1,4 @@
-"""When a cycle looks past a crowd: as long as that finds others, and when somebody new may come."""
+"""When a cycle looks past a crowd: as long as that finds others, and when a new user may come."""
 
 from __future__ import annotations
 
