@@ -17,10 +17,10 @@ from pathlib import Path
 
 from benchmarks.line import Line
 from fluxqueue.policy.queue_policy import queue_policy
-from fluxqueue.simulation.engine import SimulatedSite, simulate
-from fluxqueue.simulation.figures import Figures, figures
-from fluxqueue.simulation.jobs import SimulatedJob, uniform_cluster
 from fluxqueue.simulation.learning import DurationSource
+from fluxqueue.simulation.schedule_figures import Figures, figures
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, uniform_cluster
+from fluxqueue.simulation.simulator import SimulatedSite, simulate
 from fluxqueue.simulation.swf import read_file, to_jobs
 
 TRACES = Path(os.environ.get("FLUXQUEUE_TRACES", "../shared/traces"))

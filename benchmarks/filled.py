@@ -21,7 +21,7 @@ from benchmarks.under_way import under_way
 from fluxqueue.clock import to_rfc3339
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
 from fluxqueue.kube.resources import NAMESPACES as SPACES
 from fluxqueue.scheduler.resource_set import to_resource_set

@@ -18,7 +18,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.explain.answer import Answer
 from fluxqueue.explain.question import NEWCOMER, Question, QueueSnapshot
 from fluxqueue.explain.review import answer
-from fluxqueue.explain.status import render_answer
+from fluxqueue.explain.review_status import render_answer
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import run_cycle

@@ -28,7 +28,7 @@ from benchmarks.throughput.ground import Ground, embedded_ground, real_ground
 from benchmarks.under_way import under_way
 from fluxqueue.checking import Severity
 from fluxqueue.checking.check import check
-from fluxqueue.cli.check import describe
+from fluxqueue.cli.check_invariants import describe
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.process.settings import Settings

@@ -1,7 +1,7 @@
 """Write the table of docs/reference/metrics.md from the code: ``python docs/metrics_table.py``.
 
 Names, labels and words are those of ``fluxqueue.process.metrics`` and
-``fluxqueue_webhook.metrics``. A test compares.
+``fluxqueue_webhook.review_metrics``. A test compares.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from fluxqueue.process.metrics import DESCRIBED, Described
-from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.review_metrics import AdmissionMetrics
 
 PAGE = Path(__file__).with_name("reference") / "metrics.md"
 BEGIN, END = "<!-- written by docs/metrics_table.py -->\n", "<!-- end of the table -->"

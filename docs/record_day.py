@@ -23,10 +23,10 @@ from fluxqueue.scheduler.cycle_decisions import Queues
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
 from fluxqueue.simulation.comparison import to_json
-from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite
-from fluxqueue.simulation.jobs import RACK, SimulatedJob, uniform_cluster
 from fluxqueue.simulation.recorded_day import FORM, parse_day
 from fluxqueue.simulation.replay import as_recorded, replay
+from fluxqueue.simulation.simulated_jobs import RACK, SimulatedJob, uniform_cluster
+from fluxqueue.simulation.simulator import Engine, RunRecord, SimulatedSite
 from fluxqueue.simulation.what_changes import parse_changes
 
 ADDED = "8:n00"

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fluxqueue.checking import nodes, pods, queue, workloads
+from fluxqueue.checking import node_checks, pod_checks, queue, workload_checks
+from fluxqueue.checking.both_sides import CheckView, read_cluster
 from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import CheckView, read_cluster
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
 from fluxqueue.db.reading.snapshot import read_rows
@@ -26,16 +26,16 @@ COMPARISONS: tuple[Callable[[CheckView], Iterator[Finding]], ...] = (
     queue.reservations,
     queue.promises,
     queue.overruns,
-    workloads.rows_of_workloads,
-    workloads.stranded,
-    workloads.workloads_of_rows,
-    workloads.allocations,
-    workloads.releases,
-    workloads.fluxjobs,
-    pods.ungated,
-    pods.holders,
-    nodes.over_capacity,
-    nodes.usage,
+    workload_checks.rows_of_workloads,
+    workload_checks.stranded,
+    workload_checks.workloads_of_rows,
+    workload_checks.allocations,
+    workload_checks.releases,
+    workload_checks.fluxjobs,
+    pod_checks.ungated,
+    pod_checks.holders,
+    node_checks.over_capacity,
+    node_checks.usage,
     queue.late_effects,
     queue.loops,
     queue.quarantined,

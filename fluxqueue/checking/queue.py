@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from fluxqueue.checking.both_sides import CheckView
 from fluxqueue.checking.findings import Finding, Severity
-from fluxqueue.checking.nodes import readable_nodes
-from fluxqueue.checking.view import CheckView
+from fluxqueue.checking.node_checks import readable_nodes
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow, PromiseRow
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.scheduler.promises import OVERRAN, START_TOLERANCE_S

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fluxqueue.cli.check import database_settings
+from fluxqueue.cli.check_invariants import database_settings
 from fluxqueue.cli.messages import complain
 from fluxqueue.cli.user.books import what_happened
 from fluxqueue.errors import InvalidInput

@@ -124,7 +124,7 @@ def _read(ca: Path, option: str) -> bytes:
 async def _put_definitions(settings: Settings) -> None:
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
-    from fluxqueue.kube.install import put_definitions
+    from fluxqueue.kube.installation import put_definitions
 
     async with KubeClient(
         load_config(settings.kubeconfig or None), timeout_s=settings.kube_timeout_s
@@ -142,7 +142,7 @@ async def _install(
     from fluxqueue.kube.admission_policies import build_policies
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
-    from fluxqueue.kube.install import (
+    from fluxqueue.kube.installation import (
         install_definitions,
         install_pod_policies,
         install_policies,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import ClusterConfig
     from fluxqueue.process.endpoint import Endpoint
-    from fluxqueue.view.server import ViewConfig
+    from fluxqueue.view.http_server import ViewConfig
 
 API_CHECK_S = 1.5
 VIEW_PATIENCE_S = 10.0
@@ -67,7 +67,7 @@ def view(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free port")] = 8443,
 ) -> None:
     """Run a view server. It shows the queue to users with the right to see it."""
-    from fluxqueue.view.server import ViewConfig
+    from fluxqueue.view.http_server import ViewConfig
 
     settings = _settings("view server")
     settings = dataclasses.replace(
@@ -101,7 +101,7 @@ def _own_name(part: str) -> str:
 
 
 async def _run_controller(settings: Settings, identity: str) -> None:
-    from fluxqueue.controller.main import Controller
+    from fluxqueue.controller.controller_process import Controller
     from fluxqueue.db.cluster_identity import bind
     from fluxqueue.db.database import Database
     from fluxqueue.kube.config import load_config
@@ -149,7 +149,7 @@ async def _run_worker(settings: Settings, identity: str) -> None:
     from fluxqueue.process.endpoint import Endpoint
     from fluxqueue.process.shared_key import read_key
     from fluxqueue.worker.context import WorkerContext
-    from fluxqueue.worker.main import Worker
+    from fluxqueue.worker.worker_process import Worker
 
     key = read_key(settings.placement_key_file, "FLUXQUEUE_PLACEMENT_KEY_FILE")
     config = load_config(settings.kubeconfig or None)
@@ -177,7 +177,7 @@ async def _run_view(settings: Settings, config: ViewConfig, names: list[str]) ->
     from fluxqueue.fluxjob.levels import parse_levels
     from fluxqueue.kube.config import load_config
     from fluxqueue.process.endpoint import Endpoint
-    from fluxqueue.view.server import ViewServer
+    from fluxqueue.view.http_server import ViewServer
 
     stop, kube_config = asyncio.Event(), load_config(settings.kubeconfig or None)
     levels = parse_levels(settings.levels)

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from fluxqueue.policy.provision_rules import ProvisionRules
     from fluxqueue.policy.queue_policy import QueuePolicy
     from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
-    from fluxqueue.simulation.engine import RunRecord
     from fluxqueue.simulation.gantt import Panel
     from fluxqueue.simulation.growing import GrowingCluster
-    from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
     from fluxqueue.simulation.learning import DurationSource
+    from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
+    from fluxqueue.simulation.simulator import RunRecord
 
 ALL = "all"
 PROGRESS_FROM = 500
@@ -180,9 +180,9 @@ def _simulate(options: SimOptions) -> None:
     from fluxqueue.graph.match.policy import parse_policy
     from fluxqueue.policy.queue_policy import queue_policy
     from fluxqueue.simulation.arrivals import node_faults
-    from fluxqueue.simulation.figures import render_table
     from fluxqueue.simulation.gantt import check_format, draw
-    from fluxqueue.simulation.jobs import uniform_cluster
+    from fluxqueue.simulation.schedule_figures import render_table
+    from fluxqueue.simulation.simulated_jobs import uniform_cluster
 
     sources = _duration_sources(options.durations)
     nodes, cores, out = options.nodes, options.cores, options.out
@@ -266,7 +266,7 @@ def _pools(
 
 def _tell_grown(panels: Sequence[Panel], grown: Sequence[GrowingCluster]) -> None:
     """Print what the new nodes of each policy have cost, beside what they have gained."""
-    from fluxqueue.simulation.figures import clock
+    from fluxqueue.simulation.schedule_figures import clock
 
     for panel, one in zip(panels, grown, strict=True):
         hours = one.node_s / 3600
@@ -314,9 +314,9 @@ def _run_all(
 
     Return the results, and what node pools have brought for each.
     """
-    from fluxqueue.simulation.engine import SimulatedSite, simulate
-    from fluxqueue.simulation.figures import figures
     from fluxqueue.simulation.gantt import Panel
+    from fluxqueue.simulation.schedule_figures import figures
+    from fluxqueue.simulation.simulator import SimulatedSite, simulate
 
     panels: list[Panel] = []
     grown: list[GrowingCluster] = []

@@ -193,9 +193,9 @@ def read_time(text: str, where: str, now: datetime) -> int:
 
 
 def _draw(day: RecordedDay, replays: Sequence[Replay], out: Path) -> None:
-    from fluxqueue.simulation.figures import figures
     from fluxqueue.simulation.gantt import Panel, draw
     from fluxqueue.simulation.replay import from_begin, recorded_runs
+    from fluxqueue.simulation.schedule_figures import figures
 
     past = recorded_runs(day)
     panels = [Panel(figures("recorded", past, day.nodes), past, day.nodes)]

@@ -17,7 +17,7 @@ from fluxqueue.cli.user.printing import say
 from fluxqueue.process.settings import Settings
 
 if TYPE_CHECKING:
-    from fluxqueue.controller.uninstall import UninstallOptions, UninstallReport
+    from fluxqueue.controller.removal import UninstallOptions, UninstallReport
 
 SHOWN_MAX = 10
 POLICY = "ValidatingAdmissionPolicy"
@@ -59,7 +59,7 @@ def uninstall(
     kubeconfig: Annotated[Path | None, typer.Option(help="default: kubectl's")] = None,
 ) -> None:
     """Remove the webhook configuration and start everything that waits for fluxqueue."""
-    from fluxqueue.controller.uninstall import UninstallOptions
+    from fluxqueue.controller.removal import UninstallOptions
     from fluxqueue.process import logs
     from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 
@@ -83,7 +83,7 @@ def uninstall(
 
 async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -> UninstallReport:
     from fluxqueue.clock import SystemClock
-    from fluxqueue.controller.uninstall import uninstall as run
+    from fluxqueue.controller.removal import uninstall as run
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_config
 
@@ -96,7 +96,7 @@ async def _run(settings: Settings, kubeconfig: str, options: UninstallOptions) -
 
 def describe(report: UninstallReport, options: UninstallOptions) -> list[str]:
     """Return the report for people: what was done, what remains, and how to remove it."""
-    from fluxqueue.kube.install import OUR_KINDS, VIEW_NAME, VIEW_NAMESPACE
+    from fluxqueue.kube.installation import OUR_KINDS, VIEW_NAME, VIEW_NAMESPACE
 
     state = "removed" if report.webhook_removed else "was not there"
     verb = "left suspended" if options.leave_suspended else "unsuspended"

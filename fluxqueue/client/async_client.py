@@ -15,8 +15,8 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 
 from fluxqueue.client.batch.job_options import JobOptions
 from fluxqueue.client.explanation import Explanation, read_explanation
-from fluxqueue.client.fluxjobs import find, parse_states, read_line, turn
-from fluxqueue.client.following import FluxJobFollower
+from fluxqueue.client.fluxjob_lists import find, parse_states, read_line, turn
+from fluxqueue.client.follower import FluxJobFollower
 from fluxqueue.client.handles import (
     EXPLAINED_WITHIN_S,
     AsyncJobHandle,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fluxqueue.client.fluxjobs import HOLDING, read_line
+from fluxqueue.client.fluxjob_lists import HOLDING, read_line
 from fluxqueue.client.narrowed import Narrowed
 from fluxqueue.errors import ApiError, InvalidInput, InvalidSettings, NotFound
 from fluxqueue.fluxjob.hostlist import expand

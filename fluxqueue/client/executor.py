@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 from fluxqueue.client.async_client import AsyncClient
 from fluxqueue.client.batch.job_options import JobOptions
 from fluxqueue.client.calls import message_of, read_value
-from fluxqueue.client.fluxjobs import HOLDING
+from fluxqueue.client.fluxjob_lists import HOLDING
 from fluxqueue.client.handles import AsyncJobHandle
 from fluxqueue.client.loop_thread import LoopThread
 from fluxqueue.client.submission import Body, body_of_calls, check_options

@@ -15,8 +15,8 @@ from typing import Any, Self, Unpack
 
 from fluxqueue.client.calls import ending_of, message_of, read_value
 from fluxqueue.client.explanation import Explanation, changes_of, read_explanation
-from fluxqueue.client.fluxjobs import HOLDING
-from fluxqueue.client.following import FluxJobFollower, FollowedFluxJob, reduce_fluxjob
+from fluxqueue.client.fluxjob_lists import HOLDING
+from fluxqueue.client.follower import FluxJobFollower, FollowedFluxJob, reduce_fluxjob
 from fluxqueue.client.job_view import GONE, JobNames, JobView
 from fluxqueue.client.last_word import read_last_word
 from fluxqueue.client.pod_logs import (

@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Self, TypedDict, Unpack
 
-from fluxqueue.client.fluxjobs import JobLine, read_line
-from fluxqueue.client.following import FollowedFluxJob
+from fluxqueue.client.fluxjob_lists import JobLine, read_line
+from fluxqueue.client.follower import FollowedFluxJob
 from fluxqueue.client.records import at, html_table, job_record
 from fluxqueue.errors import WorkFailed
 from fluxqueue.fluxjob.hostlist import expand

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from fluxqueue.client.fluxjobs import state_selector
+from fluxqueue.client.fluxjob_lists import state_selector
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient, ListResult
 from fluxqueue.kube.resources import FLUXJOBS

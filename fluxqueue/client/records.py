@@ -12,7 +12,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fluxqueue.client.fluxjobs import read_line
+from fluxqueue.client.fluxjob_lists import read_line
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.objects import Object
 

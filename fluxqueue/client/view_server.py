@@ -196,7 +196,7 @@ async def _own_token(client: KubeClient) -> str:
 
 
 async def _find(client: KubeClient) -> dict[str, str]:
-    from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
+    from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE
     from fluxqueue.kube.resources import CONFIGMAPS
 
     try:

@@ -26,7 +26,7 @@ from fluxqueue.errors import (
     Invalid,
     NotFound,
 )
-from fluxqueue.explain.status import render_refusal
+from fluxqueue.explain.review_status import render_refusal
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS

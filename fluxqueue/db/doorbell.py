@@ -1,9 +1,9 @@
 """Notifies the loops of a process of tasks: one listener and one periodic look for all queues.
 
 By itself each procrastinate loop holds a connection to listen. It also tries to take a task several
-times a second, in case it missed a notification. An idle process is busy with that. ``worker.main``
-runs one doorbell, and ``task_queue.PatientManager`` has the loops wait for it. It takes no task and
-decides nothing.
+times a second, in case it missed a notification. An idle process is busy with that.
+``worker.worker_process`` runs one doorbell, and ``task_queue.PatientManager`` has the loops wait
+for it. It takes no task and decides nothing.
 """
 
 from __future__ import annotations

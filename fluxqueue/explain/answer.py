@@ -1,6 +1,6 @@
 """The answer to one review, as data. Times are integer epoch seconds.
 
-``explain.review`` makes it, and ``explain.status`` renders it.
+``explain.review`` makes it, and ``explain.review_status`` renders it.
 """
 
 from __future__ import annotations

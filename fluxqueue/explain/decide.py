@@ -24,16 +24,16 @@ from fluxqueue.explain.answer import (
 )
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
+from fluxqueue.graph.tell.blockers import in_the_way, why_no_plan
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.graph.tell.room import is_open
-from fluxqueue.graph.tell.waiting import in_the_way, why_no_plan
 from fluxqueue.graph.tell.words import units
 from fluxqueue.policy.limits import why_refused
 from fluxqueue.scheduler.cycle import Examined, decide_next, run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
 from fluxqueue.scheduler.pending_job import PendingJob, as_stated
-from fluxqueue.scheduler.preemption import NO_PREEMPTIONS
+from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS
 
 REPLANNED_MAX = 8
 """Up to this number of promises behind the request, a whole cycle is tried out.

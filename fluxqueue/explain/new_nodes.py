@@ -12,7 +12,7 @@ from decimal import Decimal
 from fluxqueue.explain.answer import Certainty, PlacementOutcome, PlacementVerdict, Reason
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.fluxjob.provision import Provision
-from fluxqueue.graph.tell.waiting import write_time
+from fluxqueue.graph.tell.blockers import write_time
 from fluxqueue.nodepools.plan.node_plan import describe_counts, describe_requests
 from fluxqueue.nodepools.plan.provisioning import Supply, plan_nodes
 from fluxqueue.policy.provision_rules import describe_price

@@ -19,7 +19,7 @@ from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
+from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, Preemptions
 
 NEWCOMER = 1 << 62
 """The jobid of a request that has none yet: behind all others."""

@@ -23,7 +23,7 @@ from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongo
 from fluxqueue.scheduler.growing_walk import GrowingWalk
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import (
+from fluxqueue.scheduler.preemption_plan import (
     NO_PREEMPTIONS,
     Preemptions,
 )

@@ -12,7 +12,7 @@ from fluxqueue.policy.limits import NOTHING, Amounts
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.scheduler.lack import Given, Lack
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
+from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, MakingWay, Preemptions
 
 Failed: TypeAlias = tuple[PendingJob, Exception]
 """A job that could not be decided, and the error."""

@@ -17,8 +17,7 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.tell.busy import why_not_now
-from fluxqueue.graph.tell.waiting import (
+from fluxqueue.graph.tell.blockers import (
     describe_holders,
     describe_nodes,
     enumerate_some,
@@ -26,6 +25,7 @@ from fluxqueue.graph.tell.waiting import (
     why_no_plan,
     write_time,
 )
+from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.words import only_level
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import QueuePolicy

@@ -18,8 +18,8 @@ from fluxqueue.fluxjob.wait_reason import WaitReason
 from fluxqueue.graph.ledger.placement import FOREVER, Placement
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.match.shares.ask import Ask
+from fluxqueue.graph.tell.blockers import why_no_plan, write_time
 from fluxqueue.graph.tell.room import is_open
-from fluxqueue.graph.tell.waiting import why_no_plan, write_time
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import without_nodes
 from fluxqueue.policy.limits import Amounts, LimitUse
@@ -31,7 +31,7 @@ from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
-from fluxqueue.scheduler.preemption import (
+from fluxqueue.scheduler.preemption_plan import (
     PER_CYCLE_MAX,
     Head,
     MakingWay,

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request
+from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob, cores_request
 
 DAY_S = 86_400
 ROUND_DURATIONS_S = tuple(

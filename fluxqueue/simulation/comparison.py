@@ -1,6 +1,6 @@
 """A replay beside its record: a table for the terminal, and JSON for the window. Pure.
 
-``cli.time_machine`` prints the table. The process of ``view.time_machine`` answers with the JSON.
+``cli.time_machine`` prints the table. The process of ``view.replays`` answers with the JSON.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from fluxqueue.fluxjob.levels import Levels
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import PlacedSlot
-from fluxqueue.simulation.figures import clock
 from fluxqueue.simulation.recorded_day import RecordedDay
 from fluxqueue.simulation.replay import ALL, Outcome, Replay, Waits
+from fluxqueue.simulation.schedule_figures import clock
 
 WORDS = {"cpu": "use of cores", "gpu": "use of GPUs"}
 

@@ -18,9 +18,9 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.process.distribution import install_command
-from fluxqueue.simulation.engine import RunRecord
-from fluxqueue.simulation.figures import Figures, clock
-from fluxqueue.simulation.jobs import NodeEvent
+from fluxqueue.simulation.schedule_figures import Figures, clock
+from fluxqueue.simulation.simulated_jobs import NodeEvent
+from fluxqueue.simulation.simulator import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

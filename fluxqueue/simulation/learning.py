@@ -17,7 +17,7 @@ from fluxqueue.prediction.predictor import Likeness
 from fluxqueue.scheduler.pending_job import LearnedPlan
 
 if TYPE_CHECKING:
-    from fluxqueue.simulation.jobs import SimulatedJob
+    from fluxqueue.simulation.simulated_jobs import SimulatedJob
 
 
 class DurationSource(StrEnum):

@@ -20,7 +20,7 @@ from fluxqueue.policy.fair_share import decay, decayed_use, factors, to_points
 from fluxqueue.policy.limits import Amounts, why_refused
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, read_rules
-from fluxqueue.simulation.jobs import SimulatedJob
+from fluxqueue.simulation.simulated_jobs import SimulatedJob
 from fluxqueue.workload.annotations import MAX_INT32
 
 NAMESPACE = "default"

@@ -19,10 +19,10 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.policy.fair_share import decayed_use
 from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.process.settings import MATCH_POLICY
-from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite
-from fluxqueue.simulation.figures import P95, percentile
-from fluxqueue.simulation.jobs import SimulatedJob
 from fluxqueue.simulation.recorded_day import GPU, RecordedDay, RecordedJob, is_gpu
+from fluxqueue.simulation.schedule_figures import P95, percentile
+from fluxqueue.simulation.simulated_jobs import SimulatedJob
+from fluxqueue.simulation.simulator import Engine, RunRecord, SimulatedSite
 from fluxqueue.simulation.what_changes import NONE, Changes, with_more, with_weights
 
 ALL = "all"

@@ -24,8 +24,8 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.jobspec.shape import total
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request
 from fluxqueue.simulation.recorded_day import RecordedDay
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request
 
 UNKNOWN = -1
 FIELDS = 18

@@ -17,8 +17,8 @@ from fluxqueue.db.reading import accounting, fluxjobs, occupancy, queue_use
 from fluxqueue.db.reading.nodes import node_page
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import SHOWN
-from fluxqueue.view import answers
-from fluxqueue.view.answers import Item
+from fluxqueue.view import answer_fields
+from fluxqueue.view.answer_fields import Item
 from fluxqueue.view.parameters import (
     CONTINUED,
     LIMITED,
@@ -197,7 +197,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/queue",
         "Jobs that have not ended: running jobs, then waiting jobs by turn",
-        answers.QUEUED,
+        answer_fields.QUEUED,
         (NAMESPACES, QUEUE, USER, STATES, *PAGED),
         _queue,
         lambda row: (row.rank, row.priority, row.jobid, row.position or 0),
@@ -205,7 +205,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/jobs",
         "All stored FluxJobs, the newest first",
-        answers.JOB,
+        answer_fields.JOB,
         (NAMESPACES, QUEUE, USER, STATES, word("name", "Only this name"), *PAGED),
         _jobs,
         lambda row: (row.jobid,),
@@ -213,7 +213,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/forecast",
         "Waiting jobs with their expected start, the earliest first",
-        answers.START,
+        answer_fields.START,
         (NAMESPACES, QUEUE, USER, *PAGED),
         _forecast,
         lambda row: (row.expected_start.isoformat(), row.jobid),
@@ -221,7 +221,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/nodes",
         "Nodes with their use",
-        answers.NODE,
+        answer_fields.NODE,
         PAGED,
         _nodes,
         lambda row: (row.name,),
@@ -230,7 +230,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/history",
         "The history of a workload with the actors, oldest first",
-        answers.LINE,
+        answer_fields.LINE,
         (NAMESPACE, OF_JOB, *PAGED),
         _history,
         lambda row: (row.id,),
@@ -239,7 +239,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/history/runs",
         "The ended runs of a workload, oldest first",
-        answers.RUN,
+        answer_fields.RUN,
         (NAMESPACE, OF_JOB, *PAGED),
         _runs_of,
         lambda row: (row.id,),
@@ -248,14 +248,14 @@ ENDPOINTS = (
     ViewEndpoint(
         "/accounting",
         "Sums of ended runs: number, core-hours, GPU-hours, mean wait",
-        answers.SUM,
+        answer_fields.SUM,
         (BY, NAMESPACES, QUEUE, USER, SINCE, UNTIL, *PAGED),
         _accounting,
     ),
     ViewEndpoint(
         "/accounting/runs",
         "Single ended runs, the latest end first",
-        answers.RUN,
+        answer_fields.RUN,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, word("result", "Only this result"), *PAGED),
         _runs,
         lambda row: (row.ended_at.isoformat(), row.id),
@@ -263,7 +263,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/places",
         "Nodes that jobs have, were promised, or had since a time",
-        answers.PLACE,
+        answer_fields.PLACE,
         (NAMESPACES, ENDED_SINCE, *PAGED),
         _places,
         lambda row: (row.id,),
@@ -272,7 +272,7 @@ ENDPOINTS = (
     ViewEndpoint(
         "/queues",
         "The queues with their rules",
-        answers.QUEUE_RULES,
+        answer_fields.QUEUE_RULES,
         (LIMITED,),
         _rules,
         lambda row: (row.name,),
@@ -280,28 +280,28 @@ ENDPOINTS = (
     ViewEndpoint(
         "/queues/use",
         "What each user has in each queue, and the fair shares",
-        answers.QUEUE_USE,
+        answer_fields.QUEUE_USE,
         (NAMESPACES, *PAGED),
         _queue_use,
     ),
     ViewEndpoint(
         "/accounting/waits",
         "Waits and use by time and number of nodes",
-        answers.WAIT,
+        answer_fields.WAIT,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _waits,
     ),
     ViewEndpoint(
         "/accounting/promises",
         "Promised starts of ended runs by time: kept, and excused",
-        answers.PROMISES,
+        answer_fields.PROMISES,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _promises,
     ),
     ViewEndpoint(
         "/accounting/utilisation",
         "Core-hours and GPU-hours of work by time, of running work as well",
-        answers.UTILISATION,
+        answer_fields.UTILISATION,
         (NAMESPACES, QUEUE, USER, SINCE, UNTIL, STEP, *PAGED),
         _utilisation,
     ),

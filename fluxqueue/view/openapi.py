@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxqueue import __version__
-from fluxqueue.view import answers
-from fluxqueue.view.answers import ITEMS, Item
+from fluxqueue.view import answer_fields
+from fluxqueue.view.answer_fields import ITEMS, Item
 from fluxqueue.view.as_user import VERBS
 from fluxqueue.view.endpoints import CHANGES, ENDPOINTS, RECORDED, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.parameters import Parameter, word
@@ -101,23 +101,23 @@ _JOBID = {
 
 def _job() -> dict[str, Any]:
     text = f"One FluxJob. Needs the right to {Needs.ONE_NAMESPACE}, otherwise 404"
-    found = _operation("job", text, [_JOBID], _json(answers.JOB.name))
+    found = _operation("job", text, [_JOBID], _json(answer_fields.JOB.name))
     found["responses"]["404"] = _problem("No FluxJob with this number that you may see", ())
     return found
 
 
 def _whoami() -> dict[str, Any]:
-    return _operation("whoami", answers.CALLER.text, [], _json(answers.CALLER.name))
+    return _operation("whoami", answer_fields.CALLER.text, [], _json(answer_fields.CALLER.name))
 
 
 def _map() -> dict[str, Any]:
-    return _operation("map", f"{answers.MAP.text}. Needs the right to {Needs.NODES}", [],
-                      _json(answers.MAP.name))  # fmt: skip
+    return _operation("map", f"{answer_fields.MAP.text}. Needs the right to {Needs.NODES}", [],
+                      _json(answer_fields.MAP.name))  # fmt: skip
 
 
 def _asked_as_user(name: str, text: str, parameters: Sequence[Parameter] = ()) -> dict[str, Any]:
     """Return what is asked of the API server with the token of the caller."""
-    found = _operation(name, f"{text}. With your own rights", [], _json(answers.FOUND.name))
+    found = _operation(name, f"{text}. With your own rights", [], _json(answer_fields.FOUND.name))
     found["parameters"] = [_JOBID, *_parameters(parameters)]
     found["responses"]["404"] = _problem("No FluxJob with this number that you may see", ())
     return found
@@ -170,7 +170,7 @@ def _replay() -> dict[str, Any]:
         "Replay a recorded time with changes, and compare. Needs the rights to list fluxjobs in all"
         " namespaces and to list nodes"
     )
-    found = _operation("replay", text, [], _json(answers.REPLAY.name))
+    found = _operation("replay", text, [], _json(answer_fields.REPLAY.name))
     texts = {"type": "array", "items": {"type": "string"}, "maxItems": 20}
     fields = {
         "from": {"type": "string", "description": "Begin: a time or an age (default: 1d)"},

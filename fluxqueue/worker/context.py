@@ -1,6 +1,6 @@
 """The context that all tasks of one worker process share.
 
-``worker.main`` creates it and passes it to the tasks.
+``worker.worker_process`` creates it and passes it to the tasks.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from fluxqueue.process.pacing import FORECAST_SHARE, TimeShare
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import Effort, Outlook, forecast
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, Preemptions
+from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, Preemptions
 from fluxqueue.scheduler.promises import Mishaps, Promises
 from fluxqueue.worker.context import WorkerContext
 

@@ -18,7 +18,7 @@ from fluxqueue.policy.queue_rules import PreemptionRules, QueueRules
 from fluxqueue.process import metrics
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import NO_PREEMPTIONS, MakingWay, Preemptions
+from fluxqueue.scheduler.preemption_plan import NO_PREEMPTIONS, MakingWay, Preemptions
 from fluxqueue.worker.context import WorkerContext
 
 _OUTCOMES = {PLANNED: "planned", PREEMPTED: "requeued", SPARED: "spared"}

@@ -41,7 +41,7 @@ from fluxqueue.errors import (
 from fluxqueue.explain.answer import Answer, Change, PlacementOutcome, PlacementVerdict, Reason
 from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
 from fluxqueue.explain.review import answer
-from fluxqueue.explain.status import Named, render_answer, render_refusal
+from fluxqueue.explain.review_status import Named, render_answer, render_refusal
 from fluxqueue.fluxjob.holders import BY_BEGIN_TIME, BY_RETRY
 from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.states import FluxJobState
@@ -61,7 +61,7 @@ from fluxqueue.worker.fetched_surroundings import fetch_surroundings
 from fluxqueue.workload.aliases import parse_aliases
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.placement_review import Asker, ReviewRequest, begin_at_s, read_review
-from fluxqueue.workload.shape import SYSTEM_CLASS, AskedPriority
+from fluxqueue.workload.pod_request import SYSTEM_CLASS, AskedPriority
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
 

@@ -52,9 +52,9 @@ from fluxqueue.policy.sharing.node_grants import NodeSharing
 from fluxqueue.process import metrics
 from fluxqueue.process.pacing import EXAMINED_MAX, BatchPacer
 from fluxqueue.scheduler.allowances import Allowances
-from fluxqueue.scheduler.choices import Choices, give_choices
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Failed, Ongoing, Queues
+from fluxqueue.scheduler.node_choices import Choices, give_choices
 from fluxqueue.scheduler.node_sharing import (
     SharingFigures,
     TaintChanges,
@@ -62,7 +62,7 @@ from fluxqueue.scheduler.node_sharing import (
     taint_changes,
 )
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
-from fluxqueue.scheduler.preemption import PER_CYCLE_MAX, Preemptions, hold_claims
+from fluxqueue.scheduler.preemption_plan import PER_CYCLE_MAX, Preemptions, hold_claims
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.costly_jobs import CostlyJobs

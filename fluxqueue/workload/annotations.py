@@ -1,7 +1,7 @@
 """The ``fluxqueue/...`` labels and annotations that an author may set, read and checked.
 
-Called by the webhook (which refuses what is wrong) and by ``workload.shape`` (which uses it). Each
-key is a row of ``KEYS``. All errors name the field, the value and what is allowed.
+Called by the webhook (which refuses what is wrong) and by ``workload.pod_request`` (which uses it).
+Each key is a row of ``KEYS``. All errors name the field, the value and what is allowed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a pod may be placed (node selector, required node affinity, tolerations).
 
-``workload.shape`` calls it. The module also names what the matcher does not check (``ignored``).
-The webhook calls ``ignored``, too, and warns the author.
+``workload.pod_request`` calls it. The module also names what the matcher does not check
+(``ignored``). The webhook calls ``ignored``, too, and warns the author.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Devices of dynamic resource allocation (DRA) as amounts of nodes: whole devices, by class.
 
-``controller.observing.devices`` reads DeviceClasses, ResourceSlices and ResourceClaims, and adds
-the amounts to the facts of nodes. A pod asks for devices as an extended resource: by the name that
-a class gives, or by the class itself. What cannot be counted is never counted too low, so that no
-job is wrongly unsatisfiable. kube-scheduler then decides. Pure.
+``controller.observing.device_watch`` reads DeviceClasses, ResourceSlices and ResourceClaims, and
+adds the amounts to the facts of nodes. A pod asks for devices as an extended resource: by the name
+that a class gives, or by the class itself. What cannot be counted is never counted too low, so that
+no job is wrongly unsatisfiable. kube-scheduler then decides. Pure.
 
 Source: k8s.io/dynamic-resource-allocation, k8s.io/kubernetes/pkg/scheduler (1.37).
 """

@@ -17,8 +17,8 @@ from typing import Any
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY
 from fluxqueue.workload import labels
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.quantity import parse_quantity, to_base_units
-from fluxqueue.workload.resources import raw_request
 
 FOLLOWERS_MAX = 100_000
 _COUNT = re.compile(r"[0-9]{1,6}")

@@ -31,8 +31,8 @@ from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
+from fluxqueue.workload.pod_request import check_levels
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
-from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.submitter import Submitters, parse_submitters, split_names
 

@@ -33,8 +33,8 @@ from fluxqueue.workload.gates import placed_pod
 from fluxqueue.workload.json_patch import edited
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import has_required_affinity, sealed_in
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.pods import completion_index, gate_index
-from fluxqueue.workload.resources import raw_request
 
 OPEN_S = 60.0
 """Seconds after the allocation in which pods are placed at their creation."""

@@ -44,7 +44,7 @@ def why_not_vouched(workload: Mapping[str, Any]) -> str | None:
 
     The policy of the API server refuses such objects (chart/files/policies.yaml). This rule holds
     without the policy, too. In a group, each pod is checked by itself
-    (``controller.observing.groups``).
+    (``controller.observing.group_assembly``).
     """
     kind, meta = kind_of(workload), workload.get("metadata") or {}
     if (meta.get("labels") or {}).get(labels.MANAGED) == "false":

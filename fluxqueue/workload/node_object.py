@@ -11,9 +11,9 @@ from typing import Any
 from fluxqueue.fluxjob.node import CAPACITY_MAX, NAME_KEY, ForeignPod, NodeFact
 from fluxqueue.fluxjob.request import Taint
 from fluxqueue.workload.numa import NodeZones, read_zones
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.quantity import to_base_units
-from fluxqueue.workload.resources import raw_request
 
 _READINESS_TAINTS = frozenset(
     {

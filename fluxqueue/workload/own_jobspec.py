@@ -1,8 +1,8 @@
 """The annotation ``fluxqueue/jobspec``: an author's own Flux jobspec for a workload.
 
-Called by ``workload.annotations`` (to read it) and ``workload.shape`` (to apply it). Pods stay as
-they are. So the jobspec can ask for more resources per pod and for a shape, but not for another
-number of pods. These parts of a jobspec apply to pods, in any order of depth:
+Called by ``workload.annotations`` (to read it) and ``workload.pod_request`` (to apply it). Pods
+stay as they are. So the jobspec can ask for more resources per pod and for a shape, but not for
+another number of pods. These parts of a jobspec apply to pods, in any order of depth:
 
 - levels (``rack[2] -> node[4] -> slot[2]``), each with a count, any of them exclusive
 - several kinds of slots side by side (a launcher and its workers). The slots in the order of the

@@ -24,8 +24,8 @@ from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.table import find_kind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.own_jobspec import to_canonical
+from fluxqueue.workload.pod_request import check_levels
 from fluxqueue.workload.quantity import to_base_units
-from fluxqueue.workload.shape import check_levels
 from fluxqueue.workload.site import Site
 
 GROUP = "jobs.converged-computing.org"

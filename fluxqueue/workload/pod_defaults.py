@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.resources import container_requests, is_pod_level
+from fluxqueue.workload.pod_resources import container_requests, is_pod_level
 
 _CONTAINER = "Container"
 

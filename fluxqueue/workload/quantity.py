@@ -1,7 +1,7 @@
 """Kubernetes quantities as exact integers: ``100m``, ``1.5``, ``2Gi``, ``1e3``.
 
-Called by ``workload.resources`` and ``workload.node_object``. It never uses a float: a request that
-is one byte too large must be one byte too large here as well.
+Called by ``workload.pod_resources`` and ``workload.node_object``. It never uses a float: a request
+that is one byte too large must be one byte too large here as well.
 
 Source of the format: ``k8s.io/apimachinery/pkg/api/resource.Quantity``.
 """

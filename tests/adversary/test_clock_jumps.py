@@ -17,7 +17,7 @@ from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.main import Worker
+from fluxqueue.worker.worker_process import Worker
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.rows import cpu_node, settings_for

@@ -30,7 +30,7 @@ from fluxqueue.kube.resources import (
     PODS,
     ApiResource,
 )
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.pod_resources import raw_request
 from tests.adversary.attacks import POOL
 from tests.adversary.logs import Logs
 from tests.adversary.probing import Probing

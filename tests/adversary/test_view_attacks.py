@@ -24,7 +24,7 @@ from yarl import URL
 from fluxqueue.clock import ManualClock
 from fluxqueue.db.database import Database
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
-from fluxqueue.view import server as view_server
+from fluxqueue.view import http_server as view_server
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT
 from fluxqueue.view.rights import KEEP_S
 from tests.support import steering

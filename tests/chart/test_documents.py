@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fluxqueue import __version__
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,

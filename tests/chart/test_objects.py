@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from fluxqueue.cli.main import app
-from fluxqueue.controller.main import LEASE
+from fluxqueue.controller.controller_process import LEASE
 from fluxqueue.db.leadership import CONTROLLER
 from fluxqueue.kube.admission_policies import (
     build_policies,
@@ -28,7 +28,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.owner_kind_settings import parse_owner_kinds
 from fluxqueue.workload.owner_kinds import size_of
 from fluxqueue.workload.submitter import Submitters
-from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.review_metrics import AdmissionMetrics
 from tests.chart.rendering import (
     CHART,
     EVERYTHING,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.checking import view
+from fluxqueue.checking import both_sides
 from fluxqueue.kube.resources import ApiResource
 from tests.chart.rendering import EVERYTHING, NAMESPACE, RELEASE, Document, merged, render
 
@@ -183,7 +183,9 @@ def test_controller() -> None:
 
 def test_check_can_be_run_in_a_pod_of_the_controller() -> None:
     """As docs/admin/operations.md says: what the check lists, the controller may list."""
-    asked = {(one.group, one.plural) for one in vars(view).values() if isinstance(one, ApiResource)}
+    asked = {
+        (one.group, one.plural) for one in vars(both_sides).values() if isinstance(one, ApiResource)
+    }
     assert len(asked) >= 4
     assert asked <= {(rule[0], rule[1]) for rule in CONTROLLER if "list" in rule[3]}
 

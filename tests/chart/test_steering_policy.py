@@ -14,7 +14,7 @@ import pytest_asyncio
 
 from fluxqueue.errors import ApiError, Invalid
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

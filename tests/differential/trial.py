@@ -39,7 +39,7 @@ from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.labels import HOSTNAME
 from fluxqueue.workload.node_object import node_fact
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import complete
 from fluxqueue.workload.volumes import LIMIT_PREFIX, volume_limits, with_limits

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from fluxqueue.client.following import FluxJobFollower
+from fluxqueue.client.follower import FluxJobFollower
 from fluxqueue.client.handles import handle_of
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.resources import JOBS, PODS

@@ -20,8 +20,8 @@ from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import FLUXJOBS, NODES, PODS
 from fluxqueue.workload.labels import HOSTNAME
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.pods import gate_index
-from fluxqueue.workload.resources import raw_request
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
 from tests.support.e2e.space import Space

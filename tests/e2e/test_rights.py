@@ -20,7 +20,7 @@ from fluxqueue.errors import NotFound
 from fluxqueue.jobspec.bounds import BUILT
 from fluxqueue.kube import steer
 from fluxqueue.kube.client import PatchKind
-from fluxqueue.kube.install import read_user
+from fluxqueue.kube.installation import read_user
 from fluxqueue.kube.resources import (
     CLAIMS,
     DEPLOYMENTS,

@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.resources import LIMIT_RANGES, PLACEMENT_REVIEWS, RUNTIME_CLASSES
-from fluxqueue.workload.resources import effective_request
+from fluxqueue.workload.pod_resources import effective_request
 from tests.support.e2e.health import assert_invariants
 from tests.support.e2e.injector import INJECT, injected_sidecars
 from tests.support.e2e.objects import FOR_EVER, Obj, job

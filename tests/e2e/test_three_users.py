@@ -19,10 +19,10 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import ApiError
-from fluxqueue.explain.status import HIDDEN
+from fluxqueue.explain.review_status import HIDDEN
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE, put
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     PLACEMENT_REVIEWS,

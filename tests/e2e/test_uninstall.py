@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.errors import NotFound
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS, FLUXJOBS, JOBS, MUTATING_WEBHOOKS, PODS
 from fluxqueue.kube.webhook_configuration import NAME
 from fluxqueue.workload.labels import AUTHOR_SUSPENDED

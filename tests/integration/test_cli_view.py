@@ -15,7 +15,7 @@ import yaml
 
 from fluxqueue.db.database import Database
 from fluxqueue.errors import ApiUnavailable
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view, put, tell_view
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE, forget_view, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS
 from tests.support import steering
 from tests.support.pool_model import request

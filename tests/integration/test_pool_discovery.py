@@ -15,7 +15,7 @@ from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.errors import Invalid, InvalidInput, NotFound
 from fluxqueue.fluxjob.times import from_rfc3339, to_rfc3339
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,

@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, LEASES
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from fluxqueue_devtools.localpg import LocalPostgres

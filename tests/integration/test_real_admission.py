@@ -26,7 +26,7 @@ from fluxqueue.errors import ApiError, Conflict, Invalid, NotFound
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.install import install_pod_policies
+from fluxqueue.kube.installation import install_pod_policies
 from fluxqueue.kube.resources import (
     CONFIGMAPS,
     CRDS,

@@ -426,7 +426,7 @@ async def test_too_much_at_once_is_put_off(view: Viewing, monkeypatch: pytest.Mo
     view.server._places = RequestPlaces(0, 0)
     answer = await view.get("/queue")
     assert (answer.code, answer.headers["Retry-After"]) == (503, "1")
-    monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_MAX", 0)
+    monkeypatch.setattr("fluxqueue.view.change_stream.FOLLOWERS_MAX", 0)
     view.server._places = usual
     assert (await view.get("/changes")).code == 503
 
@@ -435,7 +435,7 @@ async def test_one_user_cannot_take_all_streams(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others follow on; a stream that ends makes room for the next."""
-    monkeypatch.setattr("fluxqueue.view.changes.FOLLOWERS_EACH", 2)
+    monkeypatch.setattr("fluxqueue.view.change_stream.FOLLOWERS_EACH", 2)
     async with filled(database_url), viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         async with _following(view, "/changes", "ursula"):
@@ -463,7 +463,7 @@ async def test_more_namespaces_than_are_asked_about(
     view: Viewing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may not see all of them says which he means."""
-    monkeypatch.setattr("fluxqueue.view.server.NAMESPACES_MAX", 1)
+    monkeypatch.setattr("fluxqueue.view.http_server.NAMESPACES_MAX", 1)
     await view.let("ursula", ("fluxjobs", "other"))
     answer = await view.get("/queue", "ursula")
     assert answer.code == 403

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxqueue.view import server, window
+from fluxqueue.view import http_server, window
 from fluxqueue.view.request_places import RequestPlaces, TooManyRequests
 from tests.support.viewing import Viewing, viewing
 
@@ -91,7 +91,7 @@ async def test_made_up_tokens_keep_no_user_out(view: Viewing) -> None:
     assert codes == {200}
     told = [one.code for one in await asyncio.gather(*asked)]
     assert set(told) == {401, 503}
-    assert told.count(401) <= server.OF_ADDRESS_MAX
+    assert told.count(401) <= http_server.OF_ADDRESS_MAX
 
 
 def test_a_caller_has_a_bounded_share() -> None:

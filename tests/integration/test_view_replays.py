@@ -13,16 +13,16 @@ import pytest_asyncio
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.simulation import swf
-from fluxqueue.view import time_machine
+from fluxqueue.view import replays
 from fluxqueue.view.openapi import document
-from fluxqueue.view.same_site import ACTING
-from fluxqueue.view.sessions import COOKIE
-from fluxqueue.view.time_machine import (
+from fluxqueue.view.replays import (
     AskedReplay,
     ReplayTooLong,
     TimeMachine,
     TooManyReplays,
 )
+from fluxqueue.view.same_site import ACTING
+from fluxqueue.view.sessions import COOKIE
 from tests.support.rows import Rows
 from tests.support.viewing import EVERYWHERE, Viewing, filled, viewing
 from tests.support.waiting import eventually
@@ -236,7 +236,7 @@ async def test_a_replay_has_little_memory(rows: Rows) -> None:
 
 async def test_too_many_jobs(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are refused before they are read into memory."""
-    monkeypatch.setattr(time_machine, "JOBS_MAX", 1)
+    monkeypatch.setattr(replays, "JOBS_MAX", 1)
     with pytest.raises(InvalidInput, match="until: there are more than 1 jobs"):
         await TimeMachine(rows.database).replay("ada", await _last_hour(rows))
 

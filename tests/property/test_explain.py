@@ -30,8 +30,8 @@ from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Queues
 from fluxqueue.scheduler.forecast import forecast
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.simulation.engine import Engine
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulator import Engine
 
 GPU = "example.com/gpu"
 TAINT = Taint("dedicated", "gpu")

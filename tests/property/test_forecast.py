@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.forecast import forecast
-from fluxqueue.simulation.engine import Engine
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulator import Engine
 
 NODES, CORES = 3, 4
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, IN_ORDER, SHORTEST, QueueRules
-from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite, simulate
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
 from fluxqueue.simulation.learning import DurationSource
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulator import Engine, RunRecord, SimulatedSite, simulate
 
 NODES = 4
 SLACK_S = 50

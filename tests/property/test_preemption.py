@@ -16,11 +16,16 @@ from fluxqueue.graph.match.shares.relief import Relief
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, PreemptionRules
-from fluxqueue.scheduler.preemption import Head, PreemptionCandidate, make_way
+from fluxqueue.scheduler.preemption_plan import Head, PreemptionCandidate, make_way
 from fluxqueue.scheduler.victims import SHRINK_MAX, TRIES_MAX, fewest
 from fluxqueue.simulation.arrivals import node_faults
-from fluxqueue.simulation.engine import Engine, SimulatedSite
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulated_jobs import (
+    NodeEvent,
+    SimulatedJob,
+    cores_request,
+    uniform_cluster,
+)
+from fluxqueue.simulation.simulator import Engine, SimulatedSite
 from tests.support.rooms import check_rooms
 
 NODES, CORES = 4, 4

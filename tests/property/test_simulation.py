@@ -13,9 +13,14 @@ from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import PreemptionRules
 from fluxqueue.scheduler.hopeless import HopelessRequests
 from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
-from fluxqueue.simulation.engine import Engine, RunRecord, SimulatedSite, simulate
-from fluxqueue.simulation.figures import figures
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.schedule_figures import figures
+from fluxqueue.simulation.simulated_jobs import (
+    NodeEvent,
+    SimulatedJob,
+    cores_request,
+    uniform_cluster,
+)
+from fluxqueue.simulation.simulator import Engine, RunRecord, SimulatedSite, simulate
 from tests.support.rooms import check_rooms
 
 NODES, CORES = 4, 4

@@ -8,7 +8,7 @@ from typing import Any
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.devices import DeviceWatch
+from fluxqueue.controller.observing.device_watch import DeviceWatch
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import DEVICE_CLASSES, RESOURCE_SLICES, ApiResource

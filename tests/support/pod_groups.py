@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxqueue.workload.kinds.pod_group import Assembly
-from fluxqueue.workload.shape import slot_kind
+from fluxqueue.workload.pod_request import slot_kind
 from tests.support.workloads import bare_pod, container
 
 GATE = {"schedulingGates": [{"name": "fluxqueue"}]}

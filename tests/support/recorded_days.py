@@ -9,9 +9,9 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.jobspec.render import render
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
-from fluxqueue.simulation.engine import RunRecord, simulate
-from fluxqueue.simulation.jobs import SimulatedJob, uniform_cluster
 from fluxqueue.simulation.recorded_day import FORM
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, uniform_cluster
+from fluxqueue.simulation.simulator import RunRecord, simulate
 
 EPOCH_S = 1_900_000_000
 HOUR_S = 3600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.simulation.engine import Engine
+from fluxqueue.simulation.simulator import Engine
 
 
 def check_rooms(engine: Engine, cores: int) -> None:

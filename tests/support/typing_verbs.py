@@ -17,7 +17,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.config import load_config
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, FLUXQUEUES
 from fluxqueue.scheduler.resource_set import to_resource_set
 from fluxqueue.workload.fluxjob_object import FluxJobStatus, status_patch

@@ -25,7 +25,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import SERVICE_ACCOUNTS
 from fluxqueue.kube.transport import Reply
 from fluxqueue.process.certs.folder import ensure
-from fluxqueue.view.server import ViewConfig, ViewServer
+from fluxqueue.view.http_server import ViewConfig, ViewServer
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of
 from tests.support.pool_model import request

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from fluxqueue.checking.view import CheckedCluster, CheckView
+from fluxqueue.checking.both_sides import CheckedCluster, CheckView
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow, Rows, SlotRow, UsageRow
 from tests.support.workloads import batch_job
 

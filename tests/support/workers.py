@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import JOBS, PODS
 from fluxqueue.worker.context import WorkerContext
-from fluxqueue.worker.main import Worker
+from fluxqueue.worker.worker_process import Worker
 from fluxqueue.workload.labels import GATE
 from localcluster import LocalCluster, LocalClusterConfig
 from tests.support.clusters import InProcessTransport, config_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.process import metrics
-from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.review_metrics import AdmissionMetrics
 
 ROOT = Path(__file__).parents[2]
 NAME = re.compile(r"\bfluxqueue_[a-z_]+\b")

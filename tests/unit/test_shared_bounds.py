@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import queue_policy
-from fluxqueue.scheduler import choices, sweeps
+from fluxqueue.scheduler import node_choices, sweeps
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
 from fluxqueue.scheduler.growing_walk import GrowingWalk
@@ -49,15 +49,15 @@ def _a_cluster() -> Matcher:
 
 
 def _choices() -> None:
-    matcher, one, many = _a_cluster(), request(cpu=1), choices.JOBS_MAX * 2
+    matcher, one, many = _a_cluster(), request(cpu=1), node_choices.JOBS_MAX * 2
     users = [*["greedy"] * many, "modest"]
     started = [
         (PendingJob(f"{user}-{n}", n, 0, one, user=user, is_unsure=True), matcher.match_now(one, 0))
         for n, user in enumerate(users)
     ]
-    found = choices.give_choices(matcher, Decisions(allocated=started), 0)
+    found = node_choices.give_choices(matcher, Decisions(allocated=started), 0)
     assert f"modest-{many}" in found
-    assert len(found) == choices.JOBS_MAX
+    assert len(found) == node_choices.JOBS_MAX
 
 
 def _a_sweep(number: int, user: str) -> Lack:
@@ -146,11 +146,11 @@ SHARED: dict[str, tuple[str, Check]] = {
         "jobs that want new nodes",
         f"{PROVISIONING}::test_jobs_for_a_full_pool_hide_no_job_for_another",
     ),
-    "scheduler/choices.py:JOBS_MAX": ("jobs that a matcher cannot judge", _choices),
+    "scheduler/node_choices.py:JOBS_MAX": ("jobs that a matcher cannot judge", _choices),
     "scheduler/sweeps.py:GROWING_MAX": ("growing jobs", _sweeps),
     "scheduler/sweeps.py:PLANNED_MAX": ("sweeps that wait for a slot", _planned_sweeps),
     "scheduler/sweeps.py:PLANNED_EACH": ("the same, of one user", _planned_sweeps),
-    "scheduler/preemption.py:PER_CYCLE_MAX": (
+    "scheduler/preemption_plan.py:PER_CYCLE_MAX": (
         "preemptors, of which the first are in order. A cycle follows at once",
         "tests/property/test_preemption.py",
     ),
@@ -177,19 +177,19 @@ SHARED: dict[str, tuple[str, Check]] = {
         "host ports. kube-scheduler decides on all further ones",
         "tests/unit/graph/test_host_ports.py",
     ),
-    "view/server.py:AT_ONCE_MAX": ("requests", PLACES),
-    "view/server.py:OF_USER_MAX": ("requests of a user", PLACES),
-    "view/server.py:UNKNOWN_MAX": ("unknown tokens", PLACES),
-    "view/server.py:OF_ADDRESS_MAX": ("the same", PLACES),
-    "view/changes.py:FOLLOWERS_MAX": (
+    "view/http_server.py:AT_ONCE_MAX": ("requests", PLACES),
+    "view/http_server.py:OF_USER_MAX": ("requests of a user", PLACES),
+    "view/http_server.py:UNKNOWN_MAX": ("unknown tokens", PLACES),
+    "view/http_server.py:OF_ADDRESS_MAX": ("the same", PLACES),
+    "view/change_stream.py:FOLLOWERS_MAX": (
         "streams",
         "tests/integration/test_view.py::test_one_user_cannot_take_all_streams",
     ),
-    "view/changes.py:FOLLOWERS_EACH": (
+    "view/change_stream.py:FOLLOWERS_EACH": (
         "streams of a user",
         "tests/integration/test_view.py::test_one_user_cannot_take_all_streams",
     ),
-    "view/time_machine.py:AT_ONCE_MAX": (
+    "view/replays.py:AT_ONCE_MAX": (
         "replays, one of each user",
         "tests/integration/test_view_replays.py::test_one_replay_for_each_user_and_few_at_once",
     ),
@@ -225,13 +225,13 @@ WITHIN: dict[str, str] = {
         db/engine.py:_PORT_MAX db/liveness.py:TEXT_MAX db/reading/accounting.py:DIGITS_MAX
         db/store/matcher_rows.py:AMOUNT_MAX,TIME_MAX db/store/pending_actions.py:ERROR_MAX
         db/store/queue_snapshot.py:REASON_MAX errors.py:SHOWN_MAX,QUOTED_MAX,MESSAGE_MAX
-        explain/status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
+        explain/review_status.py:TEXT_MAX fluxjob/dependency.py:NAMED_MAX fluxjob/faults.py:TEXT_MAX
         fluxjob/indexes.py:INDEX_MAX,DIGITS_MAX fluxjob/node.py:CAPACITY_MAX
-        fluxjob/pod_facts.py:WORDS_MAX graph/tell/waiting.py:NAMED_MAX,HOSTLIST_MAX
+        fluxjob/pod_facts.py:WORDS_MAX graph/tell/blockers.py:NAMED_MAX,HOSTLIST_MAX
         db/epoch.py:_MARK_MAX jobspec/extension.py:_AMOUNT_MAX,_GRACE_MAX
         jobspec/model.py:AMOUNT_MAX kube/events.py:NAME_MAX prediction/history.py:RUNS_MAX
         process/logs.py:ERROR_MAX nodepools/plan/node_requests.py:REASON_MAX
-        scheduler/preemption.py:NAMED_MAX scheduler/promises.py:NAMED_MAX,NODES_MAX
+        scheduler/preemption_plan.py:NAMED_MAX scheduler/promises.py:NAMED_MAX,NODES_MAX
         scheduler/record.py:NUMBER_MAX,PRIORITY_MAX,TEXT_MAX
         scheduler/resource_set.py:SLOTS_MAX,NAME_MAX,TIME_MAX,AMOUNT_MAX
         view/parameters.py:LIMIT_MAX,TEXT_MAX,NAMES_MAX,TOKEN_MAX
@@ -239,29 +239,30 @@ WITHIN: dict[str, str] = {
         workload/pinning.py:_DIGITS_MAX workload/spans.py:DIGITS_MAX
         workload/submitter.py:NAME_MAX""",
     "one object, job, request or answer": """
-        controller/observing/groups.py:WINDOWS_MAX controller/observing/workloads.py:LEFT_MAX
-        db/reading/changes.py:MISSED_MAX db/store/dependencies.py:WALKED_MAX
+        controller/observing/group_assembly.py:WINDOWS_MAX
+        controller/observing/workloads.py:LEFT_MAX db/reading/changes.py:MISSED_MAX
+        db/store/dependencies.py:WALKED_MAX
         explain/decide.py:REPLANNED_MAX,BLOCKERS_MAX
         explain/variants.py:VARIANTS_MAX,QUEUES_MAX,DEMANDS_MAX,LATER_MAX
         fluxjob/faults.py:TOLD_MAX jobspec/bounds.py:SLOTS_MAX,OPEN_MAX
-        scheduler/choices.py:NODES_MAX nodepools/plan/node_packing.py:SLOTS_MAX,STEPS_MAX
+        scheduler/node_choices.py:NODES_MAX nodepools/plan/node_packing.py:SLOTS_MAX,STEPS_MAX
         scheduler/node_sharing.py:SHOWN_MAX nodepools/plan/packing_task.py:NODES_MAX
         scheduler/sweeps.py:GROWTH_MAX scheduler/victims.py:SHRINK_MAX,TRIES_MAX,STEPS_MAX
-        view/as_user.py:PODS_MAX,EVENTS_MAX view/changes.py:BATCHES_MAX,CATCH_UP_MAX
-        view/time_machine.py:JOBS_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
+        view/as_user.py:PODS_MAX,EVENTS_MAX view/change_stream.py:BATCHES_MAX,CATCH_UP_MAX
+        view/replays.py:JOBS_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
         worker/review_tasks.py:CRASHES_MAX worker/sharing_keeping.py:JOBS_MAX
         workload/aliases.py:DEPTH_MAX workload/device_claims.py:REQUESTS_MAX
         workload/devices.py:SHARED_MAX workload/fluxjob_object.py:LAST_GOOD_MAX
         workload/followers.py:FOLLOWERS_MAX workload/groups.py:SIZE_MAX
         workload/last_good.py:TRIES_MAX,FAULTS_MAX
-        workload/object_shape.py:VALUES_MAX workload/resources.py:QUANTITIES_MAX
+        workload/object_shape.py:VALUES_MAX workload/pod_resources.py:QUANTITIES_MAX
         workload/starting.py:DEPENDENCIES_MAX,DEPENDS_ON_MAX
         workload/annotations.py:SWEEP_PODS_MAX""",
     "a cache, of which the rest is found again": """
         controller/observing/owners.py:KNOWN_MAX
         controller/observing/surroundings_watch.py:QUERIES_MAX,TESTS_MAX
         db/reading/fluxjobs.py:SHAPES_MAX graph/ledger/node_masks.py:MASKS_MAX
-        graph/ledger/shares.py:VECTORS_MAX graph/ledger/table.py:LOG_MAX
+        graph/ledger/shares.py:VECTORS_MAX graph/ledger/node_table.py:LOG_MAX
         graph/match/by_shares.py:OFFERS_MAX,ASKS_MAX,SKIPS_MAX kube/informer.py:TOMBSTONES_MAX
         nodepools/plan/plan_search.py:WALKS_MAX,EFFORT_MAX,PACKINGS_MAX
         worker/node_planning.py:HOLDS_MAX worker/plans.py:FRONT
@@ -271,7 +272,7 @@ WITHIN: dict[str, str] = {
         nodepools/pool.py:NODES_MAX,DEVICES_MAX,LEARNED_MAX,NAME_MAX
         policy/queue_policy.py:RESERVATIONS_MAX policy/sharing/arithmetic.py:PORTIONS_MAX
         policy/sharing/node_grants.py:RULES_MAX,WHY_MAX policy/sharing/rules.py:ORDER_MAX,SAID_MAX
-        nodepools/plan/node_protection.py:CHANGES_MAX view/server.py:NODES_MAX,NAMESPACES_MAX
+        nodepools/plan/node_protection.py:CHANGES_MAX view/http_server.py:NODES_MAX,NAMESPACES_MAX
         worker/node_pool_keeping.py:SHOWN_MAX nodepools/cluster/own_objects.py:EXCLUDED_MAX
         worker/sharing_keeping.py:TAINTS_MAX""",
     "tries, steps and connections of a process, which goes on": """

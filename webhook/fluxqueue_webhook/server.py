@@ -33,7 +33,7 @@ from fluxqueue_webhook.admit import (
 from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from fluxqueue_webhook.fair_queue import Lane, lane_of
 from fluxqueue_webhook.large_bodies import LargeBodies
-from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.review_metrics import AdmissionMetrics
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from fluxqueue.errors import (
 )
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
-from fluxqueue.kube.install import (
+from fluxqueue.kube.installation import (
     forget_view,
     install_definitions,
     install_pod_policies,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import put
+from fluxqueue.kube.installation import put
 from fluxqueue.kube.resources import CLUSTER_ROLES, ROLE_BINDINGS
 from fluxqueue.kube.roles import build_roles
 

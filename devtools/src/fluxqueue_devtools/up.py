@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fluxqueue.cli.check import default_data_dir
+from fluxqueue.cli.check_invariants import default_data_dir
 from fluxqueue.cli.option_class import with_options
 from fluxqueue.cli.step_line import StepLine
 from fluxqueue.errors import InvalidInput

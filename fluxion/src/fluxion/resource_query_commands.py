@@ -20,7 +20,7 @@ from fluxion.formats.writers import write
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
-from fluxion.tell.vertices import why_not
+from fluxion.tell.vertex_reasons import why_not
 from fluxqueue.errors import (
     FluxQueueError,
     InsufficientResources,

@@ -50,7 +50,7 @@ def adopt(
     known = parse_aliases(aliases, queue_names)
 
     async def work(cluster: ClusterAccess) -> list[PlannedChange]:
-        from fluxqueue.client.fluxjobs import check_namespace
+        from fluxqueue.client.fluxjob_lists import check_namespace
 
         await check_namespace(cluster.client, cluster.one_namespace)
         found = await _plan(cluster, known)

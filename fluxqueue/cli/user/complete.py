@@ -83,7 +83,7 @@ def complete_namespaces(context: typer.Context, incomplete: str) -> Offers:
 
 def complete_states(incomplete: str) -> Offers:
     """Return states of a FluxJob, and the words for several states."""
-    from fluxqueue.client.fluxjobs import GROUPS
+    from fluxqueue.client.fluxjob_lists import GROUPS
     from fluxqueue.fluxjob.states import SHOWN
 
     groups = [(name, "several states") for name in GROUPS]

@@ -105,7 +105,7 @@ def explain(access: Access, options: ExplainOptions) -> None:
     asked = read_file(options.file) if options.file else {}
 
     async def work(cluster: ClusterAccess) -> Object:
-        from fluxqueue.client.fluxjobs import find
+        from fluxqueue.client.fluxjob_lists import find
 
         spec = dict(asked)
         if options.job:

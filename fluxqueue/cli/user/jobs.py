@@ -25,7 +25,7 @@ from fluxqueue.cli.user.complete import complete_jobs, complete_queues, complete
 from fluxqueue.errors import Gone, InvalidInput
 
 if TYPE_CHECKING:
-    from fluxqueue.client.fluxjobs import JobLine
+    from fluxqueue.client.fluxjob_lists import JobLine
     from fluxqueue.client.narrowed import Narrowed
 
 OUTPUTS = "table, wide, json, yaml, name, or custom=JOBID,NAME,WHY:.status.reason"
@@ -94,7 +94,7 @@ def jobs(access: Access, options: JobsOptions) -> None:
 
       fluxqueue jobs -o custom=JOBID,NAME,UID:.spec.workload.uid
     """
-    from fluxqueue.client.fluxjobs import parse_order, parse_states
+    from fluxqueue.client.fluxjob_lists import parse_order, parse_states
 
     wanted = parse_states(options.states or ("all" if options.names else "live"))
     asked = set(options.names or ())
@@ -113,7 +113,7 @@ def jobs(access: Access, options: JobsOptions) -> None:
     printer = make_printer(options.output, access.is_everywhere, options.watch)
 
     async def work(cluster: ClusterAccess) -> None:
-        from fluxqueue.client.fluxjobs import check_namespace
+        from fluxqueue.client.fluxjob_lists import check_namespace
         from fluxqueue.client.narrowed import Narrowed
 
         source = Narrowed(cluster.client, cluster.namespace, options.user)
@@ -156,7 +156,7 @@ class _JobsView:
 
     async def by_turn(self) -> None:
         """Show one page in order. If there are more, show them state by state."""
-        from fluxqueue.client.fluxjobs import STAGES
+        from fluxqueue.client.fluxjob_lists import STAGES
 
         is_shown = await self._show(self.states, most=BATCH, is_all_or_nothing=True)
         if not is_shown and not self.source.is_selecting:
@@ -187,7 +187,7 @@ class _JobsView:
     async def _sort(
         self, key: Callable[[JobLine], Any], is_backwards: bool
     ) -> list[tuple[Any, Any]]:
-        from fluxqueue.client.fluxjobs import read_line
+        from fluxqueue.client.fluxjob_lists import read_line
 
         found: list[tuple[Any, Any]] = []
         read, is_told = 0, False
@@ -224,7 +224,7 @@ class _JobsView:
 
         ``is_all_or_nothing``: if there are more than ``most``, show nothing and return False.
         """
-        from fluxqueue.client.fluxjobs import read_line, turn
+        from fluxqueue.client.fluxjob_lists import read_line, turn
 
         waiting: list[tuple[Any, Any]] | None = [] if most else None
         read = 0
@@ -278,7 +278,7 @@ async def _follow(
     cluster: ClusterAccess, printer: printing.Printer, narrow: Narrow, version: str
 ) -> None:
     """Print each FluxJob when its shown line changes, and once when it leaves the filter."""
-    from fluxqueue.client.fluxjobs import read_line
+    from fluxqueue.client.fluxjob_lists import read_line
     from fluxqueue.kube.resources import FLUXJOBS
 
     shown: dict[str, Any] = {}
@@ -340,7 +340,7 @@ def make_printer(output: str, is_everywhere: bool, watch: bool) -> printing.Prin
 def _cells(
     headers: Sequence[str], *, is_short: bool = False
 ) -> Callable[[Mapping[str, Any]], printing.Cells]:
-    from fluxqueue.client.fluxjobs import read_line
+    from fluxqueue.client.fluxjob_lists import read_line
 
     now = now_s()
     readers = [(SHORT_CELLS if is_short else CELLS)[header] for header in headers]

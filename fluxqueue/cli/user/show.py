@@ -46,7 +46,7 @@ def show(
         )
 
     async def read(cluster: ClusterAccess) -> list[dict[str, Any]]:
-        from fluxqueue.client.fluxjobs import find
+        from fluxqueue.client.fluxjob_lists import find
 
         return [await find(cluster.client, cluster.one_namespace, name) for name in names]
 
@@ -89,7 +89,7 @@ def screen(fluxjob: Mapping[str, Any], now: int) -> list[str]:
 
 
 def _facts(fluxjob: Mapping[str, Any], now: int) -> Iterator[tuple[str, str]]:
-    from fluxqueue.client.fluxjobs import read_line
+    from fluxqueue.client.fluxjob_lists import read_line
 
     line = read_line(fluxjob)
     spec, status = fluxjob["spec"], fluxjob.get("status") or {}

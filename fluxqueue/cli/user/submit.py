@@ -198,7 +198,7 @@ def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:
 async def _until_ended(cluster: ClusterAccess, job: dict[str, Any], attaches: bool) -> int:
     """Print each change of state on standard error, and the logs on standard output."""
     from fluxqueue.cli.user.waiting import until_state
-    from fluxqueue.client.following import FluxJobFollower
+    from fluxqueue.client.follower import FluxJobFollower
     from fluxqueue.client.handles import handle_of
     from fluxqueue.fluxjob.states import FluxJobState
 

@@ -29,7 +29,7 @@ from fluxqueue.errors import ApiUnavailable, Gone, InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fluxqueue.client.fluxjobs import JobLine
+    from fluxqueue.client.fluxjob_lists import JobLine
     from fluxqueue.client.narrowed import Narrowed
 
 TICK_S = 1.0
@@ -70,7 +70,7 @@ def top(
 
       fluxqueue top -u alice --sort -age
     """
-    from fluxqueue.client.fluxjobs import ORDERS, parse_order
+    from fluxqueue.client.fluxjob_lists import ORDERS, parse_order
 
     if not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
         raise InvalidInput(
@@ -113,7 +113,7 @@ class Board:
 
     def put(self, fluxjob: Mapping[str, Any], *, is_gone: bool = False) -> None:
         """Add or update a FluxJob. Ended ones are removed."""
-        from fluxqueue.client.fluxjobs import read_line
+        from fluxqueue.client.fluxjob_lists import read_line
         from fluxqueue.fluxjob.states import FINAL
 
         line, uid = read_line(fluxjob), fluxjob["metadata"]["uid"]
@@ -140,7 +140,7 @@ class Board:
         return self._order()[1](line)
 
     def _order(self) -> tuple[str, Callable[[JobLine], Any]]:
-        from fluxqueue.client.fluxjobs import ORDERS
+        from fluxqueue.client.fluxjob_lists import ORDERS
 
         return list(ORDERS.items())[self.order]
 
@@ -156,7 +156,7 @@ class Board:
 
     def press(self, key: bytes, page: int) -> bool:
         """Handle a key. Return False to quit. ``page`` is the number of FluxJobs on the screen."""
-        from fluxqueue.client.fluxjobs import ORDERS
+        from fluxqueue.client.fluxjob_lists import ORDERS
 
         if key in {b"q", b"Q"}:
             return False
@@ -299,7 +299,7 @@ class _Top:
 
         The watch begins before the first page, and so reports every change meanwhile.
         """
-        from fluxqueue.client.fluxjobs import STAGES
+        from fluxqueue.client.fluxjob_lists import STAGES
         from fluxqueue.fluxjob.states import FINAL
 
         for stage in STAGES:

@@ -20,7 +20,7 @@ from fluxqueue.cli.user.access import (
 from fluxqueue.cli.user.complete import complete_jobs, complete_states
 
 if TYPE_CHECKING:
-    from fluxqueue.client.following import FluxJobFollower
+    from fluxqueue.client.follower import FluxJobFollower
     from fluxqueue.client.handles import AsyncJobHandle
 
 
@@ -50,7 +50,7 @@ def wait(
 
       fluxqueue wait a b c --for started --timeout 10m
     """
-    from fluxqueue.client.fluxjobs import find, parse_states
+    from fluxqueue.client.fluxjob_lists import find, parse_states
     from fluxqueue.workload.annotations import parse_duration
 
     wanted = parse_states(until, "--for")
@@ -65,7 +65,7 @@ def wait(
         return await until_state(handle, wanted, None if quiet else typer.echo)
 
     async def work(cluster: ClusterAccess) -> int:
-        from fluxqueue.client.following import FluxJobFollower
+        from fluxqueue.client.follower import FluxJobFollower
 
         follower = FluxJobFollower(cluster.client, cluster.one_namespace)
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.dirty_set import DirtyKind, DirtySet
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator
-from fluxqueue.controller.observing.groups import Groups
+from fluxqueue.controller.observing.group_assembly import Groups
 from fluxqueue.controller.observing.owners import Owners
 from fluxqueue.controller.observing.pod_groups import PodGroups
 from fluxqueue.controller.observing.quarantine import FOREIGN, OWNER, WORKLOAD, Quarantine

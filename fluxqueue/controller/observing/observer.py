@@ -1,8 +1,8 @@
 """The observer: assembles, starts and stops all that follows the cluster for one term.
 
-``controller.main`` creates one for each term. Three parts run in parallel. ``event_router`` turns
-informer events into marks. ``flusher`` writes what is marked, one transaction per batch.
-``resync_schedule`` is the resync.
+``controller.controller_process`` creates one for each term. Three parts run in parallel.
+``event_router`` turns informer events into marks. ``flusher`` writes what is marked, one
+transaction per batch. ``resync_schedule`` is the resync.
 
 Their memory is only a cache: a new process reads the rows and the cluster and continues. None of
 them decides about placement. The worker's tasks act on the rows.
@@ -21,10 +21,10 @@ from fluxqueue.controller.observing.dirty_set import DirtySet
 from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.flusher import Flusher
 from fluxqueue.controller.observing.fluxjob_creator import FluxJobCreator, Lookups
-from fluxqueue.controller.observing.last_readings import recall
 from fluxqueue.controller.observing.observer_parts import ObserverParts
 from fluxqueue.controller.observing.quarantine import Quarantine
 from fluxqueue.controller.observing.read_workload import WorkloadReader
+from fluxqueue.controller.observing.recall import recall
 from fluxqueue.controller.observing.resync_schedule import ResyncSchedule
 from fluxqueue.controller.observing.watches import Watches
 from fluxqueue.controller.observing.workloads import Workloads

@@ -34,7 +34,7 @@ from fluxqueue.workload.last_good import mend, said_by
 from fluxqueue.workload.learned_sizes import LearnedSizes, with_extra
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pinning import has_required_affinity
-from fluxqueue.workload.resources import CLAIMED, INFEASIBLE, is_resize_infeasible, raw_request
+from fluxqueue.workload.pod_resources import CLAIMED, INFEASIBLE, is_resize_infeasible, raw_request
 from fluxqueue.workload.site import Site
 
 logger = logging.getLogger(__name__)

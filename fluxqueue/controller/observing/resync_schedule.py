@@ -13,7 +13,7 @@ from functools import partial
 
 from fluxqueue.controller.observing.flusher import Flusher
 from fluxqueue.controller.observing.fluxjob_creator import report_unwritten
-from fluxqueue.controller.observing.groups import list_groups
+from fluxqueue.controller.observing.group_assembly import list_groups
 from fluxqueue.controller.observing.observer_parts import ObserverParts
 from fluxqueue.controller.observing.resync_diff import (
     Repaired,

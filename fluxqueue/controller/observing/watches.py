@@ -17,10 +17,10 @@ from typing import TypeVar
 from fluxqueue.clock import Clock
 from fluxqueue.controller.observing.autoscalers import AutoscalerWatch
 from fluxqueue.controller.observing.batch_jobs import BatchJobs
-from fluxqueue.controller.observing.devices import DeviceWatch
+from fluxqueue.controller.observing.device_watch import DeviceWatch
 from fluxqueue.controller.observing.event_router import EventRouter
 from fluxqueue.controller.observing.quarantine import NODE, PRIORITY_CLASS, Quarantine
-from fluxqueue.controller.observing.queues import QueueWatch
+from fluxqueue.controller.observing.queue_watch import QueueWatch
 from fluxqueue.controller.observing.read_workload import trim_pod
 from fluxqueue.controller.observing.rule_watch import RULE_KINDS, RuleWatch
 from fluxqueue.controller.observing.surroundings_watch import SurroundingsWatch

@@ -15,7 +15,7 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer
 from fluxqueue.kube.resources import WORKLOAD_CLASSES
-from fluxqueue.workload.shape import WORKLOAD_CLASS
+from fluxqueue.workload.pod_request import WORKLOAD_CLASS
 
 logger = logging.getLogger(__name__)
 

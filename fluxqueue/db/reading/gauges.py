@@ -1,6 +1,6 @@
 """The queue in numbers for the metrics: lengths, ages, backlog, drift. Reads only.
 
-Called by the leading controller every few seconds (``controller.gauges``).
+Called by the leading controller every few seconds (``controller.queue_metrics``).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader, DatabaseReading, columns
 from fluxqueue.db.store.queue_snapshot import PendingRow, pending_job
 from fluxqueue.explain.answer import Place
-from fluxqueue.explain.status import Named
+from fluxqueue.explain.review_status import Named
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.policy.queue_rules import QueueRules
 from fluxqueue.prediction.learned_times import LearnedTimes

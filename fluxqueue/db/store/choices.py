@@ -1,8 +1,8 @@
 """Slots follow their pods where kube-scheduler has chosen among several nodes.
 
 ``worker.schedule`` calls it after each cycle, while it has the matcher. No other process books
-slots, so a slot is never moved to a node that has no room for it. ``scheduler.choices`` has given
-the nodes, and they are in ``allocation_slots.others`` until the pod is bound.
+slots, so a slot is never moved to a node that has no room for it. ``scheduler.node_choices`` has
+given the nodes, and they are in ``allocation_slots.others`` until the pod is bound.
 """
 
 from __future__ import annotations

@@ -22,10 +22,10 @@ from fluxqueue.fluxjob.lifecycle import OUT_OF_SIGHT, RESERVED, STARTED, WAITING
 from fluxqueue.fluxjob.states import RELEASED
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.scheduler.choices import Choices
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.forecast import Outlook
 from fluxqueue.scheduler.lack import Given
+from fluxqueue.scheduler.node_choices import Choices
 from fluxqueue.scheduler.pending_job import PendingJob
 
 logger = logging.getLogger(__name__)

@@ -1,7 +1,7 @@
 """What a workload said, and asked for, when it could be read last: from its row.
 
 Read by the controller for a workload that its author has spoilt since, where the process has not
-seen it before (``controller.observing.last_readings``). Reads only.
+seen it before (``controller.observing.recall``). Reads only.
 """
 
 from __future__ import annotations

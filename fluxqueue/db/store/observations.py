@@ -31,7 +31,7 @@ from fluxqueue.fluxjob.lifecycle import on_first_seen, on_seen
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import OF_GROUP, PodFact
 from fluxqueue.fluxjob.times import to_rfc3339
-from fluxqueue.jobspec.comparison import asks_for_more
+from fluxqueue.jobspec.growth import asks_for_more
 from fluxqueue.jobspec.stored import read_stored
 
 

@@ -28,7 +28,7 @@ from fluxqueue.fluxjob.holders import by_preemptor
 from fluxqueue.fluxjob.states import RELEASED
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.scheduler.cycle_decisions import Decisions
-from fluxqueue.scheduler.preemption import MakingWay, PreemptionCandidate, Victim
+from fluxqueue.scheduler.preemption_plan import MakingWay, PreemptionCandidate, Victim
 
 PLANNED, PREEMPTED, SPARED, PREEMPTING = (
     "PreemptionPlanned",

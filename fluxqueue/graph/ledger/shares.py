@@ -23,9 +23,9 @@ from fluxqueue.fluxjob.exclusive_use import ONE_POD_CLAIM, implied_capacity, is_
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Level
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.node_masks import NodeMasks
+from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.placement import FOREVER, Others, Placement
 from fluxqueue.graph.ledger.places import Path, Topology
-from fluxqueue.graph.ledger.table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.timeline import Ends, Hold, Plan, widen
 from fluxqueue.graph.model.arrays import Matrix, Vector
 from fluxqueue.graph.model.builder import collection_paused

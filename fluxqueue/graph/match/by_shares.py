@@ -17,11 +17,11 @@ import numpy as np
 
 from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.request import describe
+from fluxqueue.graph.ledger.if_ended import WhatIf
+from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.places import NOWHERE
 from fluxqueue.graph.ledger.shares import Patch, ShareLedger
-from fluxqueue.graph.ledger.table import AllocationTable, Emptiness
-from fluxqueue.graph.ledger.what_if import WhatIf
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import (
     Ask,

@@ -36,8 +36,8 @@ from fluxqueue.nodepools.proposals.proposal import (
     with_own_names,
 )
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.pods import controller_owner
-from fluxqueue.workload.resources import raw_request
 
 T = TypeVar("T")
 

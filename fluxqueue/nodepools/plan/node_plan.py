@@ -12,7 +12,7 @@ from decimal import Decimal
 
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.tell.waiting import write_time
+from fluxqueue.graph.tell.blockers import write_time
 from fluxqueue.nodepools.plan.coming_nodes import NodeRequest
 
 

@@ -16,7 +16,7 @@ from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.turns import Turns
 from fluxqueue.graph.ledger.placement import Placement
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.tell.waiting import write_time
+from fluxqueue.graph.tell.blockers import write_time
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.nodepools.plan.coming_nodes import (

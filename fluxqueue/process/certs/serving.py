@@ -1,6 +1,6 @@
 """HTTPS with a certificate from files, which are reloaded when they change.
 
-``fluxqueue_webhook.server`` and ``view.server`` call it. A mounted Secret is replaced under a
+``fluxqueue_webhook.server`` and ``view.http_server`` call it. A mounted Secret is replaced under a
 running server, so the files are checked every few seconds. Open connections stay as they are.
 """
 

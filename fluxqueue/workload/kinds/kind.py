@@ -18,9 +18,14 @@ from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload.annotations import Wishes, read_wishes
 from fluxqueue.workload.json_patch import Patch
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.pod_request import (
+    DEFAULT_PRIORITY,
+    AskedPriority,
+    build_request,
+    choose_priority,
+)
 from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import DEFAULT_PRIORITY, AskedPriority, build_request, choose_priority
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 if TYPE_CHECKING:  # admission loads this module, and needs no facts

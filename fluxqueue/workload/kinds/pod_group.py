@@ -1,9 +1,10 @@
 """The entry of pod groups: defined by their pods, whatever makes those, and started as one.
 
 Called through the table (``workload.kinds``). No API object represents a group. The controller
-(``observing.groups``) assembles one (``Assembly``) from the pods that admission marked as members.
-The oldest pods, up to the group's minimum, are its request. The other pods grow it, slot by slot,
-when capacity is free. A group of Kubernetes starts with all its pods, and grows by all that wait.
+(``observing.group_assembly``) assembles one (``Assembly``) from the pods that admission marked as
+members. The oldest pods, up to the group's minimum, are its request. The other pods grow it, slot
+by slot, when capacity is free. A group of Kubernetes starts with all its pods, and grows by all
+that wait.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pod_bounds import bounds_of
-from fluxqueue.workload.pods import controller_owner, is_grouped, longest_deadline, pod_fact
-from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import (
+from fluxqueue.workload.pod_request import (
     DEFAULT_PRIORITY,
     SYSTEM_CLASS,
     AskedPriority,
@@ -35,6 +34,8 @@ from fluxqueue.workload.shape import (
     build_parts,
     slot_kind,
 )
+from fluxqueue.workload.pods import controller_owner, is_grouped, longest_deadline, pod_fact
+from fluxqueue.workload.references import Reference
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class PodGroupKind(WorkloadKind):
     def claim(self, pod: Object) -> str | None:
         """Return None: group names are reused, so a pod cannot identify its group.
 
-        ``observing.groups`` knows it.
+        ``observing.group_assembly`` knows it.
         """
         return None
 

@@ -40,9 +40,9 @@ from fluxqueue.workload.owner_kinds import (
     parts_of,
     result_of,
 )
+from fluxqueue.workload.pod_request import ShapePart, build_parts, slot_kind
 from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
 from fluxqueue.workload.references import Reference
-from fluxqueue.workload.shape import ShapePart, build_parts, slot_kind
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 from fluxqueue.workload.suspension import (
     marked_templates,
@@ -86,7 +86,7 @@ class SuspendedOwnerKind(WorkloadKind):
         return "reference" in workload
 
     def claim(self, pod: Object) -> str | None:
-        """Return None: the pod does not name its top owner (``controller.observing.groups``)."""
+        """Return None: the pod does not name its top owner (``observing.group_assembly``)."""
         return None
 
     # --- request ------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from fluxqueue.db.store.known import Known, read_known
 from fluxqueue.db.store.observations import save_workloads
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS, ApiResource
 from localcluster import LocalCluster
 from tests.support.clusters import InProcessTransport, config_of

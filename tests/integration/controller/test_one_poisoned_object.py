@@ -13,7 +13,7 @@ from fluxqueue.controller.observing import (
     event_router,
     flusher,
     fluxjob_creator,
-    queues,
+    queue_watch,
     read_workload,
     resync_diff,
     rule_watch,
@@ -23,7 +23,7 @@ from fluxqueue.controller.observing import (
 )
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXQUEUES, JOBS, NODES, PODS
 from fluxqueue.process import metrics
 from fluxqueue.workload.kinds.batch_job import BatchJobKind
@@ -46,7 +46,7 @@ STEPS: dict[str, tuple[Any, ...]] = {
     "a Job is reduced": (batch_jobs, "trim_job"),
     "a pod is reduced": (watches, "trim_pod"),
     "a queue is reduced": (rule_watch, "trim_spec"),
-    "a queue is read": (queues, "read_rules"),
+    "a queue is read": (queue_watch, "read_rules"),
     "a node is compared": (event_router, "node_fact"),
     "a node is read": (watches, "node_fact"),
     "a unmanaged_pods pod is read": (unmanaged_pods, "foreign_pod"),

@@ -14,7 +14,7 @@ import pytest
 from fluxqueue.controller.operator import build_registry, run_operator
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import ClusterConfig, load_kubeconfig
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster

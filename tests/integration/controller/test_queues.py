@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.queues import QueueWatch
+from fluxqueue.controller.observing.queue_watch import QueueWatch
 from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import seize
 from fluxqueue.db.store.cluster_rows import save_nodes
@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.levels import parse_levels
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.tree import count_levels
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXQUEUES, NAMESPACES
 from fluxqueue.policy.label_selector import is_selected
 from fluxqueue.policy.queue_rules import read_rules

@@ -11,7 +11,7 @@ from fluxqueue.db.database import Database
 from fluxqueue.db.leadership import is_observed
 from fluxqueue.db.store import rebuild
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster

@@ -21,7 +21,7 @@ from fluxqueue.errors import ApiError, Invalid, NotFound
 from fluxqueue.fluxjob.node import ForeignPod
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import CRDS, EVENTS, NODES, SHARING_POLICIES
 from fluxqueue.policy.sharing.rules import read_sharing_rule
 from fluxqueue.scheduler.node_sharing import TAINT

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster

@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.steered import SteeringWatch
+from fluxqueue.controller.steering_watch import SteeringWatch
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.leadership import CONTROLLER, check_term, seize
 from fluxqueue.errors import DatabaseUnavailable, NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import CRDS, EVENTS, FLUXJOBS, JOBS
 from fluxqueue.workload.labels import OWN_NAMESPACE
 from localcluster import LocalCluster

@@ -10,7 +10,7 @@ from fluxqueue.checking import check
 from fluxqueue.clock import SystemClock
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient, PatchKind
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.workload.labels import GATE, MANAGED, OWN_NAMESPACE
 from localcluster import LocalCluster

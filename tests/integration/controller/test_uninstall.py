@@ -10,10 +10,10 @@ import pytest_asyncio
 
 from fluxqueue.cli.uninstall import describe
 from fluxqueue.clock import SystemClock
-from fluxqueue.controller.uninstall import UninstallOptions, uninstall
+from fluxqueue.controller.removal import UninstallOptions, uninstall
 from fluxqueue.errors import NotFound
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE, put, tell_view
 from fluxqueue.kube.resources import CONFIGMAPS, NODES
 from fluxqueue.nodepools.plan.node_protection import KEYS, ON
 from fluxqueue.workload.labels import PROTECTED

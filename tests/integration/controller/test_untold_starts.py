@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.process.pacing import RUSH
 from fluxqueue.workload.labels import OWN_NAMESPACE

@@ -9,7 +9,7 @@ import pytest
 from fluxqueue.db.database import Database
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import CRDS, NODE_TOPOLOGIES, NODES, ApiResource
 from localcluster import LocalCluster
 from tests.support.clusters import config_of

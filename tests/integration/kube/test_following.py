@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.client.following import FluxJobFollower
+from fluxqueue.client.follower import FluxJobFollower
 from fluxqueue.client.handles import handle_of
 from fluxqueue.client.pod_logs import LogFollower, LogLine, until_released
 from fluxqueue.errors import ApiError, ApiUnavailable

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from fluxqueue.clock import ManualClock
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import PLACEMENT_REVIEWS
 from fluxqueue.process.pacing import REVIEW_SHARE, TimeShare
 from fluxqueue.worker import review_tasks as under_test

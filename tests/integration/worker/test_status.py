@@ -15,7 +15,7 @@ from fluxqueue.db.store.statuses import WrittenStatus, read_statuses, remember_w
 from fluxqueue.db.task_queue import TaskName
 from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import KubeClient
-from fluxqueue.kube.install import install_definitions
+from fluxqueue.kube.installation import install_definitions
 from fluxqueue.kube.resources import EVENTS, FLUXJOBS, JOBS
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.release import release_workloads

@@ -16,8 +16,8 @@ from typing import Any, Self
 from fluxqueue.errors import ApiUnavailable, Gone
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
+from fluxqueue.workload.pod_resources import effective_request
 from fluxqueue.workload.pods import gate_index
-from fluxqueue.workload.resources import effective_request
 
 JOB_NAME = "batch.kubernetes.io/job-name"
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fluxqueue.checking import Finding, Severity
-from fluxqueue.cli.check import _settings, describe
+from fluxqueue.cli.check_invariants import _settings, describe
 from fluxqueue.errors import InvalidSettings
 
 BROKEN = Finding("node over capacity", "Node node-1 cpu", "cpu: 17 bound of 16")

@@ -14,7 +14,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.explain.answer import Place
 from fluxqueue.explain.question import Question, QueueSnapshot
 from fluxqueue.explain.review import answer
-from fluxqueue.explain.status import Named, render_answer
+from fluxqueue.explain.review_status import Named, render_answer
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU, MEMORY, PODS, NodeRequirement, Operator
 from fluxqueue.graph.ledger.shares import ShareLedger

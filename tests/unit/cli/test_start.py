@@ -31,7 +31,7 @@ except SystemExit:
 OURS = {
     *("", ".clock", ".errors", ".process", ".process.distribution", ".process.metrics"),
     *(".process.pacing", ".fluxjob.turns", ".workload.objects"),
-    *(".client", ".client.refusals", ".client.fluxjobs", ".client.narrowed"),
+    *(".client", ".client.refusals", ".client.fluxjob_lists", ".client.narrowed"),
     *(".cli", ".cli.main", ".cli.messages", ".cli.user", ".cli.option_class", ".fluxjob"),
     *(".fluxjob.states", ".fluxjob.times", ".workload", ".workload.fluxjob_name"),
 }

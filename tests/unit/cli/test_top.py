@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from fluxqueue.cli.user.top import OTHER_ROWS, Board
-from fluxqueue.client.fluxjobs import ORDERS, read_line
+from fluxqueue.client.fluxjob_lists import ORDERS, read_line
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
 
 PAGE = 4

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.clock import ManualClock
-from fluxqueue.controller.observing.groups import WINDOWS_MAX, Groups
+from fluxqueue.controller.observing.group_assembly import WINDOWS_MAX, Groups
 from fluxqueue.controller.observing.owners import Owner
 from fluxqueue.controller.observing.pod_groups import Declared, read_declared
 from fluxqueue.controller.observing.read_workload import age

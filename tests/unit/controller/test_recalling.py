@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxqueue.controller.observing.last_readings import past_in
+from fluxqueue.controller.observing.recall import past_in
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec.render import render
 from fluxqueue.workload import labels

@@ -13,7 +13,7 @@ import yaml
 from fluxqueue.explain.answer import Answer, Certainty, Change, PlacementVerdict, Reason
 from fluxqueue.explain.question import NEWCOMER, Keeper, Question, QueueSnapshot
 from fluxqueue.explain.review import answer
-from fluxqueue.explain.status import HIDDEN, Named, render_answer, render_refusal
+from fluxqueue.explain.review_status import HIDDEN, Named, render_answer, render_refusal
 from fluxqueue.explain.variants import span
 from fluxqueue.fluxjob.exclusive_use import claim_use, port_use
 from fluxqueue.fluxjob.node import NodeFact

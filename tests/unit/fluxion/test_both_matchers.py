@@ -12,7 +12,7 @@ from fluxion.formats.writers import write
 from fluxion.match.search import SearchVerb
 from fluxion.matcher import FluxionMatcher
 from fluxion.model.from_nodes import graph_from_nodes
-from fluxion.tell.vertices import why_not
+from fluxion.tell.vertex_reasons import why_not
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, Unsatisfiable
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import Taint

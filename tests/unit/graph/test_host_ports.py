@@ -10,7 +10,7 @@ from fluxqueue.fluxjob.request import CPU, describe
 from fluxqueue.graph.ledger.placement import Others
 from fluxqueue.graph.ledger.shares import PORTS_MAX, ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.tell.waiting import why_no_plan
+from fluxqueue.graph.tell.blockers import why_no_plan
 from fluxqueue.jobspec import Jobspec
 from tests.support.pool_model import node, placement, request
 

@@ -8,7 +8,7 @@ from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import Others
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
-from fluxqueue.graph.tell.waiting import (
+from fluxqueue.graph.tell.blockers import (
     Holder,
     describe_holders,
     describe_nodes,

@@ -23,5 +23,5 @@ def said_by(program: str) -> str:
 
 def test_a_start_loads_no_graph_library() -> None:
     """Each of the many processes of a test run and of a cluster would pay for it."""
-    parts = "import fluxqueue.worker.main, fluxqueue.controller.main"
+    parts = "import fluxqueue.worker.worker_process, fluxqueue.controller.controller_process"
     assert said_by(f"import sys\n{parts}\nprint('networkx' in sys.modules)") == "False\n"

@@ -82,7 +82,7 @@ def test_it_carries_our_definitions(installation: Installation, tmp_path: Path) 
     """`fluxqueue install` and `up` read it from the package, not from chart/."""
     names = run(
         *(installation.python, "-c"),
-        "from fluxqueue.kube.install import read_crds\n"
+        "from fluxqueue.kube.installation import read_crds\n"
         "for one in read_crds(): print(one['metadata']['name'])",
         cwd=tmp_path,
     )

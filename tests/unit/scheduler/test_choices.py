@@ -10,9 +10,9 @@ from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec import Count, Jobspec, Resource
-from fluxqueue.scheduler.choices import JOBS_MAX, NODES_MAX, give_choices
 from fluxqueue.scheduler.cycle_decisions import Decisions
 from fluxqueue.scheduler.lack import Given, Lack
+from fluxqueue.scheduler.node_choices import JOBS_MAX, NODES_MAX, give_choices
 from fluxqueue.scheduler.pending_job import PendingJob
 from tests.support.asked import Slots, asked
 from tests.support.pool_model import RACK, node, placement, request

@@ -10,10 +10,10 @@ import pytest
 from fluxqueue.errors import InvalidSettings
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.arrivals import node_faults, synthetic
-from fluxqueue.simulation.engine import SimulatedSite, simulate
-from fluxqueue.simulation.figures import figures
 from fluxqueue.simulation.gantt import Panel, blocks, draw
-from fluxqueue.simulation.jobs import uniform_cluster
+from fluxqueue.simulation.schedule_figures import figures
+from fluxqueue.simulation.simulated_jobs import uniform_cluster
+from fluxqueue.simulation.simulator import SimulatedSite, simulate
 
 
 def panel(count: int = 60, faults: int = 2) -> Panel:

@@ -10,9 +10,9 @@ from fluxqueue.errors import InvalidSettings
 from fluxqueue.policy.provision_rules import NO_RULES, ProvisionRules
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.simulation.arrivals import WorkloadShape, synthetic
-from fluxqueue.simulation.engine import SimulatedSite, simulate
 from fluxqueue.simulation.growing import GrowingCluster, parse_pool
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulator import SimulatedSite, simulate
 
 POOL = "gpu=0..16,4m,3.10"
 

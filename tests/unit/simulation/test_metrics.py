@@ -5,15 +5,20 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.policy.queue_policy import POLICIES
-from fluxqueue.simulation.engine import SimulatedSite, simulate
-from fluxqueue.simulation.figures import (
+from fluxqueue.simulation.schedule_figures import (
     bounded_slowdown,
     clock,
     figures,
     percentile,
     render_table,
 )
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulated_jobs import (
+    NodeEvent,
+    SimulatedJob,
+    cores_request,
+    uniform_cluster,
+)
+from fluxqueue.simulation.simulator import SimulatedSite, simulate
 
 
 def job(number: int, submit_s: int, cores: int, asked_s: int, runs_s: int) -> SimulatedJob:

@@ -12,9 +12,9 @@ from fluxqueue.cli.main import app
 from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.policy.queue_rules import QueueRules
-from fluxqueue.simulation.engine import RunRecord, simulate
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request, uniform_cluster
 from fluxqueue.simulation.named_queues import read_queues
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request, uniform_cluster
+from fluxqueue.simulation.simulator import RunRecord, simulate
 
 CORES = 4
 

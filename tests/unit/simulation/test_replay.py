@@ -10,9 +10,9 @@ import pytest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.comparison import LeftOut, render_table, to_json
-from fluxqueue.simulation.jobs import SimulatedJob, cores_request
 from fluxqueue.simulation.recorded_day import RecordedDay, parse_day
 from fluxqueue.simulation.replay import ALL, Replay, as_recorded, recorded_runs, replay
+from fluxqueue.simulation.simulated_jobs import SimulatedJob, cores_request
 from fluxqueue.simulation.swf import from_day, parse, render, to_jobs
 from fluxqueue.simulation.what_changes import NONE, parse_changes
 from tests.support.recorded_days import EPOCH_S, HOUR_S, history_of, simulated_history

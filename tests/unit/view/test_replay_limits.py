@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from fluxqueue.view.time_machine import AT_ONCE_MAX, MEMORY_BYTES
+from fluxqueue.view.replays import AT_ONCE_MAX, MEMORY_BYTES
 from fluxqueue.workload.quantity import to_base_units
 
 VALUES = Path(__file__).parents[3] / "chart/values.yaml"

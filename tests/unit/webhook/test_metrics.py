@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxqueue_webhook.metrics import AdmissionMetrics
+from fluxqueue_webhook.review_metrics import AdmissionMetrics
 
 
 def test_buckets_are_cumulative_and_verdicts_apart() -> None:

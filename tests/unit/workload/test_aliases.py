@@ -11,7 +11,7 @@ from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import KUEUE, Aliases, parse_aliases
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.groups import read_membership
-from fluxqueue.workload.shape import WORKLOAD_CLASS, choose_priority
+from fluxqueue.workload.pod_request import WORKLOAD_CLASS, choose_priority
 
 K = "kueue.x-k8s.io/"
 Obj = dict[str, Any]

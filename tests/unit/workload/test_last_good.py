@@ -14,7 +14,7 @@ from fluxqueue.workload.kinds.suspended_owner import assemble_owner
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import FAULTS_MAX, LAST_REQUEST, mend, said_by
 from fluxqueue.workload.owner_kinds import BUILT_IN
-from fluxqueue.workload.shape import slot_kind
+from fluxqueue.workload.pod_request import slot_kind
 from fluxqueue.workload.site import DEFAULT_SITE
 
 Obj = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from fluxqueue.controller.observing.read_workload import WorkloadReader, trim_pod
 from fluxqueue.workload.learned_sizes import LearnedSize, LearnedSizes, template_key, with_extra
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.surroundings import changes_pods
 

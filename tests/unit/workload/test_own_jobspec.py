@@ -16,7 +16,7 @@ from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import slot_needs
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.shape import check_levels
+from fluxqueue.workload.pod_request import check_levels
 from fluxqueue_webhook.admit import admit
 from tests.support.jobspecs import draw
 from tests.support.workloads import admission_review, batch_job, container

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.resources import effective_request, raw_request
+from fluxqueue.workload.pod_resources import effective_request, raw_request
 from tests.support.workloads import container
 
 GIB = 2**30

@@ -15,7 +15,7 @@ from fluxqueue.jobspec.render import render
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.shape import check_levels
+from fluxqueue.workload.pod_request import check_levels
 from fluxqueue.workload.site import Site
 from fluxqueue_webhook.admit import admit
 from tests.support.jobspecs import draw

@@ -16,7 +16,7 @@ from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_o
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import BUILT_IN
 from fluxqueue.workload.pod_defaults import default_requests, with_default_requests
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.site import DEFAULT_SITE
 from fluxqueue.workload.surroundings import complete as complete_with
 from tests.support.owners import job_set_spec

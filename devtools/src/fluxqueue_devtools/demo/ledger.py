@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fluxqueue.workload.pod_resources import raw_request
 from fluxqueue.workload.pods import controller_owner
-from fluxqueue.workload.resources import raw_request
 
 Pod = Mapping[str, Any]
 

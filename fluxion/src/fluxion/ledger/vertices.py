@@ -162,8 +162,8 @@ class VertexLedger:
         """Return how empty a block is, for ``pack`` and ``spread``.
 
         For each type below the root, this is the free share of its units in parts of
-        ``FULL_SHARE``. The result is the sum over the types. ``graph.ledger.table`` gives the same
-        figure.
+        ``FULL_SHARE``. The result is the sum over the types. ``graph.ledger.node_table`` gives the
+        same figure.
 
         Parameters
         ----------
@@ -185,7 +185,8 @@ class VertexLedger:
                     free -= self.units_used(v, start, end)
                     free -= 0 if is_alone else graph.foreign.get(v, 0)
                 free -= sum(units for i, units in taken if shape.types[i] == kind)
-            # Use floats as the arrays of ``graph.ledger.table`` do, so that both round equally.
+            # Use floats as the arrays of ``graph.ledger.node_table`` do, so that both round
+            # equally.
             found += int(max(free, 0) / total * FULL_SHARE)
         return found
 

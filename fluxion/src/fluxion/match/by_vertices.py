@@ -14,10 +14,10 @@ from fluxion.formats.jgf import JgfDocument
 from fluxion.formats.rv1 import Rv1
 from fluxion.ledger.resource_set import ResourceSet
 from fluxion.match.changing import ChangingGraph
+from fluxion.match.compiled_request import WalkRequest
 from fluxion.match.find import Finder
 from fluxion.match.given import GivenJgf, GivenRv1, check_free, find_vertex, without
 from fluxion.match.one_more import OneMore, one_more
-from fluxion.match.request import WalkRequest
 from fluxion.match.search import NOBODY, PLAN_END, Search, SearchVerb
 from fluxqueue.errors import InsufficientResources, InvalidInput
 from fluxqueue.fluxjob.node import NAME_KEY, NodeFact

@@ -14,7 +14,7 @@ from fluxion.match.child_order import ChildOrder
 from fluxion.match.edit import GraphEdit, subtrees
 from fluxion.match.given import without
 from fluxion.match.growth import Joining, can_leave, find_joining, resized, take_in
-from fluxion.match.vertices.tables import FastSelector
+from fluxion.match.vertices.vertex_tables import FastSelector
 from fluxion.match.weights import Weights
 from fluxion.model.pruning import PruningFilters
 from fluxqueue.errors import InvalidInput

@@ -15,8 +15,8 @@ from fluxion.ledger.resource_set import ResourceSet
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.collect import Collector
-from fluxion.match.request import WalkRequest, exclusive_kinds
-from fluxion.match.vertices.tables import FastSelector
+from fluxion.match.compiled_request import WalkRequest, exclusive_kinds
+from fluxion.match.vertices.vertex_tables import FastSelector
 from fluxion.match.walk.looking import Window
 from fluxion.match.walk.traversal import Walk
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from fluxqueue.fluxjob.request import CPU
+from fluxqueue.graph.ledger.node_table import AllocationTable, Emptiness, TableFollower, emptiness
 from fluxqueue.graph.ledger.places import NOWHERE, Places
 from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
-from fluxqueue.graph.ledger.table import AllocationTable, Emptiness, TableFollower, emptiness
 from fluxqueue.graph.match.shares.ask import Leaf
 from fluxqueue.graph.model.arrays import Mask, Matrix, Vector
 from fluxqueue.graph.model.shapes import FULL_SHARE

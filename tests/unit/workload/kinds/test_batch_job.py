@@ -14,7 +14,7 @@ from fluxqueue.jobspec.render import render
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.kinds import batch_job as batch
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.shape import choose_priority
+from fluxqueue.workload.pod_request import choose_priority
 from fluxqueue.workload.site import Site
 from tests.support.jobspecs import draw
 from tests.support.workloads import batch_job, container

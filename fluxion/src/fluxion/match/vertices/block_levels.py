@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fluxion.match.request import Need
+from fluxion.match.compiled_request import Need
 from fluxion.match.vertices.block_table import BlockTable, Pick
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.model.store import ResourceGraph

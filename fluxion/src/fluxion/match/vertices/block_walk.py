@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fluxion.ledger.vertices import Masks, VertexLedger
 from fluxion.match.child_order import ChildOrder
-from fluxion.match.request import Need, WalkRequest
+from fluxion.match.compiled_request import Need, WalkRequest
 from fluxion.match.walk.candidates import Candidates, Found, Share, WalkCandidate
 from fluxion.match.walk.looking import Window
 from fluxion.match.walk.scoring import FACTOR_SHIFT

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxion.match.request import Need
+from fluxion.match.compiled_request import Need
 from fluxion.match.walk.candidates import (
     Candidates,
     Found,

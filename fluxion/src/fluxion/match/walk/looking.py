@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fluxion.ledger.vertices import VertexLedger
-from fluxion.match.request import Need, WalkRequest
+from fluxion.match.compiled_request import Need, WalkRequest
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import Policy
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxion.match.request import Need
+from fluxion.match.compiled_request import Need
 from fluxion.match.walk.candidates import Found, Share, WalkCandidate
 from fluxion.match.walk.looking import Looking
 from fluxqueue.fluxjob.request import CPU

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.collect import Collector
-from fluxion.match.request import (
+from fluxion.match.compiled_request import (
     Need,
     WalkRequest,
     are_several_kinds,

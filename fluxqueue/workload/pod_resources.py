@@ -1,7 +1,7 @@
 """What a pod asks of its node: the effective request, as the scheduler and kubelet count it.
 
-Called by ``workload.shape`` for managed workloads and by ``workload.node_object`` for unmanaged
-pods.
+Called by ``workload.pod_request`` for managed workloads and by ``workload.node_object`` for
+unmanaged pods.
 
 Source of the algorithm: ``k8s.io/component-helpers/resource.PodRequests`` (1.34). It includes a
 default that the API server sets for pods but not yet for pod templates. If a container has a limit

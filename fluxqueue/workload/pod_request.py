@@ -24,8 +24,8 @@ from fluxqueue.workload.annotations import MAX_INT32, Wishes
 from fluxqueue.workload.constraints import read_demand
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.pod_bounds import PodBounds, PodShare, Rule, bounds_of, share_out
+from fluxqueue.workload.pod_resources import effective_request
 from fluxqueue.workload.pods import grace_s
-from fluxqueue.workload.resources import effective_request
 from fluxqueue.workload.site import Site
 
 DEFAULT_PRIORITY = 0

@@ -14,7 +14,7 @@ from statistics import fmean, median
 
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
-from fluxqueue.simulation.engine import RunRecord
+from fluxqueue.simulation.simulator import RunRecord
 
 TAU_S = 10
 P95 = 95

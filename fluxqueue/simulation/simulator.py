@@ -30,7 +30,7 @@ from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.pending_job import PendingJob
-from fluxqueue.scheduler.preemption import (
+from fluxqueue.scheduler.preemption_plan import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
     MakingWay,
@@ -41,9 +41,9 @@ from fluxqueue.scheduler.preemption import (
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.simulation.growing import GrowingCluster
-from fluxqueue.simulation.jobs import NodeEvent, SimulatedJob
 from fluxqueue.simulation.learning import DurationSource, Learning, bounded_request
 from fluxqueue.simulation.named_queues import SimulatedQueues
+from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
 
 END, NODE, SUBMIT, LEAVE, GROW = range(5)
 """Order of events at one instant: resources are given back before they are requested."""

@@ -1,8 +1,8 @@
 """What would be free if some allocations had ended, answered many times for different sets.
 
-The search for victims of preemption (``scheduler.preemption``) uses it. The answers are computed on
-arrays, because there are many questions. Inside the context only what is free now is different. The
-ends of running work are as before, so nothing may be planned there. Pure.
+The search for victims of preemption (``scheduler.preemption_plan``) uses it. The answers are
+computed on arrays, because there are many questions. Inside the context only what is free now is
+different. The ends of running work are as before, so nothing may be planned there. Pure.
 """
 
 from __future__ import annotations

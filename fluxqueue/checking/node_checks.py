@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from fluxqueue.checking.both_sides import CheckView, node_of, uid_of
 from fluxqueue.checking.findings import Finding, Severity
-from fluxqueue.checking.view import CheckView, node_of, uid_of
 from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.node import ForeignPod, NodeFact
 from fluxqueue.workload.node_object import foreign_pod, node_fact
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.resources import raw_request
+from fluxqueue.workload.pod_resources import raw_request
 
 Amounts = dict[tuple[str, str], int]
 """(node, resource) -> base units."""

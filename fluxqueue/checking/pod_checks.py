@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import (
+from fluxqueue.checking.both_sides import (
     CheckView,
     is_gated,
     is_terminal,
@@ -13,10 +12,11 @@ from fluxqueue.checking.view import (
     subject_of,
     uid_of,
 )
+from fluxqueue.checking.findings import Finding
 from fluxqueue.db.reading.snapshot import SlotRow
 from fluxqueue.fluxjob.request import describe_amount
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.resources import effective_request
+from fluxqueue.workload.pod_resources import effective_request
 
 
 def ungated(view: CheckView) -> Iterator[Finding]:

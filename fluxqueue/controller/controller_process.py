@@ -16,15 +16,15 @@ from typing import Any
 
 from fluxqueue.clock import Clock
 from fluxqueue.controller.certificates import CertificateKeeper, CertificateNames
-from fluxqueue.controller.gauges import show_for_ever
 from fluxqueue.controller.observing.flusher import LOOP as OBSERVE
 from fluxqueue.controller.observing.observer import Observer
 from fluxqueue.controller.observing.resync_schedule import LOOP as RESYNC
 from fluxqueue.controller.operator import build_registry, run_operator
+from fluxqueue.controller.queue_metrics import show_for_ever
 from fluxqueue.controller.reviews import LOOP as REVIEWS
 from fluxqueue.controller.reviews import ReviewWatch
-from fluxqueue.controller.steered import LOOP as STEER
-from fluxqueue.controller.steered import SteeringWatch
+from fluxqueue.controller.steering_watch import LOOP as STEER
+from fluxqueue.controller.steering_watch import SteeringWatch
 from fluxqueue.controller.term import Term
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.epoch import ANNOTATION, read_marks

@@ -198,7 +198,7 @@ def _numbered(outcome: Mapping[str, Any]) -> str:
 async def _one(
     cluster: ClusterAccess, reference: str, write: Write, what: str, dry_run: bool
 ) -> dict[str, Any]:
-    from fluxqueue.client.fluxjobs import find
+    from fluxqueue.client.fluxjob_lists import find
 
     outcome: dict[str, Any] = {"reference": reference, "fluxjob": "", "jobid": None}
     try:

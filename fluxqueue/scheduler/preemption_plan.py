@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.errors import InsufficientResources
+from fluxqueue.graph.ledger.if_ended import WhatIf
 from fluxqueue.graph.ledger.placement import Placement
-from fluxqueue.graph.ledger.what_if import WhatIf
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.room import is_open
 from fluxqueue.jobspec import Jobspec

@@ -37,12 +37,18 @@ from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.process import metrics
 from fluxqueue.process.certs.serving import Listener, ServingCertificate
 from fluxqueue.process.settings import Settings
-from fluxqueue.view import answers, endpoints
+from fluxqueue.view import answer_fields, endpoints
 from fluxqueue.view.as_user import UserCluster
-from fluxqueue.view.changes import Feed, Lines, TooManyFollowers
+from fluxqueue.view.change_stream import Feed, Lines, TooManyFollowers
 from fluxqueue.view.endpoints import ENDPOINTS, ROOT, Needs, ViewEndpoint
 from fluxqueue.view.openapi import document
 from fluxqueue.view.parameters import ViewQuery, parse, write_token
+from fluxqueue.view.replays import (
+    ReplayTooLong,
+    TimeMachine,
+    TooManyReplays,
+    read_asked,
+)
 from fluxqueue.view.replies import (
     PRIVATE,
     cached,
@@ -54,12 +60,6 @@ from fluxqueue.view.replies import (
 from fluxqueue.view.request_places import RequestPlaces, TooManyRequests
 from fluxqueue.view.rights import Caller, Doorkeeper, NotAllowed
 from fluxqueue.view.sessions import token_of, why_not_ours
-from fluxqueue.view.time_machine import (
-    ReplayTooLong,
-    TimeMachine,
-    TooManyReplays,
-    read_asked,
-)
 from fluxqueue.view.window import BodyLate, WindowRoutes, read_body
 
 logger = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ class ViewServer:
         if row is None:
             jobid = request.match_info["jobid"]
             return problem(404, f"jobid = {jobid}: no FluxJob with this number that you may see")
-        return cached(request, to_json(answers.JOB.render(row)))
+        return cached(request, to_json(answer_fields.JOB.render(row)))
 
     async def _row_of(self, request: web.Request) -> fluxjobs.JobRow | None:
         """Return the job that the path names, or None if the caller may not see it."""
@@ -295,10 +295,10 @@ class ViewServer:
         body = {
             "levels": [level.name for level in self._levels],
             "nodes": [
-                answers.MAP_NODE.render(row._replace(path=self._path(row.labels or {})))
+                answer_fields.MAP_NODE.render(row._replace(path=self._path(row.labels or {})))
                 for row in rows
             ],
-            "coming": [answers.COMING_NODE.render(self._coming(row)) for row in coming],
+            "coming": [answer_fields.COMING_NODE.render(self._coming(row)) for row in coming],
         }
         return cached(request, to_json(body))
 
@@ -322,7 +322,7 @@ class ViewServer:
             sees_all=await caller.sees_all(),
             sees_nodes=await caller.sees_nodes(),
         )
-        return cached(request, to_json(answers.CALLER.render(found)))
+        return cached(request, to_json(answer_fields.CALLER.render(found)))
 
     async def _replay(self, request: web.Request) -> web.StreamResponse:
         """Replay a recorded time. It shows all jobs and nodes, so it needs both rights."""
@@ -395,7 +395,7 @@ class ViewServer:
         for row in lines:
             is_of = all(asked.get(key) in (None, getattr(row, key)) for key in ("queue", "user"))
             if is_of and row.namespace in seen:
-                data = to_json(answers.CHANGE.render(row)).decode()
+                data = to_json(answer_fields.CHANGE.render(row)).decode()
                 await response.send(data, id=str(row.id), event="change")
 
 

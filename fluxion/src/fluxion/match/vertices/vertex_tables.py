@@ -17,7 +17,7 @@ from collections import OrderedDict
 
 from fluxion.ledger.vertices import VertexLedger
 from fluxion.match.child_order import ChildOrder
-from fluxion.match.request import Need, WalkRequest
+from fluxion.match.compiled_request import Need, WalkRequest
 from fluxion.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
 from fluxion.match.vertices.block_table import BlockTable
 from fluxion.match.vertices.block_walk import BlockPlan

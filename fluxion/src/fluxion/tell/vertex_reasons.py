@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fluxion.match.by_vertices import ByVertices
-from fluxion.match.request import Need, WalkRequest
+from fluxion.match.compiled_request import Need, WalkRequest
 from fluxqueue.graph.ledger.placement import FOREVER
 from fluxqueue.graph.model.shapes import iterate_bits
 from fluxqueue.jobspec.model import Jobspec

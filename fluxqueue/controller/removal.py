@@ -25,7 +25,7 @@ from fluxqueue.errors import ApiError, ApiUnavailable, Conflict, Invalid, NotFou
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
-from fluxqueue.kube.install import VIEW_NAME, VIEW_NAMESPACE, forget_view
+from fluxqueue.kube.installation import VIEW_NAME, VIEW_NAMESPACE, forget_view
 from fluxqueue.kube.resources import (
     ADMISSION_POLICIES,
     ADMISSION_POLICY_BINDINGS,

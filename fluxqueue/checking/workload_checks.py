@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from fluxqueue.checking.both_sides import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.checking.findings import Finding
-from fluxqueue.checking.view import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
 from fluxqueue.fluxjob.pod_facts import GONE, WorkloadFact
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
