@@ -104,8 +104,8 @@ def submit(access: Access, options: SubmitOptions) -> None:
 
       fluxqueue submit train.sh --dry-run -o yaml
     """
+    from fluxqueue.client.batch.directive_values import pair
     from fluxqueue.client.batch.job_options import JobOptions, apply_options, shape_options
-    from fluxqueue.client.batch.script_request import pair
 
     _check_output(options.output)
     said = {name: getattr(options, name) for name in JobOptions.__annotations__}

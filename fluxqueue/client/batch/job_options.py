@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from fluxqueue.client.batch.begin_time import begin_time
+from fluxqueue.client.batch.directive_values import duration, pair
 from fluxqueue.client.batch.job_manifest import local_time, with_name
-from fluxqueue.client.batch.script_request import ScriptRequest, duration, pair
+from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.quantity import parse_quantity
 

@@ -11,17 +11,12 @@ from typing import Any
 import pytest
 
 from fluxqueue.client.batch.begin_time import begin_time
+from fluxqueue.client.batch.directive_values import duration, read_array
 from fluxqueue.client.batch.directives import DIALECTS, SLURM, Fate
 from fluxqueue.client.batch.job_manifest import read_command, valid_name, with_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
-from fluxqueue.client.batch.script_request import (
-    ScriptRequest,
-    duration,
-    read_array,
-    translate,
-    with_options,
-)
+from fluxqueue.client.batch.script_request import ScriptRequest, translate, with_options
 from fluxqueue.client.batch.site_names import SiteNames, load_site_names, read_site_names
 from fluxqueue.errors import InvalidInput
 from fluxqueue.jobspec import Resource
