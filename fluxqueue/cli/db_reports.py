@@ -21,7 +21,7 @@ import typer
 
 from fluxqueue.cli.check_invariants import database_settings
 from fluxqueue.cli.messages import complain
-from fluxqueue.cli.user.books import what_happened
+from fluxqueue.cli.user.past_runs import what_happened
 from fluxqueue.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -208,11 +208,11 @@ def _go_on(
     """Divide the open slots between pods, indexes to come and the cluster."""
     # 1. Leave out open slots where no pod can start. Pinned pods all go to one node, and use their
     # slots there as long as one of them runs.
-    sick = {s.number for s in unheld if s.is_lost or s.is_refused}
+    unusable = {s.number for s in unheld if s.is_lost or s.is_refused}
     # While pods come with their nodes, the next pod of an index is sent to its slot all the same.
-    useless = () if workload.is_pinned or workload.is_placing else tuple(sorted(sick))
+    useless = () if workload.is_pinned or workload.is_placing else tuple(sorted(unusable))
     if workload.is_independent:
-        useless = tuple(sorted({*useless, *_past_their_turn(unheld, holders, sick)}))
+        useless = tuple(sorted({*useless, *_past_their_turn(unheld, holders, unusable)}))
     # 2. Find holders of slots that the workload gives up: replacements must not wait for them.
     ended = {slot.index for slot in slots if slot.is_spent}
     leaving = {uid for uid, slot in holders.items() if _is_leaving(live[uid], slot, ended)}
@@ -233,7 +233,7 @@ def _go_on(
     # The pod of a named slot may still come without a gate, so no other index gets that slot.
     named = {s.number: s.index for s in unheld if s.is_named and workload.is_placing}
     due = {pod.index for pod in waiting}
-    barred = {number for number, _ in sent} | (sick if workload.is_placed else set())
+    barred = {number for number, _ in sent} | (unusable if workload.is_placed else set())
     barred |= {number for number, index in named.items() if index not in due}
     left = {number: index for number, index in shared.items() if number not in barred}
     assign = _assign(waiting, left, kinds, len(slots), is_more_to_come=len(active) < wanted)
@@ -248,8 +248,8 @@ def _go_on(
         spare = _needed_first(spare, kinds, Counter(workload.wanted_of) - used)
     # A waiting pod without a slot of its kind cannot use the spare ones: keep none for it.
     served = {uid for _, uid in assign}
-    choosy = sum(bool(pod.kind) and pod.uid not in served for pod in waiting)
-    keep = max(0, room - choosy)
+    of_other_kinds = sum(bool(pod.kind) and pod.uid not in served for pod in waiting)
+    keep = max(0, room - of_other_kinds)
     # 5. Ask for more slots only for pods that are there, and after the spare ones are counted.
     # Pinned pods wait for a slot on their node: a slot elsewhere would be useless to them.
     usable = sum(number in left or not workload.is_placed for number in spare[:keep])
@@ -275,7 +275,7 @@ def _hold_back(decision: FollowDecision, live: Mapping[str, PodFact]) -> FollowD
 
 
 def _past_their_turn(
-    unheld: Sequence[Slot], holders: Mapping[str, Slot], sick: Container[int]
+    unheld: Sequence[Slot], holders: Mapping[str, Slot], unusable: Container[int]
 ) -> list[int]:
     """Return the slots that a sweep gives back because the pod that held them has ended.
 
@@ -283,9 +283,9 @@ def _past_their_turn(
     """
     used = [slot.number for slot in unheld if slot.state is SlotState.HELD]
     is_left = any(
-        slot.number not in sick for slot in unheld if slot.state is not SlotState.HELD
+        slot.number not in unusable for slot in unheld if slot.state is not SlotState.HELD
     ) or bool(holders)
-    kept = [] if is_left else [number for number in used if number not in sick][:1]
+    kept = [] if is_left else [number for number in used if number not in unusable][:1]
     return [number for number in used if number not in kept]
 
 

@@ -407,13 +407,13 @@ def _find(row: StoredRow, seen: WorkloadSeen, *, is_reshaped: bool) -> _Findings
         leaves_quarantine=row.state is S.HELD
         and row.held_by in RELEASABLE
         and not row.is_same_request,
-        hold=_hold(row, seen, is_stopped=is_stopped),
+        hold=_author_hold(row, seen, is_stopped=is_stopped),
         growth=seen.growth if is_grown else "",
         is_restarted=is_changed and is_restarted,
     )
 
 
-def _hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None:
+def _author_hold(row: StoredRow, seen: WorkloadSeen, *, is_stopped: bool) -> str | None:
     """Return how its author holds it now, None if its author does not."""
     wished = _wished_hold(seen)
     if wished is not None:

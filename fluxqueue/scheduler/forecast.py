@@ -154,7 +154,7 @@ class _Plan:
     _lines: dict[str, _ForecastLine] = field(default_factory=dict)
     _planned: list[_Planned] = field(default_factory=list)
     _given: dict[str, Placement] = field(default_factory=dict)
-    _hopeless: dict[Jobspec, str] = field(default_factory=dict)
+    _failed: dict[Jobspec, str] = field(default_factory=dict)
     _unusable: set[Jobspec] = field(default_factory=set)
 
     def select(self, queue: Sequence[PendingJob], depth: int) -> list[PendingJob]:
@@ -237,7 +237,7 @@ class _Plan:
         InsufficientResources
             No start is known. A request that failed once fails again without a search.
         """
-        reason = self._hopeless.get(job.by_plan)
+        reason = self._failed.get(job.by_plan)
         if reason is not None:
             raise InsufficientResources(reason)
         try:
@@ -247,7 +247,7 @@ class _Plan:
             if unusable is not None:
                 self._unusable.add(job.by_plan)
             reason = unusable or error.reason
-            self._hopeless[job.by_plan] = reason
+            self._failed[job.by_plan] = reason
             raise InsufficientResources(reason) from error
 
     # --- reasons ---------------------------------------------------------------------------------

@@ -43,9 +43,9 @@ class GrowingWalk(QueueWalk):
             return
         # The request of a sweep is that of one pod. Others name all their slots.
         ask = self.matcher.ask(lack.request)
-        hopeless = self._hopeless.known(ask) if lack.is_independent else None
-        if hopeless is not None:
-            given.barred[lack.uid] = hopeless
+        failed = self._failed.known(ask) if lack.is_independent else None
+        if failed is not None:
+            given.barred[lack.uid] = failed
             line.blocker = line.blocker or lack
             return
         try:
@@ -105,7 +105,7 @@ class GrowingWalk(QueueWalk):
         """Remember a plain request that does not fit: others like it need no search."""
         # Where its siblings stand counts for all other requests.
         if lack.is_independent and is_plain(lack.request):
-            self._hopeless.add(self.matcher.ask(lack.request), why_busy(lack.request))
+            self._failed.add(self.matcher.ask(lack.request), why_busy(lack.request))
 
     def _plan_growth(self, line: QueueLine, lack: Lack) -> bool:
         """Keep the next slot of a growing job free, and return whether that is done.

@@ -27,7 +27,7 @@ from fluxqueue.policy.queue_policy import QueuePolicy
 from fluxqueue.policy.queue_rules import SHORTEST, QueueRules
 from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
 from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongoing, Queues
-from fluxqueue.scheduler.hopeless import HopelessRequests
+from fluxqueue.scheduler.failed_searches import FailedSearches
 from fluxqueue.scheduler.lack import Lack
 from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
@@ -75,7 +75,7 @@ class QueueWalk:
         self._use = LimitUse.of(queues.use)
         self._counted: set[str] = set()
         self._lines: dict[str, QueueLine] = {}
-        self._hopeless = HopelessRequests()
+        self._failed = FailedSearches()
         # Volume claims for one pod -> the job ahead that has a reservation with them.
         self._claims_ahead: dict[str, int] = {}
         self._unplannable: dict[Ask, tuple[str, WaitReason | None]] = {}
@@ -222,7 +222,7 @@ class QueueWalk:
             return False
         request = self._for_now(job)
         ask = self.matcher.ask(request)
-        reason = None if ask.claims else self._hopeless.why(ask, request)
+        reason = None if ask.claims else self._failed.why(ask, request)
         if reason is not None:
             self._wait(job, reason)
         return reason is not None
@@ -235,7 +235,7 @@ class QueueWalk:
             # Remove its own reservation before matching: it must not be blocked by itself.
             self.matcher.unreserve(placement)
             # The nodes that it gives up may fit other requests, so both caches are stale.
-            self._hopeless.clear()
+            self._failed.clear()
             self._unplannable.clear()
         if job.uid in self._awaited:
             self._count_order(job, -1)  # as with its reservations: it must not be over by itself
@@ -283,13 +283,13 @@ class QueueWalk:
         # 5. Try to start it now, unless an equal or a smaller request has failed in this walk.
         request = self._for_now(job)
         ask = self.matcher.ask(request)
-        reason = self._hopeless.why(ask, request)
+        reason = self._failed.why(ask, request)
         if reason is None:
             try:
                 placement = self._match_now(job, request)
             except InsufficientResources as busy:
                 reason = busy.reason
-                self._hopeless.add(ask, reason)
+                self._failed.add(ask, reason)
                 # The held nodes are known to be free even if this match found none.
                 if held is not None and self._is_due(job, held):
                     self._start(line, job, held)
@@ -536,7 +536,7 @@ class QueueWalk:
             until = min(ledger.live[uid].until, making_way.free_at)
             self._ends[uid] = ledger.end_at(uid, until)
         self._leaving.update(making_way.leaving)
-        # The victims still run, so only the future has changed: ``_hopeless`` stays valid.
+        # The victims still run, so only the future has changed: ``_failed`` stays valid.
         self._unplannable.clear()
         self.decisions.preempted.append((job, making_way))
         self._claim(line, job, making_way, claim)

@@ -1,6 +1,6 @@
 """Protection of a page against other sites: headers of safety, and which requests may act. Pure.
 
-The view server (``view.window``) and the local door to it (``cli.user.web``) use it.
+The view server (``view.window``) and the local proxy to it (``cli.user.web``) use it.
 """
 
 from __future__ import annotations

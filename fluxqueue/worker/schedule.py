@@ -66,7 +66,7 @@ from fluxqueue.scheduler.preemption_plan import PER_CYCLE_MAX, Preemptions, hold
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.worker.context import WorkerContext
 from fluxqueue.worker.costly_jobs import CostlyJobs
-from fluxqueue.worker.crowds import Crowds
+from fluxqueue.worker.full_queues import FullQueues
 from fluxqueue.worker.intake import (
     Taken,
     past_full_users,
@@ -111,7 +111,7 @@ class CycleRunner:
         # Pods that an earlier term released may still have a choice.
         self._has_choices = True
         self._last: Cycle | None = None
-        self._crowds = Crowds(OF_EACH)
+        self._full_queues = FullQueues(OF_EACH)
         self._costly = CostlyJobs()
         self._times = RunTimes()
         # A cycle, a forecast and a review each need the matcher alone. Two at once would mix their
@@ -345,7 +345,7 @@ class CycleRunner:
             preemptions = await self._preempting.read(tx, self._rules, queue, promised)
             lacks = await lacking(tx, self._rules) if locked.has_lacking else []
         with _part("match"):
-            awaited = self._hold(matcher, preemptions, queue, now)
+            awaited = self._keep_nodes(matcher, preemptions, queue, now)
             ongoing = Ongoing(preemptions, lacks, awaited)
             decisions = run_cycle(
                 matcher, queue, self._policy, now, queues, promised, ongoing, allowances
@@ -361,7 +361,7 @@ class CycleRunner:
         self._pace.size = len(decisions.allocated)
         self._last = Cycle(queue, decisions, queues, self._policy, now, preemptions)
         with _part("store"):
-            self._tell_full(decisions, new, view, queues)
+            self._report_skipped(decisions, new, view, queues)
             await self._store(tx, matcher, has_plan=locked.has_plan)
             aside = {job.uid: error for job, error in (*failed, *decisions.quarantined)}
             await self._quarantine(tx, unreadable.errors | aside)
@@ -382,7 +382,7 @@ class CycleRunner:
             examined_max=EXAMINED_MAX,
             have_nodes_changed=changes.have_nodes_changed,
             changed_queues=changes.queues,
-            crowded=self._crowds.to_look_past,
+            crowded=self._full_queues.to_look_past,
             owners={one.uid for one in self.nodes.requests},
         )
 
@@ -407,7 +407,7 @@ class CycleRunner:
             "unsatisfiable": unsatisfiable,
         }
 
-    def _hold(
+    def _keep_nodes(
         self, matcher: Matcher, preemptions: Preemptions, queue: Sequence[PendingJob], now: int
     ) -> Mapping[str, Sequence[Placement]]:
         """Reserve what victims free, and what was brought for jobs. Return the latter by UID.
@@ -424,7 +424,7 @@ class CycleRunner:
             name: rules.queue_depth or self._policy.queue_depth
             for name, rules in self._rules.items()
         }
-        return self._crowds.note(head, new.possible, depths)
+        return self._full_queues.note(head, new.possible, depths)
 
     async def _judge(
         self,
@@ -541,7 +541,9 @@ class CycleRunner:
                 exc_info=None if is_known else error,
             )
 
-    def _tell_full(self, decisions: Decisions, new: Taken, view: QueueHead, queues: Queues) -> None:
+    def _report_skipped(
+        self, decisions: Decisions, new: Taken, view: QueueHead, queues: Queues
+    ) -> None:
         """Report to new jobs that the walk has skipped why they wait."""
         if not view.full:
             return

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 import pytest_asyncio
 
-from fluxqueue.cli.user.door import Door, Upstream
+from fluxqueue.cli.user.local_proxy import LocalProxy, Upstream
 from fluxqueue.client.view_server import view_address
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.config import load_kubeconfig
@@ -39,14 +39,14 @@ async def _in_thread(act: Callable[[], T]) -> T:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def page(space: Space) -> AsyncIterator[Page]:
-    """A browser that has opened the window through the local door, as the administrator."""
+    """A browser that has opened the window through the local proxy, as the administrator."""
     await space.world.has_view()
     config = load_kubeconfig(str(space.world.kubeconfig))
     async with KubeClient(config) as client:
         root, headers, tls = await view_address(client)
-        async with Door(Upstream(root, headers, tls)) as door:
+        async with LocalProxy(Upstream(root, headers, tls)) as proxy:
             with browsing() as made:
-                await _in_thread(lambda: made.open(door.address()))
+                await _in_thread(lambda: made.open(proxy.address()))
                 await _in_thread(lambda: made.says("live", "header"))
                 yield made
                 complaints = made.complaints()
@@ -290,7 +290,7 @@ async def test_limits_of_a_queue_are_shown(space: Space, page: Page) -> None:
 
 
 async def test_the_time_machine_replays_the_last_hour(space: Space, page: Page) -> None:
-    """In both charts, with the differences, through the local door."""
+    """In both charts, with the differences, through the local proxy."""
     await space.create(job("recorded", pods=2, cpu="4"))
     await space.until_state("recorded", "Completed")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.policy.queue_policy import POLICIES
 from fluxqueue.policy.queue_rules import PreemptionRules
-from fluxqueue.scheduler.hopeless import HopelessRequests
+from fluxqueue.scheduler.failed_searches import FailedSearches
 from fluxqueue.simulation.arrivals import WorkloadShape, node_faults, synthetic
 from fluxqueue.simulation.schedule_figures import figures
 from fluxqueue.simulation.simulated_jobs import (
@@ -189,7 +189,7 @@ def test_what_a_walk_skips_changes_no_decision(
     """A search for every job of every cycle finds the same, and gives the same reasons."""
     found = _told(jobs, policy, lost, leaves)
     with (
-        patch.object(HopelessRequests, "why", lambda *_: None),
+        patch.object(FailedSearches, "why", lambda *_: None),
         patch.object(ByShares, "lacks_now", lambda *_: False),
     ):
         assert _told(jobs, policy, lost, leaves) == found

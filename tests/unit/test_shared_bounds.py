@@ -134,7 +134,7 @@ def _turns() -> None:
 
 
 PROVISIONING = "tests/unit/nodepools/test_wait_or_buy.py"
-CROWDS = "tests/integration/worker/test_crowds.py"
+CROWDS = "tests/integration/worker/test_full_queues.py"
 PLACES = "tests/integration/test_view_places.py"
 FAIR_QUEUE = "tests/unit/webhook/test_fair_queue.py"
 LARGE_BODIES = "tests/unit/webhook/test_large_bodies.py"

@@ -124,8 +124,8 @@ async def _serve(options: StackOptions, stop: asyncio.Event, ready: asyncio.Even
 
 @asynccontextmanager
 async def open_window(stack: Stack) -> AsyncIterator[str]:
-    """Open a local door to the view server, and yield its address, or why there is none."""
-    from fluxqueue.cli.user.door import Door, Upstream
+    """Open a local proxy to the view server, and yield its address, or why there is none."""
+    from fluxqueue.cli.user.local_proxy import LocalProxy, Upstream
     from fluxqueue.client.view_server import view_address
     from fluxqueue.kube.client import KubeClient
     from fluxqueue.kube.config import load_kubeconfig
@@ -140,8 +140,8 @@ async def open_window(stack: Stack) -> AsyncIterator[str]:
             # A client certificate identifies its user to the API server only.
             yield f"fluxqueue web --token TOKEN ({error.message})"
             return
-        async with Door(upstream) as door:
-            yield door.address()
+        async with LocalProxy(upstream) as proxy:
+            yield proxy.address()
 
 
 async def _prepare(stack: Stack) -> None:

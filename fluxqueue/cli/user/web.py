@@ -1,6 +1,7 @@
 """``fluxqueue web``: the window on the cluster and its queue in a browser.
 
-It works with the credentials of the kubeconfig. ``door`` passes the requests of the browser on.
+It works with the credentials of the kubeconfig. ``local_proxy`` passes the requests of
+the browser on.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ def web(
     """
 
     async def work(cluster: ClusterAccess) -> None:
-        from fluxqueue.cli.user.door import Door, Upstream
+        from fluxqueue.cli.user.local_proxy import LocalProxy, Upstream
         from fluxqueue.client.view_server import view_address
 
         root, headers, tls = await view_address(
             cluster.client, view, token, impersonated=cluster.impersonated
         )
-        async with Door(Upstream(root, headers, tls), port) as door:
-            address = door.address()
+        async with LocalProxy(Upstream(root, headers, tls), port) as proxy:
+            address = proxy.address()
             typer.echo(address)
             if opens:
                 await asyncio.to_thread(webbrowser.open, address)

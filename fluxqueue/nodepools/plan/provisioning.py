@@ -186,7 +186,7 @@ class _NodePlanner:
     _states: dict[str, PoolState] = field(default_factory=dict)
     _rooms: dict[str, int] = field(default_factory=dict)
     _cost: dict[str, Decimal] = field(default_factory=dict)
-    _hopeless: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
+    _failed: set[tuple[tuple[str, ...], Jobspec]] = field(default_factory=set)
     _allowances: Allowances = field(default_factory=Allowances)
     _limit_use: LimitUse = field(init=False)
     """What runs, is promised or is on order. It grows with this plan."""
@@ -388,7 +388,7 @@ class _NodePlanner:
             return None
         # What is free only shrinks during a walk: a request that did not fit never fits later.
         is_full = bool(names) and not any(self._left(one) for one in names)
-        if is_full or (names, job.request) in self._hopeless:
+        if is_full or (names, job.request) in self._failed:
             refused += [self._why_full(one) for one in states if self._is_bounded(one)]
             return None
         table = self._table(names)
@@ -400,7 +400,7 @@ class _NodePlanner:
             table.undo(job.uid)
             return None
         if found is None:
-            self._hopeless.add((names, job.request))
+            self._failed.add((names, job.request))
             refused += [self._why_full(one) for one in states if self._is_bounded(one)]
         elif not self._is_worth(job, found, start, refused):
             table.undo(job.uid)

@@ -7,7 +7,7 @@ from datetime import datetime
 import pytest
 
 from fluxqueue.cli.user import jobs, printing
-from fluxqueue.cli.user.books import what_happened
+from fluxqueue.cli.user.past_runs import what_happened
 from fluxqueue.cli.user.printing import TextTable, cut, fit, short_time
 
 HEADERS = list(jobs.SHORT)

@@ -124,7 +124,7 @@ def retry_scene() -> Scene:
         ).manifest()
         for n in range(1, 5)
     ]
-    hopeless = _DemoJob(
+    failing = _DemoJob(
         "segfault",
         "demo-retry",
         "pi",
@@ -137,7 +137,7 @@ def retry_scene() -> Scene:
         title="each pod fails once and is replaced; one Job fails for good; every core comes back",
         namespace="demo-retry",
         pool="pi",
-        submissions=(*(Submission(job) for job in jobs), Submission(hopeless, 0.0, "Failed")),
+        submissions=(*(Submission(job) for job in jobs), Submission(failing, 0.0, "Failed")),
         together_max=2,
     )
 

@@ -343,13 +343,13 @@ class LocalPostgres:
         if self._wanted_port:
             return self._wanted_port
         if self._served_port:
-            self._hold(self._served_port)
+            self._hold_port(self._served_port)
             # Clients know our URL by now, so another user of the port must release it.
             return self._served_port
         wishes = [] if is_taken else [self._port, self.data.last_port]
-        return self._hold(*wishes)
+        return self._hold_port(*wishes)
 
-    def _hold(self, *wishes: int) -> int:
+    def _hold_port(self, *wishes: int) -> int:
         """Hold a port until ``stop``, even while no server listens on it."""
         if self._held is None or self._held.port not in wishes:
             if self._held is not None:

@@ -35,7 +35,7 @@ class MultiPlanner:
         """Use ``counts`` during ``[start, end)`` for ``job``. Each job has at most one span."""
         self.spans[job] = (start, end, tuple(counts))
         # Hold the start first: inserting the later end cannot move the start's position.
-        first, last = self._hold(start), self._hold(end)
+        first, last = self._refer_to(start), self._refer_to(end)
         self._shift(first, last, counts, 1)
 
     def remove_span(self, job: int) -> bool:
@@ -84,7 +84,7 @@ class MultiPlanner:
             if self.fits_during(at, at + duration, needs):
                 yield at
 
-    def _hold(self, at: int) -> int:
+    def _refer_to(self, at: int) -> int:
         position = bisect_left(self.points, at)
         if position < len(self.points) and self.points[position] == at:
             self.references[position] += 1

@@ -44,7 +44,7 @@ class Collector:
         number = graph.block_of[v]
         if number >= 0 and is_whole:
             bits = graph.blocks[number].shape.below(v - graph.blocks[number].base)
-            _hold(booking, number, bits, bits)
+            _note_blocks(booking, number, bits, bits)
             return True
         is_used = is_exclusive
         if v in self.shares and not is_exclusive:
@@ -59,10 +59,10 @@ class Collector:
                 booking.tops[v] = is_exclusive
             else:
                 bit = 1 << (v - graph.blocks[number].base)
-                _hold(booking, number, bit if is_exclusive else 0, bit)
+                _note_blocks(booking, number, bit if is_exclusive else 0, bit)
         return is_used
 
 
-def _hold(booking: Booking, number: int, booked: int, touched: int) -> None:
+def _note_blocks(booking: Booking, number: int, booked: int, touched: int) -> None:
     mine, shared = booking.blocks.get(number, (0, 0))
     booking.blocks[number] = (mine | booked, shared | touched)

@@ -17,8 +17,8 @@ from fluxion.match.child_order import ChildOrder
 from fluxion.match.collect import Collector
 from fluxion.match.compiled_request import WalkRequest, exclusive_kinds
 from fluxion.match.vertices.vertex_tables import FastSelector
-from fluxion.match.walk.looking import Window
 from fluxion.match.walk.traversal import Walk
+from fluxion.match.walk.vertex_check import Window
 from fluxqueue.errors import InsufficientResources, InvalidJobspec, MatchError, Unsatisfiable
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.ledger.placement import FOREVER

@@ -149,7 +149,7 @@ class Choice:
                 self._restore(kept[-1])
                 continue
             if group.is_exclusive:
-                self._hold(places.members(number))
+                self._add_held(places.members(number))
             chosen.append(found)
             kept.append(self._keep())
             if len(chosen) == count:
@@ -249,7 +249,7 @@ class Choice:
             self.held.update(rows.tolist())
         self._views.clear()
 
-    def _hold(self, rows: Vector) -> None:
+    def _add_held(self, rows: Vector) -> None:
         self.held.update(rows.tolist())
         if self._has_company:
             self._views.clear()

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from fluxion.ledger.vertices import Masks, VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.vertices.block_walk import BlockOffer, BlockPlan
-from fluxion.match.walk.looking import Window
 from fluxion.match.walk.scoring import TIES
+from fluxion.match.walk.vertex_check import Window
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.model.arrays import Vector

@@ -10,9 +10,9 @@ from fluxion.ledger.vertices import Masks, VertexLedger
 from fluxion.match.child_order import ChildOrder
 from fluxion.match.compiled_request import Need, WalkRequest
 from fluxion.match.walk.candidates import Candidates, Found, Share, WalkCandidate
-from fluxion.match.walk.looking import Window
 from fluxion.match.walk.scoring import FACTOR_SHIFT
 from fluxion.match.walk.traversal import Walk
+from fluxion.match.walk.vertex_check import Window
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.model.shapes import BlockClass
 from fluxqueue.graph.model.store import ResourceGraph

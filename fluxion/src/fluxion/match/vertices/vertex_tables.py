@@ -21,8 +21,8 @@ from fluxion.match.compiled_request import Need, WalkRequest
 from fluxion.match.vertices.block_levels import LevelChoice, LevelMap, levels_of
 from fluxion.match.vertices.block_table import BlockTable
 from fluxion.match.vertices.block_walk import BlockPlan
-from fluxion.match.walk.looking import Window
 from fluxion.match.walk.traversal import Allowed
+from fluxion.match.walk.vertex_check import Window
 from fluxqueue.graph.ledger.booking import Booking
 from fluxqueue.graph.match.policy import MAX_SCORE, NODE_FACTOR, Policy
 

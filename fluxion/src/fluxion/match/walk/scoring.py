@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from fluxion.match.compiled_request import Need
 from fluxion.match.walk.candidates import Found, Share, WalkCandidate
-from fluxion.match.walk.looking import Looking
+from fluxion.match.walk.vertex_check import VertexCheck
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.match.policy import NODE_FACTOR
 from fluxqueue.graph.model.shapes import BlockClass
@@ -22,7 +22,7 @@ TIES = 1 << 32
 """Number of ids that can be distinguished among equally full nodes."""
 
 
-class Scoring(Looking):
+class Scoring(VertexCheck):
     """The scores of what has been found. ``marks`` are the vertices chosen so far."""
 
     def _score_of(self, v: int, needs: Sequence[Need], found: Found) -> int:

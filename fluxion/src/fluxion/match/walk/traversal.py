@@ -40,7 +40,7 @@ from fluxion.match.walk.candidates import (
     score_of,
 )
 from fluxion.match.walk.choosing import Choosing
-from fluxion.match.walk.looking import AMBIGUOUS, Window
+from fluxion.match.walk.vertex_check import AMBIGUOUS, Window
 from fluxqueue.graph.ledger.booking import Booking, merged
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy

@@ -16,7 +16,7 @@ EVERY = 8
 """One of this many cycles looks past every full queue. Jobs also arrive by a release or a move."""
 
 
-class Crowds:
+class FullQueues:
     """Choose the queues in which the next cycle examines the first jobs of each user.
 
     These are ``to_look_past``.

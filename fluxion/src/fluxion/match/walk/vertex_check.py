@@ -1,6 +1,6 @@
 """One vertex during a walk: whether the request names it, and whether it can be used.
 
-This is the first part of the walk (``Looking``, ``Scoring``, ``Choosing``, ``Walk``), each a
+This is the first part of the walk (``VertexCheck``, ``Scoring``, ``Choosing``, ``Walk``), each a
 subclass of the one before. It implements ``test`` and ``prune`` of flux-sched's ``dfu_impl.cpp``.
 Pure.
 """
@@ -36,7 +36,7 @@ class Window:
     is_now: bool = False
 
 
-class Looking:
+class VertexCheck:
     """A request in a window, and what is booked of each vertex during it."""
 
     def __init__(

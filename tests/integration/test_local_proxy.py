@@ -1,4 +1,4 @@
-"""The local door: one visit for each code, and nothing for others. The browser has no token."""
+"""The local proxy: one visit for each code, and nothing for others. The browser has no token."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import ClientSession, CookieJar, web
 
-from fluxqueue.cli.user.door import COOKIE, Door, Upstream
+from fluxqueue.cli.user.local_proxy import COOKIE, LocalProxy, Upstream
 from fluxqueue.view.same_site import ACTING
 
 OURS = {ACTING: "1"}
@@ -27,8 +27,12 @@ async def _tell(request: web.Request) -> web.Response:
     )
 
 
+def _session() -> ClientSession:
+    return ClientSession(cookie_jar=CookieJar(unsafe=True))
+
+
 @asynccontextmanager
-async def _door() -> AsyncIterator[tuple[Door, ClientSession]]:
+async def _proxy() -> AsyncIterator[tuple[LocalProxy, ClientSession]]:
     app = web.Application()
     app.router.add_route("*", "/below/{path:.*}", _tell)
     runner = web.AppRunner(app)
@@ -38,16 +42,19 @@ async def _door() -> AsyncIterator[tuple[Door, ClientSession]]:
     root = f"http://127.0.0.1:{runner.addresses[0][1]}/below"
     upstream = Upstream(root, lambda: {"Authorization": "Bearer secret"}, None)
     try:
-        async with Door(upstream) as door, ClientSession(cookie_jar=CookieJar(unsafe=True)) as one:
-            yield door, one
+        async with (
+            LocalProxy(upstream) as proxy,
+            _session() as one,
+        ):
+            yield proxy, one
     finally:
         await runner.cleanup()
 
 
 async def test_a_code_is_good_for_one_visit() -> None:
     """After it the address of the page holds no secret."""
-    async with _door() as (door, session):
-        address = door.address()
+    async with _proxy() as (proxy, session):
+        address = proxy.address()
         async with session.get(address, allow_redirects=False) as told:
             assert (told.status, told.headers["Location"]) == (303, "/")
             cookie = told.headers["Set-Cookie"]
@@ -60,9 +67,9 @@ async def test_a_code_is_good_for_one_visit() -> None:
 
 async def test_requests_are_passed_on_with_the_token() -> None:
     """Path, query and body as they are. Cookies stay on their side."""
-    async with _door() as (door, session):
-        await session.get(door.address(), allow_redirects=False)
-        root = f"http://127.0.0.1:{door.port}"
+    async with _proxy() as (proxy, session):
+        await session.get(proxy.address(), allow_redirects=False)
+        root = f"http://127.0.0.1:{proxy.port}"
         async with session.post(
             f"{root}/api/v1/jobs/7/hold?x=%26", data="{}", headers=OURS
         ) as told:
@@ -89,16 +96,16 @@ async def test_requests_are_passed_on_with_the_token() -> None:
 )
 async def test_other_sites_get_nothing(headers: dict[str, str], code: int) -> None:
     """A name that points here, a script of another page."""
-    async with _door() as (door, session):
-        await session.get(door.address(), allow_redirects=False)
-        async with session.get(f"http://127.0.0.1:{door.port}/", headers=headers) as told:
+    async with _proxy() as (proxy, session):
+        await session.get(proxy.address(), allow_redirects=False)
+        async with session.get(f"http://127.0.0.1:{proxy.port}/", headers=headers) as told:
             assert told.status == code
 
 
 async def test_other_programs_get_nothing() -> None:
     """Without the cookie, and with a guessed one."""
-    async with _door() as (door, session):
-        root = f"http://127.0.0.1:{door.port}/"
+    async with _proxy() as (proxy, session):
+        root = f"http://127.0.0.1:{proxy.port}/"
         for headers in ({}, {"Cookie": f"{COOKIE}=guess"}):
             async with session.get(root, headers=headers) as told:
                 assert told.status == 401
@@ -109,8 +116,11 @@ async def test_other_programs_get_nothing() -> None:
 async def test_a_server_that_is_away_is_told() -> None:
     """In the form in which the page expects errors."""
     upstream = Upstream("http://127.0.0.1:9", dict, None)
-    async with Door(upstream) as door, ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
-        await session.get(door.address(), allow_redirects=False)
-        async with session.get(f"http://127.0.0.1:{door.port}/api/v1/map") as told:
+    async with (
+        LocalProxy(upstream) as proxy,
+        _session() as session,
+    ):
+        await session.get(proxy.address(), allow_redirects=False)
+        async with session.get(f"http://127.0.0.1:{proxy.port}/api/v1/map") as told:
             assert told.status == 502
             assert "does not answer" in (await told.json(content_type=None))["detail"]

@@ -14,7 +14,7 @@ from fluxqueue.graph.match.shares.ask import Ask, Extent
 from fluxqueue.jobspec import Jobspec
 
 
-class HopelessRequests:
+class FailedSearches:
     """Requests that do not fit, each with its reason."""
 
     def __init__(self) -> None:

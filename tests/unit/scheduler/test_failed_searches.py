@@ -11,7 +11,7 @@ from fluxqueue.fluxjob.request import CPU, MEMORY
 from fluxqueue.graph.match.by_shares import why_busy
 from fluxqueue.graph.match.shares.ask import compile_ask
 from fluxqueue.jobspec import Count, Jobspec, Resource
-from fluxqueue.scheduler.hopeless import HopelessRequests
+from fluxqueue.scheduler.failed_searches import FailedSearches
 from tests.support.pool_model import request
 
 
@@ -22,9 +22,9 @@ def asked(count: int = 2, *, duration_s: int | None = 60, **needs: int) -> Jobsp
 
 def why(tried: Jobspec, other: Jobspec) -> str | None:
     """Why ``other`` does not fit if ``tried`` did not."""
-    hopeless = HopelessRequests()
-    hopeless.add(compile_ask(tried), "because")
-    return hopeless.why(compile_ask(other), other)
+    failed = FailedSearches()
+    failed.add(compile_ask(tried), "because")
+    return failed.why(compile_ask(other), other)
 
 
 @pytest.mark.parametrize(
@@ -65,13 +65,13 @@ def test_nothing_is_known_of_others(other: Jobspec) -> None:
 
 def test_what_is_given_back_changes_all() -> None:
     """After that nothing is known."""
-    hopeless = HopelessRequests()
+    failed = FailedSearches()
     tried = compile_ask(asked())
-    hopeless.add(tried, "because")
-    assert hopeless.why(tried, asked()) == "because"
-    hopeless.clear()
-    assert hopeless.why(tried, asked()) is None
-    assert hopeless.known(tried) is None
+    failed.add(tried, "because")
+    assert failed.why(tried, asked()) == "because"
+    failed.clear()
+    assert failed.why(tried, asked()) is None
+    assert failed.known(tried) is None
 
 
 def test_numbers_that_are_not_fixed_are_not_compared() -> None:

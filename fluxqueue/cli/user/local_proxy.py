@@ -1,8 +1,8 @@
-"""The local door to the view server: a server on this machine that adds the user's token.
+"""The local proxy to the view server: a server on this machine that adds the user's token.
 
 ``fluxqueue web`` opens it for a browser, which never has the token. The address holds a code that
 is good for one visit. After that, a cookie that scripts cannot read identifies the browser. Other
-programs and other sites cannot use the door: they have no cookie.
+programs and other sites cannot use the proxy: they have no cookie.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxqueue.view.same_site import SAFE, why_foreign
 if TYPE_CHECKING:
     from aiohttp import ClientSession, web
 
-COOKIE = "fluxqueue-door"
+COOKIE = "fluxqueue-web"
 LOOPBACK = "127.0.0.1"
 CONNECT_S = 10.0
 BODY_MAX = 8 * 2**20
@@ -40,7 +40,7 @@ class Upstream:
     tls: ssl.SSLContext | None
 
 
-class Door:
+class LocalProxy:
     """The server on this machine. ``async with`` opens it, on any free port for port 0."""
 
     def __init__(self, upstream: Upstream, port: int = 0) -> None:
@@ -56,7 +56,7 @@ class Door:
         self._codes.add(code)
         return f"http://{LOOPBACK}:{self.port}/?code={code}"
 
-    async def __aenter__(self) -> Door:
+    async def __aenter__(self) -> LocalProxy:
         from aiohttp import ClientSession, ClientTimeout, web
 
         app = web.Application(client_max_size=BODY_MAX)
@@ -84,7 +84,7 @@ class Door:
         own = {f"{LOOPBACK}:{self.port}", f"localhost:{self.port}"}
         if request.host not in own:
             # A name of another site that points to this machine.
-            return web.Response(status=421, text="this door answers to its own address only")
+            return web.Response(status=421, text="this proxy answers to its own address only")
         if code := request.query.get("code"):
             return self._let_in(code)
         if request.cookies.get(COOKIE) not in self._visitors:
