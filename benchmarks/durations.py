@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.line import Line
+from benchmarks.under_way import under_way
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.simulation.learning import DurationSource
 from fluxqueue.simulation.schedule_figures import Figures, figures
@@ -104,4 +105,6 @@ def _run(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with under_way("durations"):
+        code = main()
+    sys.exit(code)

@@ -251,7 +251,7 @@ class JobsAhead:
         ):
             for one, where in plans:
                 if one.uid == job.uid:
-                    start = decisions.expected.get(job.uid, where.starts_at)
+                    start = decisions.expected.get(job.uid, where.planned_start)
                     where = replace(where, starts_at=start)
                     return _with_way_made(job, decisions, self.waits(job, where, certainty))
         with self.planned():

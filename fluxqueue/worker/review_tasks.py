@@ -346,7 +346,9 @@ def _wanted(row: AskedFluxJob | None, asked: ReviewRequest, uid: str) -> Pending
     queue = asked.changes.queue or row.job.queue
     has_limit = asked.request is not None or row.job.has_limit or bool(asked.changes.duration_s)
     if FluxJobState(row.state).is_waiting:
-        return replace(row.job, request=request, queue=queue, has_limit=has_limit)
+        # What ended runs say is of the request as it is.
+        learned = row.job.learned if request == row.job.request else None
+        return replace(row.job, request=request, queue=queue, has_limit=has_limit, learned=learned)
     return replace(newcomer, request=request, queue=queue, user=row.job.user, has_limit=has_limit)
 
 
@@ -365,13 +367,7 @@ def _in_queue(job: PendingJob, priorities: Mapping[str, int], scene: QueueSnapsh
     request = replace(job.request, queue="", duration_s=float(duration_s))
     priority = priorities.get(job.queue, job.priority)
     return replace(
-        job,
-        request=request,
-        priority=priority,
-        has_limit=has_limit,
-        is_planned=not has_limit,
-        # What ended runs say is of the request as it is.
-        learned=job.learned if request == job.request else None,
+        job, request=request, priority=priority, has_limit=has_limit, is_planned=not has_limit
     )
 
 

@@ -1716,11 +1716,13 @@ CREATE FUNCTION fluxjob_learn(job fluxjobs, began_at timestamptz) RETURNS void L
            ), 0) ELSE extract(epoch FROM coalesce(job.ended_at, now()) - began_at) END,
            CASE WHEN job.ended_at IS NULL THEN 'Requeued' ELSE job.state END,
            coalesce(job.ended_at, now());
-    DELETE FROM run_times WHERE id IN (
-        SELECT id FROM run_times r
-        WHERE r.queue = job.queue AND r.owner = fluxjob_owner(job)
-          AND r.template = coalesce(job.observed ->> 'template', '')
-        ORDER BY id DESC OFFSET 8 FOR UPDATE SKIP LOCKED);
+    DELETE FROM run_times WHERE id = ANY(ARRAY(
+        SELECT id FROM run_times WHERE id = ANY(ARRAY(
+            SELECT id FROM run_times r
+            WHERE r.queue = job.queue AND r.owner = fluxjob_owner(job)
+              AND r.template = coalesce(job.observed ->> 'template', '')
+            ORDER BY id DESC OFFSET 8))
+        FOR UPDATE SKIP LOCKED));
 $$;
 
 CREATE TRIGGER fluxjobs_account AFTER UPDATE OF state ON fluxjobs FOR EACH ROW

@@ -150,8 +150,9 @@ async def test_late_effects_are_those_overdue_or_tried_often(database: Database)
         await tx.execute(
             """
             INSERT INTO fluxjobs (uid, namespace, name, workload_kind, workload_name, request, size,
-                                  release_at, last_error)
-            SELECT uid, 'default', uid || '-job', 'Job', uid, '{}', 1, at, error
+                                  release_at, troubles)
+            SELECT uid, 'default', uid || '-job', 'Job', uid, '{}', 1, at,
+                   jsonb_strip_nulls(jsonb_build_object('last_error', error))
             FROM (VALUES ('fresh', now(), NULL),
                          ('overdue', now() - interval '90 s', NULL),
                          ('failing', now(), '409 Conflict')) AS r (uid, at, error)

@@ -252,7 +252,8 @@ WITHIN: dict[str, str] = {
         view/replays.py:JOBS_MAX,TEXTS_MAX,TEXT_MAX view/window.py:BODY_MAX
         worker/review_tasks.py:CRASHES_MAX worker/sharing_keeping.py:JOBS_MAX
         workload/aliases.py:DEPTH_MAX workload/device_claims.py:REQUESTS_MAX
-        workload/devices.py:SHARED_MAX workload/fluxjob_object.py:LAST_GOOD_MAX
+        workload/devices.py:SHARED_MAX workload/fingerprint.py:TEXT_MAX
+        workload/fluxjob_object.py:LAST_GOOD_MAX
         workload/followers.py:FOLLOWERS_MAX workload/groups.py:SIZE_MAX
         workload/last_good.py:TRIES_MAX,FAULTS_MAX
         workload/object_shape.py:VALUES_MAX workload/pod_resources.py:QUANTITIES_MAX
@@ -286,6 +287,7 @@ LIMITS = {
     "db/sql/31_dependencies.sql": {"1000": "dependents of one job"},
     "db/queries/dependencies.sql": {":limit": "circles around one job"},
     "db/queries/learned.sql": {":most": "TEMPLATES_MAX"},
+    "db/queries/run_times.sql": {":most": "tests/integration/db/test_run_times.py"},
     "db/queries/queue_snapshot.sql": {
         "coalesce(q.queue_depth, :depth)": CROWDS,
         ":of_all": "OF_ALL",

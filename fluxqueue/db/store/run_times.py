@@ -23,7 +23,7 @@ _CUT = {"Requeued", FluxJobState.CANCELLED}
 """Results of runs that would have taken longer."""
 
 
-class EndedRun(NamedTuple):
+class RunTimeRow(NamedTuple):
     """One ended run.
 
     ``owner`` is the user, or the namespace where admission named none. ``limit_s`` is None if
@@ -48,7 +48,7 @@ class RunTimes:
 
     async def look(self, tx: Transaction) -> None:
         """Take the runs into account that have ended since."""
-        for run in await tx.fetch(Q.run_times_after, EndedRun, after=self._last, most=MOST):
+        for run in await tx.fetch(Q.run_times_after, RunTimeRow, after=self._last, most=MOST):
             like = Likeness(run.template, run.owner, run.queue, run.limit_s)
             self.known.learn(
                 like,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.run_times import MOST, EndedRun
+from fluxqueue.db.store.run_times import MOST, RunTimeRow
 from fluxqueue.fluxjob.states import FluxJobState
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, workload
 from tests.support.running_rows import end_run, run
 
 
-async def _runs(rows: Rows, after: int = 0) -> list[EndedRun]:
+async def _runs(rows: Rows, after: int = 0) -> list[RunTimeRow]:
     async with rows.database.begin() as tx:
-        return await tx.fetch(Q.run_times_after, EndedRun, after=after, most=MOST)
+        return await tx.fetch(Q.run_times_after, RunTimeRow, after=after, most=MOST)
 
 
 async def test_a_run_is_remembered_with_what_makes_it_alike(rows: Rows) -> None:
