@@ -16,9 +16,9 @@ from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import EVENTS
 from fluxqueue.workload.objects import Object
 
-WITHIN_S = 15.0
-"""Longest time until the Event is there: pods that still end keep a job from its end."""
-
+WITHIN_S = 30.0
+"""Longest time until the Event is there: pods that still end keep a job from its end, and a busy
+worker writes statuses and Events later."""
 
 EVERY_S = 0.5
 
