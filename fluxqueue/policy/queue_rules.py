@@ -33,8 +33,8 @@ SHORTEST, IN_ORDER = "shortest", "inOrder"
 class Learn(StrEnum):
     """``spec.durations.learn``: which jobs of a queue are planned by ended runs."""
 
-    ON = "on"
     OFF = "off"
+    ON = "on"
     DECLARED_ONLY = "declaredOnly"
 
     def covers(self, *, is_declared: bool) -> bool:
@@ -130,7 +130,7 @@ class QueueRules:
     planned_s: int = PLANNED_S
     max_delay_s: int | None = None
     jumpers: str = SHORTEST
-    learn: Learn = Learn.ON
+    learn: Learn = Learn.OFF
     start_timeout_s: int | None = None
     takes_gated: bool = True
     namespaces: frozenset[str] | None = field(default=None)

@@ -117,7 +117,7 @@ _HEAD = (
 
 def render_table(results: Sequence[Figures]) -> str:
     """Return a table with one line per policy."""
-    width = max([12, *(len(one.policy) + 1 for one in results)])
+    width = max([12, *(len(one.policy) for one in results)])
     head = "policy".ljust(width) + _HEAD
     return "\n".join([head, *(one.policy.ljust(width) + _render(one) for one in results)])
 

@@ -18,6 +18,7 @@ ALIKE: dict[str, Any] = {"template": "abc", "user_name": "ada"}
 
 async def _learned(rows: Rows, *seconds: int, **spec: Any) -> None:
     """A queue in which work of one template took so long."""
+    spec = {"durations": {"learn": "on"}, **spec}
     await see_queues(rows, queue("default", defaultDuration="1h", **spec))
     for number, held_s in enumerate(seconds):
         await run(rows, f"old-{number}", **ALIKE)
