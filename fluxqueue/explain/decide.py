@@ -105,7 +105,7 @@ def _promised_behind(scene: QueueSnapshot, job: PendingJob) -> list[PendingJob]:
 def as_last_planned(scene: QueueSnapshot, uid: str) -> Iterator[None]:
     """Use the plan of the last cycle inside, without what it gave to ``uid``."""
     with scene.matcher.trying():
-        for job, placement in (*scene.decisions.reserved, *scene.decisions.unpromised):
+        for job, placement in scene.decisions.kept:
             if job.uid == uid:
                 scene.matcher.unreserve(placement)
         yield
@@ -114,11 +114,7 @@ def as_last_planned(scene: QueueSnapshot, uid: str) -> Iterator[None]:
 def ahead_of(scene: QueueSnapshot, job: PendingJob) -> JobsAhead:
     """Return the jobs ahead of a request, with the plans that the last cycle made for them."""
     before = [one for one in scene.queue if one.uid != job.uid and turn(one) < turn(job)]
-    given = {
-        one.uid: where
-        for one, where in (*scene.decisions.reserved, *scene.decisions.unpromised)
-        if one.uid != job.uid
-    }
+    given = {one.uid: where for one, where in scene.decisions.kept if one.uid != job.uid}
     return JobsAhead(scene, before, given)
 
 
@@ -141,7 +137,7 @@ def _replanned(scene: QueueSnapshot, job: PendingJob) -> PlacementOutcome:
             Ongoing(replace(scene.preemptions, candidates=())),
         )
         try:
-            plans = {one.uid: where for one, where in (*decisions.reserved, *decisions.unpromised)}
+            plans = {one.uid: where for one, where in decisions.kept}
             return JobsAhead(scene, queue[:at], plans).read(job, decisions)
         finally:
             for started, _ in decisions.allocated:
@@ -247,11 +243,11 @@ class JobsAhead:
             return PlacementOutcome(PlacementVerdict.LATER, Reason(kind.value), why)
         for plans, certainty in (
             (decisions.reserved, Certainty.PROMISED),
-            (decisions.unpromised, Certainty.ESTIMATED),
+            ([*decisions.unpromised, *decisions.pulled], Certainty.ESTIMATED),
         ):
             for one, where in plans:
                 if one.uid == job.uid:
-                    start = decisions.expected.get(job.uid, where.planned_start)
+                    start = decisions.expected.get(job.uid, where.starts_at)
                     where = replace(where, starts_at=start)
                     return _with_way_made(job, decisions, self.waits(job, where, certainty))
         with self.planned():

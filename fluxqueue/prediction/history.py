@@ -1,14 +1,12 @@
 """What is remembered of ended runs of one class of jobs: a few run times, the newest first.
 
-A class is a set of jobs that are alike, such as those of one template. Its state is bounded and
-fits into one row. ``predictor`` reads it. The transaction that ends a run adds to it. Pure.
+A class is a set of jobs that are alike, such as those of one template. Its state is bounded.
+``learned_times`` adds each run that has ended, and ``predictor`` reads it. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 RUNS_MAX = 8
 """Runs of a class that are remembered."""
@@ -36,10 +34,9 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class ClassHistory:
-    """The runs of one class, the newest first, and how many runs had an impossible length."""
+    """The runs of one class, the newest first."""
 
     runs: tuple[EndedRun, ...] = ()
-    impossible: int = 0
 
     def after(
         self, seconds: float, *, is_cut: bool = False, has_failed: bool = False
@@ -48,32 +45,14 @@ class ClassHistory:
 
         Parameters
         ----------
-        seconds : The run time. An impossible one is bounded, and counted in ``impossible``.
+        seconds : The run time. An impossible one is bounded.
         is_cut : The run was cancelled or preempted.
         has_failed : The run failed. Within ``AT_ONCE_S`` that counts as cut.
         """
         bounded = min(max(1, seconds), RUN_MAX_S)  # NaN becomes 1
         run = EndedRun(round(bounded), is_cut or (has_failed and bounded <= AT_ONCE_S))
         runs = (run, *self.runs)[:RUNS_MAX]
-        odd = not 0 < seconds <= RUN_MAX_S
-        return ClassHistory(_since_change(runs), self.impossible + odd)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the state for a row. A cut run is negative."""
-        runs = [-run.seconds if run.is_cut else run.seconds for run in self.runs]
-        return {"runs": runs, "impossible": self.impossible}
-
-    @classmethod
-    def from_json(cls, state: Mapping[str, Any]) -> ClassHistory:
-        """Read a row. What another release or a damaged row holds is left out."""
-        runs = state.get("runs")
-        good = [
-            EndedRun(min(abs(one), RUN_MAX_S), one < 0)
-            for one in (runs if isinstance(runs, list) else [])
-            if isinstance(one, int) and one
-        ]
-        impossible = state.get("impossible")
-        return cls(tuple(good[:RUNS_MAX]), impossible if isinstance(impossible, int) else 0)
+        return ClassHistory(_since_change(runs))
 
 
 def _since_change(runs: tuple[EndedRun, ...]) -> tuple[EndedRun, ...]:

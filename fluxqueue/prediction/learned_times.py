@@ -1,7 +1,7 @@
 """What is known of run times at one moment: the histories of all classes, kept by one owner.
 
 The matcher's worker fills it from the rows of ended runs, a simulation from virtual time. Plans are
-remembered until a run of their owner ends. Pure.
+remembered until a run of their owner ends. Each owner has a bounded number of classes. Pure.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.history import ClassHistory
 from fluxqueue.prediction.predictor import ClassKey, Likeness, predict
 
+OF_OWNER_MAX = 1_000
+"""Classes of one owner in one queue. The one without a run for longest goes first."""
+
 
 @dataclass(slots=True)
 class LearnedTimes:
     """Histories by class, and the plans that follow from them."""
 
     _histories: dict[ClassKey, ClassHistory] = field(default_factory=dict)
-    _runs: dict[ClassKey, int] = field(default_factory=dict)
+    _of_owner: defaultdict[ClassKey, dict[ClassKey, None]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """The classes of each owner that has run, those with the newest run last."""
     _plans: defaultdict[ClassKey, dict[tuple[Likeness, int], Durations | None]] = field(
         default_factory=lambda: defaultdict(dict)
     )
@@ -28,15 +34,21 @@ class LearnedTimes:
         self, like: Likeness, seconds: float, *, is_cut: bool = False, has_failed: bool = False
     ) -> None:
         """Take a run that has ended into account. See ``ClassHistory.after``."""
-        runs = self._runs.get(like.known_by, 0)
-        for key in like.learned_by(runs):
+        is_newcomer = like.known_by not in self._histories
+        for key in like.learned_by(is_newcomer=is_newcomer):
             known = self._histories.get(key, ClassHistory())
             self._histories[key] = known.after(seconds, is_cut=is_cut, has_failed=has_failed)
-        self._runs[like.known_by] = runs + 1
-        if runs:
-            self._plans.pop(like.known_by, None)
-        else:
+        own = self._of_owner[like.known_by]
+        for key in like.own:
+            own.pop(key, None)
+            own[key] = None
+        while len(own) > OF_OWNER_MAX:
+            gone = next(iter(own))
+            del own[gone], self._histories[gone]
+        if is_newcomer:
             self._plans.clear()  # the class of newcomers has changed
+        else:
+            self._plans.pop(like.known_by, None)
 
     def durations(self, like: Likeness, default_s: int) -> Durations | None:
         """Return the limit and the plan of a job, None if no run is like it.

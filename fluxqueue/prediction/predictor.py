@@ -41,11 +41,14 @@ class Likeness:
     @property
     def classes(self) -> tuple[ClassKey, ...]:
         """Return the keys of its classes, most alike first. The last one is that of newcomers."""
+        return (*self.own, self.known_by, self.newcomers)
+
+    @property
+    def own(self) -> tuple[ClassKey, ...]:
+        """Return the classes within that of its owner, of which one owner may make many."""
         return (
             ("template", self.queue, self.owner, self.template),
             ("limit", self.queue, self.owner, str(self.limit_s or 0)),
-            self.known_by,
-            self.newcomers,
         )
 
     @property
@@ -58,12 +61,12 @@ class Likeness:
         """Return the class of the first runs of all owners in the queue."""
         return ("newcomers", self.queue)
 
-    def learned_by(self, owner_runs: int) -> tuple[ClassKey, ...]:
+    def learned_by(self, *, is_newcomer: bool) -> tuple[ClassKey, ...]:
         """Return the classes that an ended run belongs to.
 
-        ``owner_runs`` is how many runs the owner had in this queue before.
+        ``is_newcomer``: its owner had no run in this queue before.
         """
-        return self.classes if not owner_runs else self.classes[:-1]
+        return self.classes if is_newcomer else self.classes[:-1]
 
 
 def predict(

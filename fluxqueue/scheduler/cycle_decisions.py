@@ -64,6 +64,11 @@ class Decisions:
     quarantined: list[Failed] = field(default_factory=list)
     grown: Given = field(default_factory=Given)
 
+    @property
+    def kept(self) -> list[tuple[PendingJob, Placement]]:
+        """Return the waiting jobs that have nodes in the plan of this cycle, and these nodes."""
+        return [*self.reserved, *self.unpromised, *self.pulled]
+
 
 @dataclass(frozen=True, slots=True)
 class Queues:

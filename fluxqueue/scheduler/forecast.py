@@ -172,13 +172,10 @@ class _Plan:
 
     def walk(self, waiting: Sequence[PendingJob]) -> Iterator[tuple[PendingJob, Outlook]]:
         """Plan one job after the other."""
-        self._given = {
-            job.uid: placement
-            for job, placement in (*self.decisions.reserved, *self.decisions.unpromised)
-        }
+        self._given = {job.uid: placement for job, placement in self.decisions.kept}
         promised = {job.uid for job, _ in self.decisions.reserved}
         # The matcher holds these reservations already, so they count as planned from the start.
-        for job, placement in (*self.decisions.reserved, *self.decisions.unpromised):
+        for job, placement in self.decisions.kept:
             self._planned.append(_Planned(job, placement, frozenset(placement.nodes)))
         for job in waiting:
             line = self._line(job.queue)

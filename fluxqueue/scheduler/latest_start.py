@@ -22,13 +22,17 @@ from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.tell.room import is_open, rows_in_use
 from fluxqueue.prediction.durations import planned_end, promised_start
 
+WHOLE_TRIES = 4
+"""How often a start for all the time of a job is searched, as limits of others put it off."""
+
 
 @dataclass(frozen=True, slots=True)
 class StartSlack:
     """How much later than planned a job may start because of later jobs, in seconds.
 
     ``expected_s`` counts where no limit ends what it waits for, and ``promised_s`` where limits do.
-    ``longest_s`` is how long the job itself may run, if its run time is learned.
+    ``longest_s`` is how long the job itself may run, if its run time is learned. Otherwise it is 0,
+    and the job may run as long as it is planned.
     """
 
     expected_s: int
@@ -45,6 +49,7 @@ def latest_start(
     ahead: Iterable[Placement] = (),
     former: Placement | None = None,
     replan: Callable[[int], Placement | None] = lambda _: None,
+    replan_whole: Callable[[int], Placement | None] = lambda _: None,
 ) -> Placement:
     """Return ``planned`` as it is reserved: from its latest start on.
 
@@ -56,11 +61,15 @@ def latest_start(
     former : What the last cycle reserved for the same request.
     replan : Finds the earliest start at or after a time. Without one, ``planned`` is reserved even
         if others have its nodes by its latest start.
+    replan_whole : The same for all the time that the job may run.
     """
     awaited = _awaited(ledger, planned, planned.starts_at)
     end = awaited.last_unfirm_end
     if end is None and not any(_waits_for(planned, one) for one in ahead):
-        return promise(ledger, planned, awaited, slack)
+        found = promise(ledger, planned, awaited, slack)
+        if found is planned or is_open(ledger, found, now):
+            return found
+        return _promise_whole(ledger, found, replan_whole) or replace(planned, is_firm=False)
     if slack.longest_s and former is not None and _is_due(former, planned):
         return replace(planned, is_firm=False, kept_from=planned.starts_at)
     latest = max(planned.starts_at, (end or 0) + slack.expected_s)
@@ -78,7 +87,12 @@ def latest_start(
     if later is None:
         return replace(planned, is_firm=False)
     return latest_start(
-        *(ledger, later, now), slack=slack, ahead=ahead, former=former, replan=replan
+        *(ledger, later, now),
+        slack=slack,
+        ahead=ahead,
+        former=former,
+        replan=replan,
+        replan_whole=replan_whole,
     )
 
 
@@ -133,19 +147,53 @@ def promise(
     start = promised_start(planned.starts_at, bounds, slack.promised_s)
     if start == planned.starts_at:
         return planned
-    return replace(
-        planned, starts_at=start, until=start + slack.longest_s, kept_from=planned.starts_at
-    )
+    longest_s = slack.longest_s or planned.until - planned.starts_at
+    return replace(planned, starts_at=start, until=start + longest_s, kept_from=planned.starts_at)
+
+
+def _promise_whole(
+    ledger: ShareLedger, found: Placement, replan: Callable[[int], Placement | None]
+) -> Placement | None:
+    """Return a promise that keeps its nodes for all the time that the job may run, or None.
+
+    Of use where another job has the nodes of ``found`` within that time.
+    """
+    at = found.starts_at
+    for _ in range(WHOLE_TRIES):
+        whole = replan(at)
+        if whole is None:
+            return None
+        limits = [limit for _, limit in _awaited(ledger, whole, whole.starts_at).ends]
+        at = max(limits, default=0)
+        if at <= whole.starts_at:
+            return whole
+        if at == FOREVER:
+            return None
+    return None
+
+
+def renewal_turn(promise: Placement) -> int:
+    """Return the place of a promise among those to renew. Ties stay in the order of the queue.
+
+    Of the starts that are planned earlier than promised, the first promised comes first: another
+    would be planned onto its nodes now, and keep them beyond its promise.
+    """
+    return 0 if promise.kept_from is None else promise.starts_at
 
 
 def renew(ledger: ShareLedger, former: Placement, now: int) -> Placement | None:
     """Return a promise as it can be kept now on the same nodes, or None.
 
-    Its nodes must be free from the last planned end before the promised start.
+    Limits must end what runs there before the promised start, as far as it has any. The nodes must
+    be free from the last planned end before that start, of what runs there and of the jobs ahead.
     """
+    awaited = _awaited(ledger, former, former.starts_at)
+    if any(former.starts_at < limit < FOREVER for _, limit in awaited.ends):
+        return None
     if former.kept_from is None:
         return former if is_open(ledger, former, now) else None
-    ends = _awaited(ledger, former, former.starts_at).ends
-    kept_from = min(former.starts_at, max((end for end, _ in ends), default=now))
+    ends = [end for end, _ in awaited.ends]
+    ends += [one.until for one in ledger.plan.placements if _waits_for(former, one)]
+    kept_from = min(former.starts_at, max(ends, default=now))
     found = replace(former, kept_from=max(now, kept_from))
     return found if is_open(ledger, found, now) else None

@@ -52,6 +52,11 @@ class PendingJob:
     learned: LearnedPlan | None = None
 
     @property
+    def stated(self) -> Jobspec:
+        """Return its request as its author stated it: its plan is no part of it."""
+        return replace(self.request, duration_s=0.0) if self.is_planned else self.request
+
+    @property
     def by_plan(self) -> Jobspec:
         """Return its request for as long as it is planned to run."""
         return self.request if self.learned is None else self.learned.request
@@ -62,11 +67,18 @@ class PendingJob:
         return -self.priority, self.place or self.jobid
 
 
+def bounded(request: Jobspec, durations: Durations) -> Jobspec:
+    """Return a request for as long as it may run: its own duration, or its plan if it has none."""
+    if request.duration_s:
+        return request
+    return replace(request, duration_s=float(durations.bound_s))
+
+
 def as_stated(job: PendingJob, rules: QueueRules | None) -> Jobspec:
     """Return the request as its queue judges it: what the site plans is no duration of the job."""
-    if not job.is_planned or rules is None or rules.default_duration_s:
+    if rules is None or rules.default_duration_s:
         return job.request
-    return replace(job.request, duration_s=0.0)
+    return job.stated
 
 
 def amounts_of(job: PendingJob, nodes: int = 0) -> Amounts:

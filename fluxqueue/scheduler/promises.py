@@ -49,9 +49,10 @@ class Promise:
 class Mishaps:
     """What went wrong since the previous cycle.
 
-    ``overran`` are jobids that hold resources past their planned end. ``lost`` are nodes with less
-    capacity than before: down, cordoned, gone, or used by unmanaged pods. ``prolonged`` are jobids
-    with a later planned end than before: their limit was raised, or their pods take longer to end.
+    ``overran`` are jobids that hold resources past their limit, or past their plan without one.
+    ``lost`` are nodes with less capacity than before: down, cordoned, gone, or used by unmanaged
+    pods. ``prolonged`` are jobids with a later planned end than before: their limit was raised, or
+    their pods take longer to end.
     """
 
     overran: Sequence[int] = ()
@@ -109,7 +110,7 @@ class Promises:
             promise, start = self.kept.get(job.uid), planned.get(job.uid)
             if promise is None:
                 if start is not None and start > now:
-                    promise = self.kept[job.uid] = Promise(start, request=job.request)
+                    promise = self.kept[job.uid] = Promise(start, request=job.stated)
                     changed[job.uid] = promise
             elif promise.excuse is None and (start is None or start > promise.starts_at):
                 promise.excuse = self._excuse(job, promise, decisions, mishaps)
@@ -127,7 +128,7 @@ class Promises:
     def _excuse(
         self, job: PendingJob, promise: Promise, decisions: Decisions, mishaps: Mishaps
     ) -> str | None:
-        if promise.request not in {None, job.request}:
+        if promise.request not in {None, job.stated}:
             return ANOTHER
         return BARRED if job.uid in decisions.barred else mishaps.excuse()
 

@@ -29,7 +29,7 @@ from fluxqueue.scheduler.claims_in_use import describe_claim, why_in_use
 from fluxqueue.scheduler.cycle_decisions import NOTHING_ONGOING, Decisions, Ongoing, Queues
 from fluxqueue.scheduler.failed_searches import FailedSearches
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew
+from fluxqueue.scheduler.latest_start import StartSlack, latest_start, renew, renewal_turn
 from fluxqueue.scheduler.pending_job import PendingJob, amounts_of
 from fluxqueue.scheduler.preemption_plan import (
     PER_CYCLE_MAX,
@@ -121,20 +121,19 @@ class QueueWalk:
         for job in queue:
             if job.uid in self._claimed:
                 self._note_unfirm(job.uid, self._held[job.uid], has_limit=job.has_limit)
-        for job in queue:
-            old = self._keep.get(job.uid)
-            if old is None or job.uid in self._held:
-                continue
+        kept = [job for job in queue if job.uid in self._keep and job.uid not in self._held]
+        for job in sorted(kept, key=lambda job: renewal_turn(self._keep[job.uid])):
+            old = self._keep[job.uid]
             # Hold promises that are due as well. If the head of an fcfs queue starts now, the jobs
             # behind it are examined for the first time. They come earlier in this walk and could
             # take the nodes.
             late_s = max(0, self.now - old.starts_at)
             old = replace(old, starts_at=old.starts_at + late_s, until=old.until + late_s)
-            kept = renew(self.matcher.ledger, old, self.now)
-            if kept is not None:
-                self._book(kept)
-                self._held[job.uid] = kept
-                self._note_unfirm(job.uid, kept, has_limit=job.has_limit)
+            renewed = renew(self.matcher.ledger, old, self.now)
+            if renewed is not None:
+                self._book(renewed)
+                self._held[job.uid] = renewed
+                self._note_unfirm(job.uid, renewed, has_limit=job.has_limit)
 
     def _book(self, placement: Placement) -> None:
         """Reserve ``placement``, and note what it promises."""
@@ -443,20 +442,21 @@ class QueueWalk:
             slack=_slack(line.rules, job),
             ahead=self._unfirm.values(),
             former=former,
-            replan=partial(self._earliest_from, job),
+            replan=partial(self._earliest_from, job.by_plan),
+            replan_whole=partial(self._earliest_from, job.request),
         )
         if former is None or not former.is_firm:
             return booked
-        if booked.is_firm and (former.kept_from is None or booked.starts_at <= former.starts_at):
+        if booked.is_firm and booked.starts_at <= former.starts_at:
             return booked
         # An earlier start that is only expected does not replace a promise.
         if held is not None:
             return held
         return renew(self.matcher.ledger, former, self.now) or booked
 
-    def _earliest_from(self, job: PendingJob, at: int) -> Placement | None:
+    def _earliest_from(self, request: Jobspec, at: int) -> Placement | None:
         try:
-            return self.matcher.match_later(job.by_plan, self.now, not_before=at)
+            return self.matcher.match_later(request, self.now, not_before=at)
         except InsufficientResources:
             return None
         except TooComplex:

@@ -6,11 +6,10 @@ predictions are those of production, from the runs that have ended in virtual ti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from fluxqueue.jobspec import Jobspec
 from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.prediction.predictor import Likeness
@@ -55,13 +54,6 @@ class Learning:
             return False
         self._known.learn(_likeness(job), job.runs_s)
         return True
-
-
-def bounded_request(request: Jobspec, plan: LearnedPlan | None) -> Jobspec:
-    """Return the request for as long as it may run: its limit, or its plan if it has none."""
-    if plan is None or request.duration_s:
-        return request
-    return replace(request, duration_s=float(plan.durations.bound_s))
 
 
 def _likeness(job: SimulatedJob) -> Likeness:

@@ -29,7 +29,7 @@ from fluxqueue.process.settings import MATCH_POLICY
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing, Queues
 from fluxqueue.scheduler.lack import Lack
-from fluxqueue.scheduler.pending_job import PendingJob
+from fluxqueue.scheduler.pending_job import PendingJob, bounded
 from fluxqueue.scheduler.preemption_plan import (
     NO_PREEMPTIONS,
     PER_CYCLE_MAX,
@@ -41,7 +41,7 @@ from fluxqueue.scheduler.preemption_plan import (
 from fluxqueue.scheduler.promises import Mishaps, Promise, Promises
 from fluxqueue.scheduler.satisfiable import split_unsatisfiable
 from fluxqueue.simulation.growing import GrowingCluster
-from fluxqueue.simulation.learning import DurationSource, Learning, bounded_request
+from fluxqueue.simulation.learning import DurationSource, Learning
 from fluxqueue.simulation.named_queues import SimulatedQueues
 from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
 
@@ -231,11 +231,11 @@ class Engine:
             self._end(self.records[event.number], event.version)
 
     def _overrunning(self) -> list[int]:
-        """Return the jobs that hold their resources past the planned end, as of the last cycle."""
+        """Return the jobs that hold their resources past their limit, or their plan without one."""
         return [
             self.by_uid[uid].job.number
             for uid, one in self.matcher.ledger.live.items()
-            if one.until < self.now
+            if one.bound < self.now
         ]
 
     # --- events ----------------------------------------------------------------------------------
@@ -247,10 +247,13 @@ class Engine:
             return
         priority = self.queues.priority(job)
         plan = self.learning.plan(job, self.queues.planned_s(job))
-        request = self.queues.planned(job) if plan is None else bounded_request(job.request, plan)
+        request = self.queues.planned(job)
+        if plan is not None:
+            request = bounded(job.request, plan.durations)
         pending = PendingJob(
             *(job.uid, job.number, priority, request, job.queue, job.user),
             has_limit=bool(job.request.duration_s),
+            is_planned=not job.request.duration_s,
             learned=plan,
         )
         _, never = split_unsatisfiable(self.matcher, [pending])
@@ -295,7 +298,7 @@ class Engine:
         plan = self.learning.plan(job, self.queues.planned_s(job))
         if plan is None or plan == one.learned:
             return one
-        return replace(one, learned=plan, request=bounded_request(job.request, plan))
+        return replace(one, learned=plan, request=bounded(job.request, plan.durations))
 
     def _change_node(self, event: NodeEvent) -> None:
         fact = replace(self.facts[event.node], is_up=event.is_up)

@@ -124,7 +124,7 @@ class Plans:
 
     def look(self, matcher: Matcher, now: int) -> None:
         """Note which jobs overran, and the capacity. Call this before the changes are applied."""
-        self._overran = [uid for uid, one in matcher.ledger.live.items() if one.until < now]
+        self._overran = [uid for uid, one in matcher.ledger.live.items() if one.bound < now]
         self._room = room(matcher.ledger)
 
     @property
@@ -140,12 +140,12 @@ class Plans:
                 if one is not None and len(one.nodes) == job.request.size:
                     kept = placement_on(matcher.by_shares, job.request, one.nodes, one.starts_at)
                     self._reserved[job.uid] = replace(kept, is_firm=one.is_firm)
-                    self._requests[job.uid] = job.request
+                    self._requests[job.uid] = job.stated
             self._stored = {}
         return {
             job.uid: self._reserved[job.uid]
             for job in queue
-            if self._requests.get(job.uid) == job.request
+            if self._requests.get(job.uid) == job.stated
         }
 
     async def note(self, tx: Transaction, matcher: Matcher, cycle: Cycle) -> None:
@@ -158,12 +158,12 @@ class Plans:
             job.uid: one.starts_at
             for job, one in decisions.unpromised
             if (old := self._reserved.get(job.uid)) and not old.is_firm
-            if one.starts_at > old.starts_at and self._requests[job.uid] == job.request
+            if one.starts_at > old.starts_at and self._requests[job.uid] == job.stated
         }
         await outlook.store_delays(tx, delayed, mishaps.excuse() or outlook.AHEAD)
         kept = [*decisions.reserved, *decisions.unpromised]
         self._reserved = {job.uid: placement for job, placement in kept}
-        self._requests = {job.uid: job.request for job, _ in kept}
+        self._requests = {job.uid: job.stated for job, _ in kept}
         outcomes = (self._promises.settle(job.uid, cycle.now) for job, _ in decisions.allocated)
         self.outcomes = Counter(filter(None, outcomes))
         if self._last is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,6 +69,59 @@ def test_with_limits_every_promise_is_kept(
     """Some jobs jump ahead by wrong plans, and their order does not matter."""
     rules = QueueRules(DEFAULT_QUEUE, jumpers=jumpers, max_delay_s=max_delay_s)
     for one in run(work, policy, rules):
+        assert one.ended_s is not None
+        assert one.is_promise_kept, f"job {one.job.number}: {one.promise}"
+
+
+ONE = (1, 1, 1, "ann")
+"""Nodes, run time, limit and user of a small job."""
+ONCE_LATE = {
+    "promised before anything was learned": (
+        [(0, ONE)] * 7
+        + [(0, (2, 1, 1, "ann")), (0, (3, 1, 1, "ann")), (0, ONE), (0, (1, 2, 2, "ann"))]
+        + [(1, (1, 2, 2, "ann"))]
+        + [(1, ONE)] * 6,
+        None,
+    ),
+    "renewed before a job ahead on its nodes": (
+        [(0, ONE)] * 14 + [(1, (3, 1, 1, "ann")), (1, (2, 10, 10, "ann"))],
+        None,
+    ),
+    "two promises that overlap by limit": (
+        [(0, ONE)] * 14 + [(1, (3, 1, 1, "ann")), (1, (2, 10, 10, "ann"))],
+        1,
+    ),
+    "renewed on a node with a later limit": (
+        [(0, ONE), (1, ONE), (1, ONE), (1, (1, 2, 2, "ann"))]
+        + [(1, ONE)] * 3
+        + [(1, (1, 2, 2, "ann")), (1, ONE), (1, ONE), (1, (1, 1, 3, "ann"))]
+        + [(1, ONE)] * 6,
+        None,
+    ),
+    "renewed in the order of the queue": (
+        [(0, (1, 2, 2, "ann"))]
+        + [(2, ONE)] * 6
+        + [(2, (1, 2, 2, "ann")), (2, ONE), (2, (1, 1, 3, "ann")), (2, (1, 1, 3, "ann"))]
+        + [(2, ONE)] * 7,
+        None,
+    ),
+    "of a job without runs behind one with a plan": (
+        [(0, ONE), (0, (4, 1, 3, "ann")), (0, (1, 1, 20, "bob")), (0, (4, 1, 1, "ann")), (0, ONE)],
+        None,
+    ),
+}
+"""Workloads in which a promise was met late or never: when each job comes, its size, the slack."""
+
+
+@pytest.mark.parametrize("case", ONCE_LATE)
+def test_a_promise_that_was_late_once_is_kept(case: str) -> None:
+    found, max_delay_s = ONCE_LATE[case]
+    work = [
+        job(number, at, cores, runs_s, limit_s, user)
+        for number, (at, (cores, runs_s, limit_s, user)) in enumerate(found, 1)
+    ]
+    rules = QueueRules(DEFAULT_QUEUE, max_delay_s=max_delay_s)
+    for one in run(work, "hybrid", rules):
         assert one.ended_s is not None
         assert one.is_promise_kept, f"job {one.job.number}: {one.promise}"
 

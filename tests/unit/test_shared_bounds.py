@@ -20,6 +20,9 @@ from fluxqueue.fluxjob.turns import first_in_turn
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.policy.queue_policy import queue_policy
+from fluxqueue.prediction import learned_times
+from fluxqueue.prediction.learned_times import LearnedTimes
+from fluxqueue.prediction.predictor import Likeness
 from fluxqueue.scheduler import node_choices, sweeps
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.cycle_decisions import Decisions, Ongoing
@@ -98,6 +101,17 @@ def _planned_sweeps() -> None:
     assert planned.count("greedy") == sweeps.PLANNED_EACH
 
 
+def _run_times() -> None:
+    """A tenant with many templates pushes out its own run times, and not those of others."""
+    times = LearnedTimes()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learned_times, "OF_OWNER_MAX", 10)
+        for number, owner in enumerate(["modest", *["greedy"] * 90]):
+            times.learn(Likeness(f"t{number}", owner, "default"), 60)
+    kept = [key[2] for key in times._histories if key[0] == "template"]
+    assert (kept.count("modest"), kept.count("greedy")) == (1, 9)
+
+
 def _learned() -> None:
     """A tenant with many templates pushes out its own, and not those of others."""
     sizes = LearnedSizes()
@@ -173,6 +187,7 @@ SHARED: dict[str, tuple[str, Check]] = {
     "controller/reviews.py:ALL_USERS": ("questions", "tests/unit/controller/test_reviews.py"),
     "workload/learned_sizes.py:TEMPLATES_MAX": ("templates", _learned),
     "workload/learned_sizes.py:OF_NAMESPACE_MAX": ("templates of a namespace", _learned),
+    "prediction/learned_times.py:OF_OWNER_MAX": ("templates of a user", _run_times),
     "graph/ledger/shares.py:PORTS_MAX": (
         "host ports. kube-scheduler decides on all further ones",
         "tests/unit/graph/test_host_ports.py",
@@ -287,7 +302,6 @@ LIMITS = {
     "db/sql/31_dependencies.sql": {"1000": "dependents of one job"},
     "db/queries/dependencies.sql": {":limit": "circles around one job"},
     "db/queries/learned.sql": {":most": "TEMPLATES_MAX"},
-    "db/queries/run_times.sql": {":most": "tests/integration/db/test_run_times.py"},
     "db/queries/queue_snapshot.sql": {
         "coalesce(q.queue_depth, :depth)": CROWDS,
         ":of_all": "OF_ALL",

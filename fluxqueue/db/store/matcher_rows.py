@@ -193,7 +193,7 @@ async def take_changes(
     if ids:
         booked_rows = await tx.fetch(Q.booked_slots_of, BookedRow, ids=ids)
         booked = frozenset(row.uid for row in booked_rows)
-        ends = {uid: _last_end(ledger, uid) for uid in booked if uid in ledger.live}
+        ends = {uid: ledger.live[uid].bound for uid in booked if uid in ledger.live}
         for uid in booked:
             ledger.cancel(uid)
         damaged = _book(ledger, [row for row in booked_rows if row.node is not None], rules)
@@ -202,7 +202,7 @@ async def take_changes(
         prolonged = tuple(
             uid
             for uid, until in ends.items()
-            if uid in ledger.live and _last_end(ledger, uid) > until and uid not in sweeps
+            if uid in ledger.live and ledger.live[uid].bound > until and uid not in sweeps
         )
     is_cluster_changed = bool(_keys(changes, "cluster"))
     if is_cluster_changed:
@@ -220,12 +220,6 @@ async def take_changes(
         damaged,
         prolonged,
     )
-
-
-def _last_end(ledger: ShareLedger, uid: str) -> int:
-    """Return when a live allocation ends by its limit, or by plan if it has none."""
-    live = ledger.live[uid]
-    return live.limit if live.is_firm else live.until
 
 
 async def _autoscaler(tx: Transaction) -> str:

@@ -34,7 +34,7 @@ from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.prediction.predictor import Likeness
-from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob
+from fluxqueue.scheduler.pending_job import LearnedPlan, PendingJob, bounded
 from fluxqueue.workload.constraints import is_more_than_preferred
 
 REQUESTS_KEPT = 4096
@@ -128,9 +128,12 @@ def _request(text: str, planned_s: int) -> tuple[Jobspec, bool]:
 
 
 @lru_cache(maxsize=REQUESTS_KEPT)
-def _learned(text: str, planned_s: int, durations: Durations) -> LearnedPlan:
-    """Return the plan of a request. Jobs that are alike share one."""
-    return LearnedPlan.of(_request(text, planned_s)[0], durations)
+def _learned(text: str, planned_s: int, durations: Durations) -> tuple[Jobspec, LearnedPlan]:
+    """Return a request for as long as it may run, and its plan. Jobs that are alike share them."""
+    request, is_planned = _request(text, planned_s)
+    if is_planned:
+        request = bounded(replace(request, duration_s=0.0), durations)
+    return request, LearnedPlan.of(request, durations)
 
 
 @dataclass(slots=True)
@@ -169,7 +172,7 @@ def pending_job(
         like = Likeness(row.template or "", row.owner, row.queue, limit_s)
         durations = times.durations(like, int(request.duration_s))
         if durations is not None:
-            learned = _learned(row.request, planned_s, durations)
+            request, learned = _learned(row.request, planned_s, durations)
     return PendingJob(
         row.uid,
         row.jobid,

@@ -15,8 +15,8 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.prediction.learned_times import LearnedTimes
 from fluxqueue.prediction.predictor import Likeness
 
-MOST = 200_000
-"""Runs that are read at once, the newest ones."""
+OF_OWNER = 8_000
+"""Runs of one owner in one queue that are read at once: the last eight of a thousand classes."""
 
 
 _CUT = {"Requeued", FluxJobState.CANCELLED}
@@ -48,7 +48,9 @@ class RunTimes:
 
     async def look(self, tx: Transaction) -> None:
         """Take the runs into account that have ended since."""
-        for run in await tx.fetch(Q.run_times_after, RunTimeRow, after=self._last, most=MOST):
+        for run in await tx.fetch(
+            Q.run_times_after, RunTimeRow, after=self._last, of_owner=OF_OWNER
+        ):
             like = Likeness(run.template, run.owner, run.queue, run.limit_s)
             self.known.learn(
                 like,

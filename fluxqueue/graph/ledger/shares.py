@@ -70,6 +70,11 @@ class Live:
         """Return whether a limit ends it."""
         return self.limit < FOREVER
 
+    @property
+    def bound(self) -> int:
+        """Return when it ends by its limit, or by its plan if it has none."""
+        return self.limit if self.is_firm else self.until
+
 
 class ShareLedger:
     """Bookings over time in a table of nodes x resources.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.db.queries import Q
-from fluxqueue.db.store.run_times import MOST, RunTimeRow
+from fluxqueue.db.store.run_times import OF_OWNER, RunTimeRow
 from fluxqueue.fluxjob.states import FluxJobState
 from tests.support.pool_model import request
 from tests.support.rows import Rows, cpu_node, workload
@@ -14,7 +14,7 @@ from tests.support.running_rows import end_run, run
 
 async def _runs(rows: Rows, after: int = 0) -> list[RunTimeRow]:
     async with rows.database.begin() as tx:
-        return await tx.fetch(Q.run_times_after, RunTimeRow, after=after, most=MOST)
+        return await tx.fetch(Q.run_times_after, RunTimeRow, after=after, of_owner=OF_OWNER)
 
 
 async def test_a_run_is_remembered_with_what_makes_it_alike(rows: Rows) -> None:
