@@ -45,7 +45,7 @@ from fluxqueue.simulation.learning import DurationSource, Learning
 from fluxqueue.simulation.named_queues import SimulatedQueues
 from fluxqueue.simulation.simulated_jobs import NodeEvent, SimulatedJob
 
-END, NODE, SUBMIT, LEAVE, GROW = range(5)
+END, NODE, SUBMIT, LEAVE, LOOK = range(5)
 """Order of events at one instant: resources are given back before they are requested."""
 
 
@@ -215,6 +215,9 @@ class Engine:
             self._plan_anew()
         self.cycle(overran)
         self._lost.clear()
+        # What was to end by plan at a promised start may run on, on nodes that are not needed.
+        if self.learning.source is DurationSource.LEARNED and self.decisions.reserved:
+            self._look_again(min(where.starts_at for _, where in self.decisions.reserved))
         return True
 
     def _take(self, event: Event) -> None:
@@ -224,7 +227,7 @@ class Engine:
             self._change_node(self.faults[event.number])
         elif event.kind == LEAVE:
             self._leave()
-        elif event.kind == GROW:
+        elif event.kind == LOOK:
             self._looks.discard(event.at)
             self.growing.arrive(self.now)
         else:
@@ -411,9 +414,12 @@ class Engine:
         decisions, queues = self.decisions, Queues(self.queues.rules, self.queues.use())
         times = self.growing.finish(queue, decisions, queues, self.running.keys(), self.now)
         for at in times:
-            if at not in self._looks:
-                self._looks.add(at)
-                heapq.heappush(self._events, Event(at, GROW, 0))
+            self._look_again(at)
+
+    def _look_again(self, at: int) -> None:
+        if at not in self._looks:
+            self._looks.add(at)
+            heapq.heappush(self._events, Event(at, LOOK, 0))
 
     def _to_leave(self) -> set[str]:
         return {uid for one in self.making_way.values() for uid in one.leaving}

@@ -109,19 +109,27 @@ ONCE_LATE = {
         [(0, ONE), (0, (4, 1, 3, "ann")), (0, (1, 1, 20, "bob")), (0, (4, 1, 1, "ann")), (0, ONE)],
         None,
     ),
+    "due at a time at which nothing ends": (
+        [(0, (1, 300, 300, "ann")), (0, (4, 60, 180, "ann")), (26, (3, 300, 300, "bob"))]
+        + [(46, (4, 1, 1, "ann")), (171, (3, 1, 1, "ann")), (171, (1, 10, 180, "ann"))]
+        + [(214, (1, 10, 6000, "bob")), (244, (1, 1, 1, "bob")), (302, (4, 1, 1, "ann"))]
+        + [(302, ONE), (302, ONE)],
+        None,
+    ),
 }
 """Workloads in which a promise was met late or never: when each job comes, its size, the slack."""
 
 
+@pytest.mark.parametrize("policy", ["hybrid", "conservative"])
 @pytest.mark.parametrize("case", ONCE_LATE)
-def test_a_promise_that_was_late_once_is_kept(case: str) -> None:
+def test_a_promise_that_was_late_once_is_kept(case: str, policy: str) -> None:
     found, max_delay_s = ONCE_LATE[case]
     work = [
         job(number, at, cores, runs_s, limit_s, user)
         for number, (at, (cores, runs_s, limit_s, user)) in enumerate(found, 1)
     ]
     rules = QueueRules(DEFAULT_QUEUE, max_delay_s=max_delay_s)
-    for one in run(work, "hybrid", rules):
+    for one in run(work, policy, rules):
         assert one.ended_s is not None
         assert one.is_promise_kept, f"job {one.job.number}: {one.promise}"
 
