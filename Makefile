@@ -6,7 +6,7 @@ HERE   := $(abspath $(BIN))
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up adversary control-plane kubernetes-record differential test test-cluster test-fast test-long test-real coverage chaos docs house lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained bench-durations clean sim
+.PHONY: help demo up adversary control-plane kubernetes-record differential test test-cluster test-fast test-long test-real coverage chaos docs house lint prose types imports fmt lock lock-engines test-engines table images manifest wheel krew screenshots sbom kind-up k3d-up bench bench-matcher bench-queue bench-review bench-view bench-window bench-replay bench-jobs bench-resync bench-row bench-sync bench-latency bench-throughput soak bench-retained bench-durations slurm-cases clean sim
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
@@ -255,6 +255,9 @@ bench-replay: $(STAMP) ## The time machine on a day of 5,000 jobs: seconds of a 
 
 bench-durations: $(STAMP) ## What learned run times are worth on real logs, if ../shared/traces is there
 	$(BIN)/python -m benchmarks.durations $(ARGS)
+
+slurm-cases: $(STAMP) ## Recorded answers of a real sbatch beside ours: 0 are different in silence
+	$(BIN)/python -m tests.support.slurm_cases $(ARGS)
 
 bench-jobs: $(STAMP) ## What a user's commands take over 50,000 FluxJobs: first lines, memory
 	$(BIN)/python -m benchmarks.jobs $(ARGS)

@@ -20,7 +20,8 @@ import typer
 import yaml
 
 from fluxqueue.cli.main import app
-from fluxqueue.client.batch.directives import DIALECTS, Directive, Fate
+from fluxqueue.client.batch.dialects import DIALECTS
+from fluxqueue.client.batch.directives import Directive, Fate
 from fluxqueue.workload import labels
 from fluxqueue_webhook.admit import REVIEWS
 
@@ -225,7 +226,7 @@ _DIRECTIVES = """\
 `fluxqueue submit` reads these lines of a script. [From Slurm](../user/slurm.md) explains them with
 examples. A long name can be shortened as long as it is unique.
 """
-_DIALECT_TITLES = {"slurm": "`#SBATCH`", "flux": "`#FLUX:`"}
+_DIALECT_TITLES = {"slurm": "`#SBATCH`", "flux": "`#FLUX:`", "pbs": "`#PBS`", "lsf": "`#BSUB`"}
 _FATE_TITLES = {
     Fate.TRANSLATED: ("translated", "Becomes"),
     Fate.IGNORED: ("ignored, and named", "Reason"),
@@ -247,8 +248,9 @@ def _directives() -> str:
 
 
 def _directive(one: Directive) -> str:
-    short = f"`-{one.short}`, " if one.short else ""
-    return f"{short}`--{one.name}`"
+    if one.short and one.short != one.name:
+        return f"`-{one.short}`, `{one.spelled}`"
+    return f"`{one.spelled}`"
 
 
 # --- values of the chart -------------------------------------------------------------------------

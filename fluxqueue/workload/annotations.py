@@ -7,6 +7,7 @@ Each key is a row of ``KEYS``. All errors name the field, the value and what is 
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -47,6 +48,9 @@ The search costs more than to read a value.
 """
 
 _PLAIN_SECONDS = re.compile(r"[0-9]{1,10}")
+_FLUX_DURATION = re.compile(r"([0-9]{1,10}(?:\.[0-9]{1,9})?)(ms|[smhd])")
+_FLUX_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_NO_LIMIT = frozenset({"inf", "infinity"})
 _QUEUE_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 _LABEL_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
@@ -320,6 +324,8 @@ def _fill_from(wishes: Wishes, jobspec: OwnJobspec) -> Wishes:
 def parse_duration(text: str, where: str) -> int:
     """Read a run time in seconds: ``90``, ``90s``, ``15m``, ``2h30m``, ``1d``.
 
+    Durations of Flux (RFC 23) are read, too: ``1.5h``, ``500ms``. They are rounded up to seconds.
+
     Raises
     ------
     InvalidInput
@@ -328,6 +334,8 @@ def parse_duration(text: str, where: str) -> int:
     hint = "write seconds or a sum of days, hours, minutes, seconds: 90, 90s, 15m, 2h30m, 1d"
     is_plain = _PLAIN_SECONDS.fullmatch(text) is not None
     total_s = int(text) if is_plain else read_span(text, is_ordered=True)
+    if total_s is None and (found := _FLUX_DURATION.fullmatch(text)):
+        total_s = math.ceil(round(float(found[1]) * _FLUX_UNITS_S[found[2]], 3))
     if total_s is None:
         raise InvalidInput(f"{text!r} is no duration", where=where, value=text, hint=hint)
     if not 0 < total_s <= MAX_INT32:
@@ -338,6 +346,11 @@ def parse_duration(text: str, where: str) -> int:
             hint=f"must be from 1 to {MAX_INT32} seconds",
         )
     return total_s
+
+
+def _read_limit(text: str, where: str) -> int | None:
+    """Read a duration of a job. ``inf`` is none, as in Flux."""
+    return None if text in _NO_LIMIT else parse_duration(text, where)
 
 
 # Few workloads have one of these. Admission loads their readers for the first of them.
@@ -453,7 +466,7 @@ class Key:
 
 KEYS: Mapping[str, Key] = {
     labels.JOBSPEC: Key("jobspec", _read_jobspec),
-    labels.DURATION: Key("duration_s", parse_duration),
+    labels.DURATION: Key("duration_s", _read_limit),
     labels.PRIORITY: Key("priority", _parse_priority),
     labels.PRIORITY_CLASS: Key("priority_class", _CLASS),
     labels.EXCLUSIVE: Key("is_exclusive", _BOOL),

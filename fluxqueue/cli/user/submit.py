@@ -1,7 +1,7 @@
 """``fluxqueue submit``: a Job from a command line or a script, with waiting and logs.
 
 The Job is an ordinary one with our annotations: a manifest can say the same. Each of its pods runs
-the command, as with srun. JOB_COMPLETION_INDEX distinguishes them.
+the command, as with srun, and JOB_COMPLETION_INDEX distinguishes them. A script runs once.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SubmitOptions:
         typer.Option(
             "--directives",
             envvar=VARIABLE,
-            help="file with the site's names for --constraint, --gres and --qos",
+            help="file with what --constraint, --gres, --qos and others mean here",
         ),
     ] = ""
     env: Annotated[list[str] | None, typer.Option("--env", "-e", help="NAME=VALUE")] = None
@@ -74,6 +74,9 @@ class SubmitOptions:
     exclusive: Annotated[bool, typer.Option("--exclusive", help="whole nodes")] = False
     requeue: Annotated[
         bool, typer.Option("--requeue", help="start again if a pod is lost with its node")
+    ] = False
+    each_pod: Annotated[
+        bool, typer.Option("--each-pod", help="a script runs in a pod for each task, not once")
     ] = False
     wait: Annotated[bool, typer.Option("--wait", help="wait until it has ended")] = False
     attach: Annotated[bool, typer.Option("--attach", help="wait, and print its logs")] = False
@@ -106,6 +109,7 @@ def submit(access: Access, options: SubmitOptions) -> None:
     """
     from fluxqueue.client.batch.directive_values import pair
     from fluxqueue.client.batch.job_options import JobOptions, apply_options, shape_options
+    from fluxqueue.client.batch.script_notes import notes_on
 
     _check_output(options.output)
     said = {name: getattr(options, name) for name in JobOptions.__annotations__}
@@ -116,6 +120,8 @@ def submit(access: Access, options: SubmitOptions) -> None:
     manifest = job_manifest(request)
     if request.ignored:
         complain(f"ignored: {', '.join(request.ignored)}")
+    for note in notes_on(request):
+        complain(f"note: {note}")
 
     async def work(cluster: ClusterAccess) -> int:
         return await _submit(

@@ -12,6 +12,7 @@ from fluxqueue.errors import InvalidInput
 
 ARRAY_MAX = 100_000
 """Largest number of tasks of an array. An Indexed Job with more is refused by Kubernetes."""
+_LONE_DEPENDENCIES = frozenset({"singleton", "afterok", "afterany", "afternotok", "after"})
 _NO_LIMIT = frozenset({"unlimited", "infinite", "inf", "infinity"})
 _MIB = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024 * 1024, "P": 1024**3}
 
@@ -41,7 +42,11 @@ def folder(text: str, where: str) -> str:
 
 
 def dependency(text: str, where: str) -> str:
-    """Return the annotation for sbatch's ``--dependency``."""
+    """Return the annotation for sbatch's ``--dependency``.
+
+    A job without a type is ``afterany``. ``aftercorr`` becomes ``afterok``, which waits for more.
+    """
+    text = ",".join(map(_dependency, text.split(",")))
     if "?" in text:
         raise InvalidInput(
             "one of several dependencies cannot be enough: ? is not supported",
@@ -54,8 +59,6 @@ def dependency(text: str, where: str) -> str:
         hint = ""
         if kind == "singleton":
             hint = "use afterany:NAME, with the name or jobid of the job before"
-        elif kind == "aftercorr":
-            hint = "use afterok:NAME: it waits for the whole array"
         elif kind in {"expand", "afterburstbuffer", "fluid", "string", "in", "out", "inout"}:
             hint = "use afterok, afterany, afternotok or after"
         elif "+" in rest:
@@ -70,17 +73,27 @@ def dependency(text: str, where: str) -> str:
     return text
 
 
+def _dependency(word: str) -> str:
+    kind, colon, rest = word.partition(":")
+    if not colon and kind and kind.lower() not in _LONE_DEPENDENCIES:
+        return f"afterany:{kind}"
+    kind = kind.lower()
+    return f"{'afterok' if kind == 'aftercorr' else kind}{colon}{rest}"
+
+
 def read_array(text: str, where: str) -> tuple[tuple[int, ...], int]:
     """Read ``0-15``, ``1,3,5-9:2`` with ``%N``: indexes, and how many run at once (0: all).
+
+    Ranges may overlap, as in Slurm.
 
     Raises
     ------
     InvalidInput
-        It is not an array, is too large, or names an index twice.
+        It is not an array, or is too large.
     """
-    spec, percent, most = text.partition("%")
-    found: list[int] = []
-    for part in spec.strip("[]").split(","):
+    spec, _, most = text.partition("%")
+    found: set[int] = set()
+    for part in spec.strip("[]").removesuffix(",").split(","):
         one = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?", part.strip())
         step = int(one[3] or 1) if one else 0
         if one is None or not step or int(one[2] or one[1]) < int(one[1]):
@@ -90,8 +103,8 @@ def read_array(text: str, where: str) -> tuple[tuple[int, ...], int]:
             raise InvalidInput(
                 f"has more than {ARRAY_MAX} tasks", where=where, value=text, hint="use several jobs"
             )
-        found += numbers
-    if len(set(found)) < len(found) or (percent and not re.fullmatch(r"\d{1,7}", most)):
+        found.update(numbers)
+    if not re.fullmatch(r"\d{0,7}", most):
         raise _no_array(text, where)
     return tuple(sorted(found)), int(most or 0)
 
@@ -157,14 +170,13 @@ def duration(text: str, option: str, where: str) -> str:
     if text.lower() in _NO_LIMIT:
         return ""
     seconds = _slurm_seconds(text)
-    if seconds is None and (found := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)(ms|[smhd])", text)):
-        unit = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
-        seconds = round(float(found[1]) * unit)
-    if seconds is None and (found := re.fullmatch(r"(\d{1,9})\.(\d{1,9})", text)):
-        seconds = round(float(text) * 60)
     if seconds is not None:
         return f"{seconds}s" if seconds else ""
-    if re.fullmatch(r"(\d{1,9}d)?(\d{1,9}h)?(\d{1,9}m)?(\d{1,9}s)?", text) and text:
+    if re.fullmatch(r"0+(?:\.0+)?(?:ms|[smhd])?", text):
+        return ""
+    if re.fullmatch(r"\d{1,9}\.\d{1,9}", text):
+        text += "m"
+    if re.fullmatch(r"[\d.dhms]{1,40}[dhms]", text):
         from fluxqueue.workload.annotations import parse_duration
 
         return f"{parse_duration(text, where)}s"

@@ -7,7 +7,7 @@ is *refused* with a way out, because it changes where or how the job runs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,6 +34,7 @@ class Directive:
 
     ``key`` is the name under which ``script`` keeps its value: options of both dialects with the
     same meaning share it. ``text`` says what it becomes, why it is ignored, or the way out.
+    ``reads``: of another system, returns the options of sbatch that a value means.
     """
 
     name: str
@@ -42,11 +43,17 @@ class Directive:
     short: str = ""
     argument: Argument = Argument.REQUIRED
     key: str = ""
+    reads: Callable[[str, str], Iterable[tuple[str, str]]] | None = None
 
     @property
     def meaning(self) -> str:
         """Return the key of its value."""
         return self.key or self.name
+
+    @property
+    def spelled(self) -> str:
+        """Return it as it is written."""
+        return f"--{self.name}" if len(self.name) > 1 else f"-{self.name}"
 
 
 def _means(name: str, text: str, short: str = "", key: str = "") -> Directive:
@@ -81,8 +88,6 @@ _WHY_IGNORED = {
     "acctg-freq": "about accounting only",
     "profile": "about accounting only",
     "delay-boot": "nodes are not booted for a job",
-    "spread-job": "the default: pods go where capacity is free",
-    "ignore-pbs": "lines for PBS are comments already",
     "extra": "a note of the submitter",
     "wait-all-nodes": "the pods start together already",
     "stepmgr": "a pod has no steps",
@@ -105,12 +110,11 @@ OWN = (
 
 SLURM: tuple[Directive, ...] = (
     _means("nodes", "number of nodes. Of a range, the smallest that fits the tasks evenly", "N"),
-    _means("ntasks", "number of pods, which start together", "n"),
-    _means("tasks", "the same as `--ntasks`", key="ntasks"),
-    _means("ntasks-per-node", "pods on each node. With `-n`: at most"),
+    _means("ntasks", "number of tasks, which start together", "n"),
+    _means("ntasks-per-node", "tasks on each node. With `-n`: at most"),
     _means("tasks-per-node", "the same as `--ntasks-per-node`", key="ntasks-per-node"),
-    _means("ntasks-per-gpu", "pods for each GPU: only 1, because pods do not share GPUs"),
-    _means("cpus-per-task", "cpu of each pod", "c"),
+    _means("ntasks-per-gpu", "tasks for each GPU. More than 1 only within one pod"),
+    _means("cpus-per-task", "cpu of each task", "c"),
     _means("cpus-per-gpu", "cpu of each pod: this number for each of its GPUs"),
     _means("mem", "memory of each node, divided among its pods. `0`: all memory of the node"),
     _means("mem-per-cpu", "memory of each pod: this amount for each of its cpus"),
@@ -118,7 +122,7 @@ SLURM: tuple[Directive, ...] = (
     _means("gres", "GPUs and other devices of each node, divided among its pods"),
     _means("gpus", "GPUs of the whole job, divided among its pods", "G"),
     _means("gpus-per-node", "GPUs of each node, divided among its pods"),
-    _means("gpus-per-task", "GPUs of each pod"),
+    _means("gpus-per-task", "GPUs of each task"),
     Directive(
         "exclusive", Fate.TRANSLATED, "annotation `fluxqueue/exclusive`: whole nodes",
         argument=_OPTIONAL,
@@ -137,8 +141,11 @@ SLURM: tuple[Directive, ...] = (
     _means("begin", "annotation `fluxqueue/begin-time`, in the submitter's time zone", "b"),
     _flag("hold", "annotation `fluxqueue/hold`", "H"),
     _means("array", "an Indexed Job with one pod for each index. `%N`: `parallelism`", "a"),
-    _flag("requeue", "annotation `fluxqueue/on-node-loss: requeue`"),
-    _means("signal", "`terminationGracePeriodSeconds`: only `B:TERM@seconds`"),
+    _flag("requeue", "annotation `fluxqueue/on-node-loss: requeue`. The default, as in Slurm"),
+    _flag("no-requeue", "a lost node fails the job. Preemption and operators can still requeue it"),
+    _flag("spread-job", "the largest number of nodes that `--nodes` allows"),
+    _flag("ignore-pbs", "`#PBS` lines are comments"),
+    _means("signal", "`terminationGracePeriodSeconds`, and the signal that the script gets"),
     _means("job-name", "name of the Job. Annotation `fluxqueue/job-name` keeps the original", "J"),
     _means("account", "annotation `fluxqueue/account`, for reports", "A"),
     _means("comment", "annotation `fluxqueue/comment`"),
@@ -156,7 +163,6 @@ SLURM: tuple[Directive, ...] = (
     _ignored("oversubscribe", "s", _NONE),
     _ignored("prefer"),
     _ignored("time-min"),
-    _ignored("spread-job", argument=_NONE),
     _ignored("delay-boot"),
     _ignored("wckey"),
     _ignored("acctg-freq"),
@@ -165,7 +171,6 @@ SLURM: tuple[Directive, ...] = (
     _ignored("quiet", "Q", _NONE),
     _ignored("verbose", "v", _NONE),
     _ignored("kill-on-invalid-dep"),
-    _ignored("ignore-pbs", argument=_NONE),
     _ignored("extra"),
     _ignored("wait-all-nodes"),
     _ignored("stepmgr", argument=_NONE),
@@ -178,8 +183,6 @@ SLURM: tuple[Directive, ...] = (
     _refused("licenses", "limit the queue instead (FluxQueue spec.limits)", "L"),
     _refused("clusters", "use --context", "M"),
     _refused("deadline", "use --time: nothing removes a pending job at a time"),
-    _refused("no-requeue", "leave it out if the script may run twice. Preemption and an operator"
-             " can requeue any Job", argument=_NONE),
     _refused("no-kill", _LEAVE_OUT + ": a lost pod fails the Job", "k", _OPTIONAL),
     _refused("immediate", "use fluxqueue explain -f SCRIPT to see whether it starts now", "I",
              _OPTIONAL),
@@ -277,8 +280,6 @@ FLUX: tuple[Directive, ...] = (
     _refused("dry-run", "use fluxqueue submit --dry-run", argument=_NONE),
 )
 """flux-batch(1)."""
-
-DIALECTS: dict[str, tuple[Directive, ...]] = {"slurm": SLURM, "flux": FLUX}
 
 
 def by_long(dialect: Sequence[Directive], word: str) -> list[Directive]:

@@ -1,14 +1,16 @@
 """The Job of a command line or a script, as ``submit`` creates it and ``explain`` asks about it.
 
 The Job is an ordinary one with our annotations: a manifest can say the same. Each of its pods runs
-the command, as with srun. JOB_COMPLETION_INDEX distinguishes them. Reads at most the script, and
-calls no API server.
+the command, as with srun, and JOB_COMPLETION_INDEX distinguishes them. A script runs once. Reads at
+most the script and the site's file, and calls no API server.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,6 +22,7 @@ from fluxqueue.errors import InvalidInput
 if TYPE_CHECKING:
     from fluxqueue.client.batch.script import Script
     from fluxqueue.client.batch.script_request import ScriptRequest
+    from fluxqueue.client.batch.site_names import SiteNames
 
 IMAGE_VARIABLE = "FLUXQUEUE_IMAGE"
 GPU = "nvidia.com/gpu"
@@ -30,20 +33,23 @@ SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm", ".flux")
 
 
 def read_command(words: list[str], *, site_file: str = "", **options: Any) -> ScriptRequest:
-    """Return the request of a script (a file that begins with ``#!``), or of a command.
+    """Return the request of a script (a file that begins with ``#!``, or ``-``), or of a command.
 
-    ``site_file`` has the site's names. ``options`` are those of ``with_options``. They win over the
-    script's lines.
+    ``site_file`` has the site's names. ``options`` are those of ``with_options``, and ``each_pod``.
+    They win over the script's lines, as do the ``SBATCH_*`` variables of the shell.
 
     Raises
     ------
     InvalidInput
         A script does not exist or cannot be used, or there is no command.
     """
-    from fluxqueue.client.batch.script import read_script
+    from fluxqueue.client.batch.site_names import load_site_names
 
     if not words[0]:
         raise InvalidInput("is empty", where="COMMAND", hint="use a script, or -- and a command")
+    site = load_site_names(site_file)
+    if words[0] == "-":
+        return _of_script(sys.stdin.read(), Path("stdin"), words, site, options)
     file = Path(words[0])
     if not file.is_file() and "/" not in words[0] and file.suffix in SCRIPTS:
         raise InvalidInput(
@@ -53,28 +59,42 @@ def read_command(words: list[str], *, site_file: str = "", **options: Any) -> Sc
         )
     if not file.is_file():
         return of_command(words, site_file=site_file, **options)
-    script = read_script(_text_of(file), words[0])
+    return _of_script(_text_of(file), file, words, site, options)
+
+
+def _of_script(
+    text: str, file: Path, words: list[str], site: SiteNames, options: Mapping[str, Any]
+) -> ScriptRequest:
+    from fluxqueue.client.batch.script import read_script, with_variables
+
+    script = read_script(text, words[0], site.ignore)
+    if script.system == "slurm":
+        script = with_variables(script, os.environ)
     # With -c the first word after the program is $0.
     shell = script.command[-2:-1] == ("-c",) and "python" not in script.command[-3]
     tail = (file.name, *words[1:]) if shell else tuple(words[1:])
     script = replace(script, command=(*script.command, *tail))
-    return _request(script, file.stem, site_file, options)
+    return _request(script, file.stem, site, options)
 
 
 def of_command(words: Sequence[str], *, site_file: str = "", **options: Any) -> ScriptRequest:
     """Return the request of a command that the image has. See ``read_command``."""
     from fluxqueue.client.batch.script import Script
+    from fluxqueue.client.batch.site_names import load_site_names
 
-    return _request(Script(tuple(words)), words[0].rsplit("/", 1)[-1], site_file, options)
+    stem = words[0].rsplit("/", 1)[-1]
+    return _request(Script(tuple(words)), stem, load_site_names(site_file), options)
 
 
 def _request(
-    script: Script, stem: str, site_file: str, options: Mapping[str, Any]
+    script: Script, stem: str, site: SiteNames, options: Mapping[str, Any]
 ) -> ScriptRequest:
     from fluxqueue.client.batch.script_request import translate, with_options
-    from fluxqueue.client.batch.site_names import load_site_names
 
-    request = translate(with_options(script, **options), load_site_names(site_file), local_time())
+    options = dict(options)
+    is_each_pod = options.pop("each_pod", None)
+    script = with_options(script, **options)
+    request = translate(script, site, local_time(), is_each_pod=is_each_pod)
     if not request.name:
         return replace(request, name=new_name(stem))
     return with_name(request, request.name)

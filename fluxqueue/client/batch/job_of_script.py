@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 from typing import Any
 
+from fluxqueue.client.batch.batch_step import (
+    RUN,
+    VOLUME,
+    command_of,
+    environment_of,
+    needs_folder,
+)
 from fluxqueue.client.batch.node_choice import ANYWHERE, Alternatives
 from fluxqueue.client.batch.script_request import ScriptRequest
 from fluxqueue.workload import labels
@@ -18,20 +24,14 @@ from fluxqueue.workload.annotations import SWEEP_PODS_USUAL
 from fluxqueue.workload.quantity import parse_quantity
 
 _DISRUPTION = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
-_PICK_INDEX = (
-    'n=$JOB_COMPLETION_INDEX; for SLURM_ARRAY_TASK_ID in {indexes}; do [ "$n" -eq 0 ] && break;'
-    ' n=$((n - 1)); done; export SLURM_ARRAY_TASK_ID; exec "$@"'
-)
-_STEP_INDEX = (
-    "SLURM_ARRAY_TASK_ID=$(($JOB_COMPLETION_INDEX * {step} + {first}));"
-    ' export SLURM_ARRAY_TASK_ID; exec "$@"'
-)
 
 
 def manifest_of(request: ScriptRequest) -> dict[str, Any]:
     """Return the Job for ``request``, which names an image."""
     spec = _array_spec(request) if request.array else _gang_spec(request)
     pod: dict[str, Any] = {"restartPolicy": "Never", "containers": [_container(request)]}
+    if needs_folder(request):
+        pod["volumes"] = [{"name": VOLUME, "emptyDir": {}}]
     if request.grace_s:
         pod["terminationGracePeriodSeconds"] = request.grace_s
     if request.nodes_allowed != ANYWHERE:
@@ -72,9 +72,9 @@ def _shape(request: ScriptRequest) -> dict[str, str]:
     layout = request.layout
     if request.takes_node_memory:
         return {labels.JOBSPEC: _jobspec(request)}
-    if layout.tasks == 1 or not layout.nodes:
+    if layout.pods == 1 or not layout.nodes:
         return {}
-    if layout.nodes == layout.tasks:
+    if layout.nodes == layout.pods:
         return {labels.SPREAD: "node"}
     if layout.nodes == 1 and not request.within:
         return {labels.WITHIN: "node"}
@@ -87,22 +87,24 @@ def _jobspec(request: ScriptRequest) -> str:
     pools: list[dict[str, Any]] = [{"type": "cpu", "count": cpu_m, "unit": "m"}]
     if request.takes_node_memory:
         pools.append({"type": "memory", "count": 1, "unit": "MiB", "exclusive": True})
+    layout = request.layout
+    parts = ((1, 1),) if layout.pods == 1 else layout.parts or ((layout.pods, 1),)
     nodes = [
         {
             "type": "node",
             "count": count,
             "with": [{"type": "slot", "count": each, "label": f"task{number}", "with": pools}],
         }
-        for number, (count, each) in enumerate(request.layout.parts or ((request.layout.tasks, 1),))
+        for number, (count, each) in enumerate(parts)
     ]
     return json.dumps(nodes, separators=(",", ":"))
 
 
 def _gang_spec(request: ScriptRequest) -> dict[str, Any]:
-    tasks = request.layout.tasks
+    pods = request.layout.pods
     return {
-        "parallelism": tasks,
-        "completions": tasks,
+        "parallelism": pods,
+        "completions": pods,
         "completionMode": "Indexed",
         "backoffLimit": 0,
     }
@@ -141,65 +143,17 @@ def _container(request: ScriptRequest) -> dict[str, Any]:
     resources = {"cpu": request.cpus, "memory": request.memory}
     requests = {key: one for key, one in resources.items() if one}
     limits = {name: str(count) for name, count in request.devices.items()}
-    command, environment = _of_array(request)
-    environment += _of_slurm(request) if request.is_slurm else []
+    environment = environment_of(request)
     environment += [{"name": n, "value": _literal(v)} for n, v in request.environment]
     return {
         "name": "main",
         "image": request.image,
-        "command": [_literal(word) for word in command],
+        "command": [_literal(word) for word in command_of(request)],
         **({"workingDir": request.folder} if request.folder else {}),
         **({"env": environment} if environment else {}),
+        **({"volumeMounts": [{"name": VOLUME, "mountPath": RUN}]} if needs_folder(request) else {}),
         "resources": {"requests": {**requests, **limits}, **({"limits": limits} if limits else {})},
     }
-
-
-def _of_slurm(request: ScriptRequest) -> list[dict[str, Any]]:
-    """Return the variables that Slurm sets and that are known here. Others stay unset.
-
-    Scripts take numbers from them, such as that of threads.
-    """
-    layout, is_array = request.layout, bool(request.array)
-    jobid = _of_pod("labels", labels.JOBID)
-    index = {"value": "0"} if is_array else _of_pod("annotations", labels.COMPLETION_INDEX)
-    nodes = 1 if layout.tasks == 1 else layout.nodes
-    told = {
-        "SLURM_JOB_ID": jobid,
-        "SLURM_JOBID": jobid,
-        **({"SLURM_ARRAY_JOB_ID": jobid} if is_array else {}),
-        "SLURM_JOB_NAME": {"value": _literal(request.original_name or request.name)},
-        "SLURM_NTASKS": {"value": str(layout.tasks)},
-        "SLURM_PROCID": index,
-        **({"SLURM_CPUS_PER_TASK": {"value": request.cpus}} if request.cpus.isdigit() else {}),
-        **({"SLURM_JOB_NUM_NODES": {"value": str(nodes)}} if nodes else {}),
-        **({"SLURM_NNODES": {"value": str(nodes)}} if nodes else {}),
-    }
-    return [{"name": name, **source} for name, source in told.items()]
-
-
-def _of_pod(part: str, key: str) -> dict[str, Any]:
-    """Return the source of a variable that has a label or an annotation of the pod."""
-    return {"valueFrom": {"fieldRef": {"fieldPath": f"metadata.{part}['{key}']"}}}
-
-
-def _of_array(request: ScriptRequest) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
-    """Return the command and the environment with which each task knows its index."""
-    if not request.array:
-        return request.command, []
-    limits = (("COUNT", len(request.array)), ("MIN", request.array[0]), ("MAX", request.array[-1]))
-    environment: list[dict[str, Any]] = [
-        {"name": f"SLURM_ARRAY_TASK_{name}", "value": str(value)} for name, value in limits
-    ]
-    if request.array == tuple(range(len(request.array))):
-        index = _of_pod("annotations", labels.COMPLETION_INDEX)
-        return request.command, [{"name": "SLURM_ARRAY_TASK_ID", **index}, *environment]
-    first = request.array[0]
-    step = request.array[1] - first if len(request.array) > 1 else 1
-    if request.array == tuple(range(first, request.array[-1] + 1, step)):
-        pick = _STEP_INDEX.replace("{first}", str(first)).replace("{step}", str(step))
-    else:
-        pick = _PICK_INDEX.replace("{indexes}", shlex.join(map(str, request.array)))
-    return ("/bin/sh", "-c", pick, "array", *request.command), environment
 
 
 def _literal(text: str) -> str:

@@ -38,6 +38,7 @@ class JobOptions(TypedDict, total=False):
     hold : Hold it until it is released.
     exclusive : Whole nodes.
     requeue : Start again if a pod is lost with its node. Without it, the job fails.
+    each_pod : Run a script in a pod for each of its tasks, not once.
     """
 
     image: str
@@ -58,10 +59,11 @@ class JobOptions(TypedDict, total=False):
     hold: bool
     exclusive: bool
     requeue: bool
+    each_pod: bool
 
 
 KNOWN = frozenset(JobOptions.__annotations__)
-SHAPE = ("nodes", "tasks", "array", "cpus", "memory", "gpus", "exclusive")
+SHAPE = ("nodes", "tasks", "array", "cpus", "memory", "gpus", "exclusive", "each_pod")
 """Options that change the shape of a request: ``read_command`` takes them."""
 
 
@@ -75,6 +77,7 @@ def shape_options(options: JobOptions) -> dict[str, Any]:
         "memory": options.get("memory") or "",
         "gpus": options.get("gpus") or 0,
         "exclusive": bool(options.get("exclusive")),
+        "each_pod": bool(options.get("each_pod")),
     }
     return {key: value for key, value in found.items() if value}
 

@@ -7,10 +7,9 @@ that changes where or how the job runs is kept exactly or refused with a way out
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from fluxqueue.client.batch.begin_time import begin_time
 from fluxqueue.client.batch.directive_values import (
@@ -18,8 +17,6 @@ from fluxqueue.client.batch.directive_values import (
     dependency,
     duration,
     folder,
-    in_mebibytes,
-    mebibytes,
     number,
     pair,
     read_array,
@@ -33,21 +30,22 @@ from fluxqueue.client.batch.node_choice import (
     of_hosts,
     of_requires,
     unknown_name,
-    with_labels,
 )
-from fluxqueue.client.batch.script import Said, Script
+from fluxqueue.client.batch.script import Said, Script, WholeHeader
+from fluxqueue.client.batch.script_resources import cpus_of, devices_of, memory_of
 from fluxqueue.client.batch.site_names import GPU, SiteNames
 from fluxqueue.client.batch.task_layout import (
     TaskLayout,
-    device_share_of_job,
-    device_share_of_node,
     lay_out,
     read_nodes,
-    share_of_node,
 )
 from fluxqueue.errors import InvalidInput
 
 FLUX_URGENCY, FLUX_URGENCY_MAX = 16, 31
+_SIGNALS = {
+    "1": "HUP", "2": "INT", "3": "QUIT", "10": "USR1", "12": "USR2", "15": "TERM", "18": "CONT",
+}  # fmt: skip
+"""Signals that a shell can send and a program can handle, by their numbers on Linux."""
 SIGNAL_BEFORE_S = 60
 """sbatch's default time of ``--signal`` before the end (seconds)."""
 
@@ -56,9 +54,10 @@ SIGNAL_BEFORE_S = 60
 class ScriptRequest:
     """What to submit. Empty fields are left to the cluster.
 
-    ``devices``: of each pod, by resource. ``node_memory``: the pod gets all memory of its node.
-    ``array``: the indexes of an array, and ``array_limit`` how many of them run at once.
-    ``is_slurm``: the script has lines for sbatch, and reads the variables that Slurm sets.
+    ``cpus``, ``memory``, ``devices``: of each pod. ``takes_node_memory``: the pod gets all memory
+    of its node. ``array``: the indexes of an array, and ``array_limit`` how many of them run at
+    once. ``signal``: what the script gets in place of TERM, and ``is_for_steps`` whether only what
+    ``srun`` started gets it. ``script``: what it was translated from.
     """
 
     name: str = ""
@@ -73,6 +72,8 @@ class ScriptRequest:
     nodes_allowed: Alternatives = ANYWHERE
     duration: str = ""
     grace_s: int = 0
+    signal: str = ""
+    is_for_steps: bool = False
     queue: str = ""
     priority: str = ""
     depends_on: str = ""
@@ -89,22 +90,37 @@ class ScriptRequest:
     array_limit: int = 0
     environment: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
-    is_slurm: bool = False
+    script: Script = field(default_factory=lambda: Script(()))
+
+    @property
+    def is_script(self) -> bool:
+        """Return whether it is a script, not a command."""
+        return bool(self.script.text)
+
+    @property
+    def system(self) -> str:
+        """Return the batch system of its directives and of the variables that it finds."""
+        return self.script.system
 
 
-def translate(script: Script, site: SiteNames, now: datetime) -> ScriptRequest:
-    """Return the request of a script.
+def translate(
+    script: Script, site: SiteNames, now: datetime, *, is_each_pod: bool | None = None
+) -> ScriptRequest:
+    """Return the request of a script, or of a command, which runs in each of its pods.
+
+    A script runs once if its tasks fit one node, and starts them itself. ``is_each_pod``: it runs
+    in a pod for each task. None: as the site has it.
 
     Raises
     ------
     InvalidInput
         A value is invalid, two directives contradict each other, or the combination cannot be kept.
     """
-    asked = _WholeHeader(script.said)
+    asked = WholeHeader(script.said)
     where = next((one[-1].where for one in script.said.values()), "")
     request = ScriptRequest(
         command=script.command,
-        is_slurm=script.is_slurm,
+        script=script,
         ignored=(*script.ignored, *_ignored_exports(asked)),
         name=asked.text("job-name"),
         image=asked.text("image"),
@@ -113,16 +129,17 @@ def translate(script: Script, site: SiteNames, now: datetime) -> ScriptRequest:
         account=asked.text("account"),
         comment=asked.text("comment"),
         queue=_queue(asked),
-        duration=asked.read("time", lambda text, at: duration(text, "time", at), ""),
+        duration=_duration(asked),
         begin=asked.read("begin", lambda text, at: begin_time(text, now, at), ""),
         depends_on=asked.read("dependency", dependency, ""),
         is_held=asked.has("hold"),
-        restarts_on_loss=asked.has("requeue"),
+        restarts_on_loss=_restarts(asked, script.system),
         waits=asked.has("wait"),
         environment=_environment(asked),
     )
     request = _with_turn(request, asked, site)
-    request = _with_shape(request, asked, site, where)
+    is_once = request.is_script and not (site.is_each_pod if is_each_pod is None else is_each_pod)
+    request = _with_shape(request, asked, site, where, is_once=is_once)
     request = _with_array(request, asked)
     return _with_signal(request, asked)
 
@@ -158,63 +175,35 @@ def with_options(
     if array:
         put("array", array, "--array")
     if cpus.isdigit():
-        put("cpus-per-task", cpus, "--cpus", "cpus-per-gpu")
+        put("pod-cpus", cpus, "--cpus", "cpus-per-task", "cpus-per-gpu")
     if memory:
-        for one in ("mem", "mem-per-cpu", "mem-per-gpu", "pod-memory"):
+        for one in ("mem", "mem-per-cpu", "mem-per-gpu", "pod-memory", "job-memory"):
             said.pop(one, None)
     if gpus:
-        put("gpus-per-task", str(gpus), "--gpus", "gres", "gpus", "gpus-per-node")
+        put("pod-gpus", str(gpus), "--gpus", "gres", "gpus", "gpus-per-node", "gpus-per-task")
     if exclusive:
         put("exclusive", "", "--exclusive")
     return replace(script, said=said)
-
-
-@dataclass(frozen=True, slots=True)
-class _WholeHeader:
-    """The directives, with short ways to read them."""
-
-    said: Mapping[str, tuple[Said, ...]]
-
-    def has(self, key: str) -> bool:
-        return key in self.said
-
-    def last(self, key: str) -> Said | None:
-        return self.said[key][-1] if key in self.said else None
-
-    def text(self, key: str) -> str:
-        found = self.last(key)
-        return "" if found is None else found.value
-
-    def read(self, key: str, read: Callable[[str, str], Any], default: Any) -> Any:
-        found = self.last(key)
-        return default if found is None else read(found.value, found.where)
-
-    def only_one_of(self, *keys: str) -> None:
-        found = [key for key in keys if key in self.said]
-        if len(found) > 1:
-            listed = " and ".join(f"--{key}" for key in found)
-            raise InvalidInput(
-                f"{listed} contradict each other",
-                where=self.said[found[-1]][-1].where,
-                hint="take one of the two away",
-            )
 
 
 # --- the shape ----------------------------------------------------------------------------------
 
 
 def _with_shape(
-    request: ScriptRequest, asked: _WholeHeader, site: SiteNames, where: str
+    request: ScriptRequest, asked: WholeHeader, site: SiteNames, where: str, *, is_once: bool
 ) -> ScriptRequest:
     """Return the request with pods, nodes, cpu, memory and devices."""
     is_exclusive = _is_exclusive(asked)
     allowed, listed = _nodes_allowed(asked, site)
     layout = _layout(asked, listed, where)
-    devices, more = _devices(asked, layout, site)
+    if is_once and layout.nodes < 2:
+        layout = replace(layout, nodes=1, is_one_pod=True)
+    devices, more = devices_of(asked, layout, site)
     gpus = devices.get(GPU, 0)
-    cpus = _cpus(asked, gpus)
-    memory, is_whole = _memory(asked, layout, cpus, gpus, is_exclusive=is_exclusive)
-    if (ratio := asked.last("ntasks-per-gpu")) and gpus != 1:
+    cpus = cpus_of(asked, layout, gpus)
+    memory, is_whole = memory_of(asked, layout, cpus, gpus, is_exclusive=is_exclusive)
+    ratio = asked.last("ntasks-per-gpu")
+    if ratio and gpus != 1 and not layout.is_one_pod:
         raise InvalidInput(
             f"--ntasks-per-gpu={ratio.value} does not give each task one GPU",
             where=ratio.where,
@@ -232,7 +221,7 @@ def _with_shape(
     )
 
 
-def _is_exclusive(asked: _WholeHeader) -> bool:
+def _is_exclusive(asked: WholeHeader) -> bool:
     found = asked.last("exclusive")
     if found is not None and found.value:
         raise InvalidInput(
@@ -249,11 +238,13 @@ def _is_exclusive(asked: _WholeHeader) -> bool:
     )
 
 
-def _layout(asked: _WholeHeader, listed: tuple[str, ...], where: str) -> TaskLayout:
+def _layout(asked: WholeHeader, listed: tuple[str, ...], where: str) -> TaskLayout:
     nodes: tuple[int, ...] = asked.read("nodes", read_nodes, ())
     tasks: int | None = asked.read("ntasks", number, None)
     per_node: int | None = asked.read("ntasks-per-node", number, None)
     said_nodes = asked.last("nodes")
+    if not nodes and asked.has("gpus") and asked.has("gpus-per-node"):
+        nodes = _nodes_of_gpus(asked)
     at = where if said_nodes is None else said_nodes.where
     if tasks is None and (ratio := asked.last("ntasks-per-gpu")) and asked.has("gpus"):
         total = asked.read("gpus", lambda text, at: count_of(text, at)[1], 0)
@@ -268,11 +259,36 @@ def _layout(asked: _WholeHeader, listed: tuple[str, ...], where: str) -> TaskLay
         )
     if listed:
         nodes = _as_listed(nodes, tasks, listed, asked)
+    if said := asked.last("spread-job"):
+        nodes = _spread(nodes, tasks, said)
     return lay_out(nodes, tasks, per_node, at)
 
 
+def _nodes_of_gpus(asked: WholeHeader) -> tuple[int, ...]:
+    """Return on how many nodes ``--gpus`` are so many ``--gpus-per-node``."""
+    said = asked.said["gpus"][-1]
+    total = count_of(said.value, said.where)[1]
+    each = asked.read("gpus-per-node", lambda text, at: count_of(text, at)[1], 1)
+    if not each or not total or total % each:
+        raise InvalidInput(
+            f"{total} GPUs are not {each} on each of some nodes", where=said.where,
+            value=said.value, hint="make --gpus a multiple of --gpus-per-node",
+        )  # fmt: skip
+    return (total // each,)
+
+
+def _spread(nodes: tuple[int, ...], tasks: int | None, said: Said) -> tuple[int, ...]:
+    """Return the largest number of nodes that is allowed."""
+    most = max(nodes, default=0) if tasks is None else min(tasks, max(nodes, default=0))
+    if not most:
+        raise InvalidInput(
+            "--spread-job needs a largest number of nodes", where=said.where, hint="add --nodes=1-8"
+        )
+    return (most,)
+
+
 def _as_listed(
-    nodes: tuple[int, ...], tasks: int | None, listed: tuple[str, ...], asked: _WholeHeader
+    nodes: tuple[int, ...], tasks: int | None, listed: tuple[str, ...], asked: WholeHeader
 ) -> tuple[int, ...]:
     """Return the number of listed nodes: a job holds all nodes of ``--nodelist``."""
     count, said = len(listed), asked.last("nodelist")
@@ -287,109 +303,7 @@ def _as_listed(
     return (count,)
 
 
-def _cpus(asked: _WholeHeader, gpus: int) -> str:
-    asked.only_one_of("cpus-per-task", "cpus-per-gpu")
-    if said := asked.last("cpus-per-gpu"):
-        if not gpus:
-            raise InvalidInput("there are no GPUs", where=said.where, hint="use --cpus-per-task")
-        return str(number(said.value, said.where) * gpus)
-    return str(asked.read("cpus-per-task", number, 1))
-
-
-def _memory(
-    asked: _WholeHeader, layout: TaskLayout, cpus: str, gpus: int, *, is_exclusive: bool
-) -> tuple[str, bool]:
-    """Return each pod's memory, and whether it takes all memory of its node."""
-    asked.only_one_of("mem", "mem-per-cpu", "mem-per-gpu", "pod-memory")
-    if said := asked.last("mem-per-cpu"):
-        # 0 is all memory of the node, as with --mem.
-        each = mebibytes(said.value, said.where)
-        return (
-            (in_mebibytes(each * int(cpus)), False)
-            if each
-            else _all_memory(layout, said, is_exclusive)
-        )
-    if said := asked.last("mem-per-gpu"):
-        if not gpus:
-            raise InvalidInput("there are no GPUs", where=said.where, hint="use --mem")
-        return in_mebibytes(mebibytes(said.value, said.where) * gpus), False
-    if said := asked.last("pod-memory"):
-        return in_mebibytes(mebibytes(said.value, said.where)), False
-    if said := asked.last("mem"):
-        amount = mebibytes(said.value, said.where)
-        if not amount:
-            return _all_memory(layout, said, is_exclusive)
-        return in_mebibytes(share_of_node(amount, layout, "--mem", said.where)), False
-    return "", False
-
-
-def _all_memory(layout: TaskLayout, said: Said, is_exclusive: bool) -> tuple[str, bool]:
-    if is_exclusive:
-        return "", False
-    if layout.most_per_node != 1:
-        raise InvalidInput(
-            "all memory of a node cannot be divided among several pods",
-            where=said.where,
-            value=said.value,
-            hint="add --exclusive: pods of whole nodes may use all of it",
-        )
-    return "", True
-
-
-def _devices(
-    asked: _WholeHeader, layout: TaskLayout, site: SiteNames
-) -> tuple[dict[str, int], Alternatives]:
-    """Return each pod's devices, and the nodes that have them."""
-    found: dict[str, int] = {}
-    labels: dict[str, str] = {}
-
-    def add(said: Said, name: str, count: int) -> None:
-        device = site.gres.get(name)
-        if device is None and name != "gpu":
-            raise unknown_name(name, "gres", tuple(site.gres), site, said.where)
-        resource = GPU if device is None else device.resource
-        labels.update({} if device is None else device.labels)
-        if found.setdefault(resource, count) != count:
-            raise InvalidInput(
-                f"{resource} is asked for twice, {found[resource]} and {count} for each pod",
-                where=said.where,
-                hint="take one of the two away",
-            )
-
-    for key in ("gres", "gpus-per-node"):
-        if said := asked.last(key):
-            for name, count in _gres(said, prefix="" if key == "gres" else "gpu"):
-                add(said, name, device_share_of_node(count, layout, f"--{key}", said.where))
-    if said := asked.last("gpus-per-task"):
-        kind, count = count_of(said.value, said.where)
-        add(said, _gpu_name(kind), count)
-    if said := asked.last("gpus"):
-        kind, count = count_of(said.value, said.where)
-        add(said, _gpu_name(kind), device_share_of_job(count, layout, said.where))
-    return {key: one for key, one in found.items() if one}, (with_labels(labels),)
-
-
-def _gres(said: Said, prefix: str) -> list[tuple[str, int]]:
-    """Read ``gpu:a100:2,fpga:1``: names with their types, and counts."""
-    if said.value.lower() == "none":
-        return []
-    found = []
-    for word in said.value.split(","):
-        if prefix:
-            kind, count = count_of(word, said.where)
-            found.append((_gpu_name(kind), count))
-            continue
-        name, _, rest = word.removeprefix("gres:").removeprefix("gres/").partition(":")
-        kind, count = count_of(rest, said.where) if rest else ("", 1)
-        found.append((f"{name}:{kind}" if kind else name, count))
-    return found
-
-
-def _gpu_name(kind: str) -> str:
-    return f"gpu:{kind}" if kind else "gpu"
-
-
-def _nodes_allowed(asked: _WholeHeader, site: SiteNames) -> tuple[Alternatives, tuple[str, ...]]:
+def _nodes_allowed(asked: WholeHeader, site: SiteNames) -> tuple[Alternatives, tuple[str, ...]]:
     """Return the nodes that are allowed, and those that must all be used."""
     found = ANYWHERE
     listed: tuple[str, ...] = ()
@@ -409,7 +323,7 @@ def _nodes_allowed(asked: _WholeHeader, site: SiteNames) -> tuple[Alternatives, 
 # --- its turn -----------------------------------------------------------------------------------
 
 
-def _with_turn(request: ScriptRequest, asked: _WholeHeader, site: SiteNames) -> ScriptRequest:
+def _with_turn(request: ScriptRequest, asked: WholeHeader, site: SiteNames) -> ScriptRequest:
     """Return the request with its priority, by ``--qos``, ``--nice`` or Flux' urgency."""
     asked.only_one_of("priority", "nice", "urgency")
     if said := asked.last("qos"):
@@ -463,7 +377,7 @@ def _whole(said: Said) -> str:
     return str(int(said.value))
 
 
-def _queue(asked: _WholeHeader) -> str:
+def _queue(asked: WholeHeader) -> str:
     found = asked.last("partition")
     if found is not None and "," in found.value:
         raise InvalidInput(
@@ -482,15 +396,32 @@ def _queue(asked: _WholeHeader) -> str:
 # --- the rest -----------------------------------------------------------------------------------
 
 
-def _with_array(request: ScriptRequest, asked: _WholeHeader) -> ScriptRequest:
+def _duration(asked: WholeHeader) -> str:
+    """Return the run time. As in Slurm, that of sbatch's directives is rounded up to minutes."""
+    said = asked.last("time")
+    if said is None:
+        return ""
+    found = duration(said.value, "time", said.where)
+    if said.dialect == "flux" or not found:
+        return found
+    return f"{-(-int(found.removesuffix('s')) // 60) * 60}s"
+
+
+def _restarts(asked: WholeHeader, system: str) -> bool:
+    """Return whether a lost node starts it again. As in Slurm and PBS, scripts must say if not."""
+    asked.only_one_of("requeue", "no-requeue")
+    return asked.has("requeue") or (system in {"slurm", "pbs"} and not asked.has("no-requeue"))
+
+
+def _with_array(request: ScriptRequest, asked: WholeHeader) -> ScriptRequest:
     """Return the request with its array: one pod for each index."""
     said = asked.last("array")
     if said is None:
         return request
     indexes, limit = read_array(said.value, said.where)
-    if request.layout.tasks != 1:
+    if request.layout.pods != 1:
         raise InvalidInput(
-            f"an array of jobs with {request.layout.tasks} tasks each cannot be one Job",
+            f"an array of jobs with {request.layout.tasks} pods each cannot be one Job",
             where=said.where,
             value=said.value,
             hint="submit one Job for each index: fluxqueue submit SCRIPT"
@@ -499,35 +430,42 @@ def _with_array(request: ScriptRequest, asked: _WholeHeader) -> ScriptRequest:
     return replace(request, array=indexes, array_limit=limit)
 
 
-def _with_signal(request: ScriptRequest, asked: _WholeHeader) -> ScriptRequest:
-    """Return the request with its grace period: SIGTERM comes first, SIGKILL after it."""
+def _with_signal(request: ScriptRequest, asked: WholeHeader) -> ScriptRequest:
+    """Return the request with its grace period, in which it gets the signal first.
+
+    Kubernetes sends TERM to the first process of a pod. That one sends the signal that was asked
+    for: to the script (``B:``), or to what srun started, as Slurm does.
+    """
     said = asked.last("signal") or asked.last("flux-signal")
     if said is None:
         return request
-    found = re.fullmatch(r"(B:)?(?:SIG)?(?:TERM|15)(?:@(\d{1,5}))?", said.value)
-    # sbatch signals the shell of the script with B: only. In a pod nothing else gets a signal.
-    if not found or bool(found[1]) != (said.dialect == "slurm"):
+    found = re.fullmatch(r"(B:)?(?:SIG)?([A-Z0-9]{1,6})(?:@(\d{1,5}))?", said.value.upper())
+    signal = "" if found is None else _SIGNALS.get(found[2], found[2])
+    if found is None or signal not in _SIGNALS.values():
         raise InvalidInput(
-            f"{said.value!r} cannot be kept: Kubernetes sends SIGTERM to the script alone",
-            where=said.where,
-            value=said.value,
-            hint="trap TERM in the script, and use --signal=B:TERM@seconds",
-        )
-    grace_s = int(found[2] or SIGNAL_BEFORE_S)
-    if not request.duration:
-        return replace(request, grace_s=grace_s)
-    seconds = int(request.duration.removesuffix("s")) - grace_s
-    if seconds < 1:
+            f"{said.value!r} is no signal with a time", where=said.where, value=said.value,
+            hint="B:USR1@180: the script gets USR1 180 s before the end",
+        )  # fmt: skip
+    is_for_steps = said.dialect == "slurm" and not found[1]
+    if (is_for_steps or signal != "TERM") and not request.is_script:
         raise InvalidInput(
-            f"{grace_s} s before the end is before the start",
-            where=said.where,
-            value=said.value,
-            hint="use fewer seconds, or a longer --time",
+            f"{said.value!r} needs a script", where=said.where, hint="TERM@seconds for a command"
         )
-    return replace(request, grace_s=grace_s, duration=f"{seconds}s")
+    grace_s = int(found[3] or SIGNAL_BEFORE_S)
+    if request.duration:
+        # As in Slurm, it comes within the first seconds if the job may not run longer.
+        limit_s = int(request.duration.removesuffix("s"))
+        grace_s = min(grace_s, limit_s - 1)
+        request = replace(request, duration=f"{limit_s - grace_s}s")
+    return replace(
+        request,
+        grace_s=grace_s,
+        signal=signal if is_for_steps or signal != "TERM" else "",
+        is_for_steps=is_for_steps,
+    )
 
 
-def _environment(asked: _WholeHeader) -> tuple[tuple[str, str], ...]:
+def _environment(asked: WholeHeader) -> tuple[tuple[str, str], ...]:
     found = [pair(said.value, said.where) for said in asked.said.get("env", ())]
     for said in asked.said.get("export", ()):
         for word in said.value.split(","):
@@ -543,6 +481,6 @@ def _environment(asked: _WholeHeader) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _ignored_exports(asked: _WholeHeader) -> tuple[str, ...]:
+def _ignored_exports(asked: WholeHeader) -> tuple[str, ...]:
     words = {word for said in asked.said.get("export", ()) for word in said.value.split(",")}
     return tuple(f"--export={word}" for word in sorted(words & {"ALL", "NONE", "NIL"}))

@@ -7,6 +7,8 @@ file lacks is refused. The file is YAML:
     constraints: {ib: {example.com/fabric: infiniband}}
     gres: {"gpu:a100": {resource: nvidia.com/gpu, labels: {nvidia.com/gpu.product: NVIDIA-A100}}}
     qos: {high: {priority: 100}, debug: {queue: debug}}
+    ignore: [hint, uenv]
+    body: each-pod
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from fluxqueue.errors import InvalidInput
 VARIABLE = "FLUXQUEUE_DIRECTIVES"
 DEFAULT_FILE = "/etc/fluxqueue/directives.yaml"
 GPU = "nvidia.com/gpu"
+_KEYS = ("constraints", "gres", "qos", "ignore", "body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,17 @@ class Qos:
 
 @dataclass(frozen=True, slots=True)
 class SiteNames:
-    """The names that a site defines. ``source`` is the file, for messages."""
+    """What a site defines. ``source`` is the file, for messages.
+
+    ``ignore``: options that are left out of every script. ``is_each_pod``: scripts run in a pod for
+    each task, unless they are submitted otherwise.
+    """
 
     constraints: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     gres: Mapping[str, Device] = field(default_factory=dict)
     qos: Mapping[str, Qos] = field(default_factory=dict)
+    ignore: frozenset[str] = frozenset()
+    is_each_pod: bool = False
     source: str = DEFAULT_FILE
 
 
@@ -86,10 +95,15 @@ def read_site_names(text: str, source: str) -> SiteNames:
     except yaml.YAMLError as error:
         raise InvalidInput(f"is not YAML: {error}", where=source) from None
     top = _mapping(document, source)
-    unknown = sorted(top.keys() - {"constraints", "gres", "qos"})
+    unknown = sorted(top.keys() - set(_KEYS))
     if unknown:
+        raise InvalidInput(f"{unknown[0]!r} is not known", where=source, hint=", ".join(_KEYS))
+    ignore, body = top.get("ignore") or [], top.get("body", "once")
+    if not isinstance(ignore, list) or not all(isinstance(one, str) for one in ignore):
+        raise InvalidInput("is not a list of options", where=f"{source}: ignore", value=ignore)
+    if body not in {"once", "each-pod"}:
         raise InvalidInput(
-            f"{unknown[0]!r} is not known", where=source, hint="constraints, gres, qos"
+            "is neither once nor each-pod", where=f"{source}: body", value=body, hint="once"
         )
     return SiteNames(
         constraints={
@@ -104,6 +118,8 @@ def read_site_names(text: str, source: str) -> SiteNames:
             name: _qos(one, f"{source}: qos.{name}")
             for name, one in _mapping(top.get("qos"), f"{source}: qos").items()
         },
+        ignore=frozenset(one.lstrip("-") for one in ignore),
+        is_each_pod=body == "each-pod",
         source=source,
     )
 

@@ -1,7 +1,7 @@
-"""How many pods, on how many nodes, and the share of each pod in what a node or the job gets.
+"""How many tasks, in how many pods, on how many nodes, and what each pod gets of it.
 
 ``script_request`` calls it with the directives of a script as a whole. Pure. Slurm counts memory,
-devices and GPUs by node or by job, and Kubernetes counts by pod.
+devices and GPUs by node, by job or by task, and Kubernetes counts by pod.
 """
 
 from __future__ import annotations
@@ -18,15 +18,29 @@ NODES_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class TaskLayout:
-    """``tasks`` pods on ``nodes`` different nodes. 0 nodes: on any number of nodes."""
+    """``tasks`` on ``nodes`` different nodes. 0 nodes: on any number of nodes.
+
+    ``is_one_pod``: all tasks run in one pod, which starts them itself. Otherwise each is a pod.
+    """
 
     tasks: int
     nodes: int = 0
+    is_one_pod: bool = False
+
+    @property
+    def pods(self) -> int:
+        """Return the number of pods."""
+        return 1 if self.is_one_pod else self.tasks
+
+    @property
+    def tasks_in_pod(self) -> int:
+        """Return the number of tasks of each pod."""
+        return self.tasks if self.is_one_pod else 1
 
     @property
     def most_per_node(self) -> int:
         """Return the number of pods on the fullest node, or 0 if that is open."""
-        if self.tasks == 1:
+        if self.pods == 1:
             return 1
         return -(-self.tasks // self.nodes) if self.nodes else 0
 
@@ -43,18 +57,18 @@ class TaskLayout:
 def lay_out(
     nodes: Sequence[int], tasks: int | None, per_node: int | None, where: str
 ) -> TaskLayout:
-    """Combine the three numbers as sbatch does.
+    """Combine the three numbers as sbatch does, but that tasks are spread evenly over the nodes.
 
     Parameters
     ----------
     nodes : the numbers of nodes that are allowed, smallest first. Empty if the script is silent.
-    tasks : number of pods, None if the script is silent.
-    per_node : pods on each node. With ``tasks``: at most.
+    tasks : number of tasks, None if the script is silent.
+    per_node : tasks on each node. With ``tasks``: at most.
 
     Raises
     ------
     InvalidInput
-        So many pods do not fit on so many nodes.
+        So many tasks do not fit on so many nodes.
     """
     if tasks is None:
         count = nodes[0] if nodes else 1
@@ -122,7 +136,7 @@ def device_share_of_node(count: int, layout: TaskLayout, what: str, where: str) 
         The number of pods on each node is open, or the devices cannot be shared out evenly.
     """
     pods = _per_node(layout, what, where)
-    if layout.nodes and layout.tasks % layout.nodes:
+    if layout.pods > 1 and layout.tasks % layout.nodes:
         raise InvalidInput(
             f"{layout.tasks} tasks on {layout.nodes} nodes are not the same number on each, so"
             f" {count} devices of a node cannot be shared out",
@@ -140,7 +154,7 @@ def device_share_of_job(count: int, layout: TaskLayout, where: str) -> int:
     InvalidInput
         They cannot be shared out evenly.
     """
-    return _divided(count, layout.tasks, "in all", where)
+    return _divided(count, layout.pods, "in all", where)
 
 
 def _per_node(layout: TaskLayout, what: str, where: str) -> int:

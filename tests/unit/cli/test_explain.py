@@ -131,7 +131,8 @@ def test_files_of_each_sort(tmp_path: Path) -> None:
     file.write_text("- {type: slot, count: 1}\n")
     assert read_file(str(file)) == {"jobspec": {"resources": [{"type": "slot", "count": 1}]}}
     file.write_text("#!/bin/sh\n#SBATCH -n 4 -c 2\ntrue\n")
-    assert read_file(str(file))["manifest"]["spec"]["parallelism"] == 4
+    (container,) = read_file(str(file))["manifest"]["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": "8"}
     for text, words in (("kind: Service", "contains no Job"), ("a: [", "neither YAML nor JSON")):
         file.write_text(text)
         with pytest.raises(InvalidInput, match=words):

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from fluxqueue.client.batch.batch_step import ARRAY_STRIDE
 from fluxqueue.client.batch.begin_time import begin_time
+from fluxqueue.client.batch.dialects import DIALECTS
 from fluxqueue.client.batch.directive_values import duration, read_array
-from fluxqueue.client.batch.directives import DIALECTS, SLURM, Fate
-from fluxqueue.client.batch.job_manifest import read_command, valid_name, with_name
+from fluxqueue.client.batch.directives import SLURM, Fate
+from fluxqueue.client.batch.job_manifest import read_command, valid_name
 from fluxqueue.client.batch.job_of_script import manifest_of
 from fluxqueue.client.batch.script import read_script
 from fluxqueue.client.batch.script_request import ScriptRequest, translate, with_options
@@ -50,11 +52,20 @@ qos:
 def read(*lines: str, **options: Any) -> ScriptRequest:
     """A shell script with these lines at its head."""
     text = "\n".join(["#!/bin/bash", *lines, "srun app", "#SBATCH -n 99"])
-    return translate(with_options(read_script(text, "job.sh"), **options), SITE, NOW)
+    return translate(
+        with_options(read_script(text, "job.sh"), **options), SITE, NOW, is_each_pod=True
+    )
 
 
 def sbatch(options: str) -> ScriptRequest:
+    """A script that runs in a pod for each task."""
     return read(*(f"#SBATCH {line.strip()}" for line in options.split(";") if line.strip()))
+
+
+def once(options: str, body: str = "srun app", mark: str = "#SBATCH") -> ScriptRequest:
+    """A script that runs once, if its tasks fit one node."""
+    lines = (f"{mark} {line.strip()}" for line in options.split(";") if line.strip())
+    return translate(read_script("\n".join(["#!/bin/bash", *lines, body]), "job.sh"), SITE, NOW)
 
 
 def manifest(request: ScriptRequest) -> Obj:
@@ -215,7 +226,7 @@ def test_tasks_of_an_array_know_their_index_and_fail_alone() -> None:
     first = plain["template"]["spec"]["containers"][0]["env"][0]
     assert first["name"] == "SLURM_ARRAY_TASK_ID"
     assert "job-completion-index" in first["valueFrom"]["fieldRef"]["fieldPath"]
-    listed = manifest(sbatch("-a 2-8:3 -t 5 --requeue"))
+    listed = manifest(sbatch("-a 2-8:3 -t 5"))
     main = listed["spec"]["template"]["spec"]["containers"][0]
     assert main["command"][:2] == ["/bin/sh", "-c"]
     assert "* 3 + 2" in main["command"][2]
@@ -224,39 +235,7 @@ def test_tasks_of_an_array_know_their_index_and_fail_alone() -> None:
     assert "fluxqueue/on-node-loss" not in listed["metadata"]["annotations"]
     large = manifest(sbatch("-a 1-99999"))["spec"]
     assert (large["parallelism"], large["completions"]) == (1000, 99_999)
-    assert len(str(large)) < 2000, "no list of indexes"
-
-
-@pytest.mark.parametrize(
-    ("header", "expected"),
-    [
-        ("-N 2 -n 6 -c 3 -J Big_1", {"NTASKS": "6", "CPUS_PER_TASK": "3", "JOB_NUM_NODES": "2",
-                                     "NNODES": "2", "JOB_NAME": "Big_1"}),
-        ("-n 5", {"NTASKS": "5", "CPUS_PER_TASK": "1", "NNODES": None, "JOB_NAME": "x"}),
-        ("-c 4", {"NTASKS": "1", "CPUS_PER_TASK": "4", "NNODES": "1", "ARRAY_JOB_ID": None}),
-        ("-a 0-4", {"PROCID": "0", "NTASKS": "1", "ARRAY_TASK_COUNT": "5"}),
-    ],
-)  # fmt: skip
-def test_a_script_finds_the_variables_that_slurm_sets(
-    header: str, expected: dict[str, str | None]
-) -> None:
-    """Those that are known. Others are unset, as a script can test."""
-    request = sbatch(header)
-    if request.name:
-        request = with_name(request, request.name)
-    container = manifest(request)["spec"]["template"]["spec"]["containers"][0]
-    found = {one["name"]: one for one in container["env"]}
-    for name, value in expected.items():
-        assert found.get(f"SLURM_{name}", {}).get("value") == value, name
-    fields = {name: one["valueFrom"]["fieldRef"]["fieldPath"] for name, one in found.items()
-              if "valueFrom" in one}  # fmt: skip
-    assert fields["SLURM_JOB_ID"] == fields["SLURM_JOBID"] == "metadata.labels['fluxqueue/jobid']"
-    if not request.array:
-        assert "job-completion-index" in fields["SLURM_PROCID"]
-
-
-def test_a_script_without_lines_for_sbatch_has_no_variables_of_slurm() -> None:
-    assert "env" not in manifest(read("#FLUX: -n 2"))["spec"]["template"]["spec"]["containers"][0]
+    assert " 777 " not in str(large["template"]["spec"]["containers"][0]["command"]), "no list"
 
 
 @pytest.mark.parametrize(
@@ -271,7 +250,7 @@ def test_a_script_of_another_editor_is_the_same(text: str) -> None:
     """With a byte order mark, or with line ends of Windows, which a shell would not understand."""
     found = read_script(text, "job.sh")
     assert found.command == ("/bin/sh", "-c", "#!/bin/sh\n#SBATCH -n 2\necho hi\n")
-    assert shape(translate(found, SITE, NOW)) == "2 cpu=1"
+    assert shape(translate(found, SITE, NOW)) == "1 cpu=2"
 
 
 @pytest.mark.parametrize(
@@ -284,7 +263,7 @@ def test_a_script_of_another_editor_is_the_same(text: str) -> None:
     ],
 )
 def test_the_index_that_the_shell_picks(indexes: str, expected: tuple[str, ...]) -> None:
-    """The prelude runs in a real shell."""
+    """The lines before the script run in a real shell."""
     import os
     import subprocess
 
@@ -293,11 +272,11 @@ def test_the_index_that_the_shell_picks(indexes: str, expected: tuple[str, ...])
     shell = [word.replace("$$", "$") for word in command[:4]]
     for index, number in enumerate(expected):
         told = subprocess.run(
-            [*shell, "/bin/sh", "-c", "echo $SLURM_ARRAY_TASK_ID $0", "arg"],
-            env={**os.environ, "JOB_COMPLETION_INDEX": str(index)},
+            [*shell, "/bin/sh", "-c", "echo $SLURM_ARRAY_TASK_ID $SLURM_JOB_ID $0", "arg"],
+            env={**os.environ, "JOB_COMPLETION_INDEX": str(index), "SLURM_ARRAY_JOB_ID": "7"},
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        assert told.stdout == f"{number} arg\n"
+        assert told.stdout == f"{number} {7 * ARRAY_STRIDE + int(number)} arg\n"
 
 
 @pytest.mark.parametrize(
@@ -334,9 +313,19 @@ def test_the_index_that_the_shell_picks(indexes: str, expected: tuple[str, ...])
         (("app", "# flux: the scheduler"), "1 cpu=1"),
         (("cat <<END", "flux: -n 3", "#SBATCH -n 3", "END"), "1 cpu=1"),
         (('#FLUX: --env=A="""', '#FLUX: b"""'), "!close the quotes"),
-        (("#PBS -l nodes=2",), "!write them as #SBATCH"),
-        (("#BSUB -n 4",), "!write them as #SBATCH"),
-        (("#PBS -l nodes=2", "#SBATCH -n 2"), "2 cpu=1"),
+        (("#$ -pe mpi 16",), "!directives of Grid Engine are not read"),
+        (("#COBALT -n 16",), "!directives of Cobalt"),
+        (("#OAR -l /nodes=2",), "!directives of OAR"),
+        (("#PJM -L node=2",), "!directives of PJM"),
+        (("#MSUB -l nodes=2",), "!directives of Moab"),
+        (("# @ node = 2",), "!directives of LoadLeveler"),
+        (("#$ -pe mpi 16", "#SBATCH -n 2"), "2 cpu=1"),
+        (("# $HOME is small",), "1 cpu=1"),
+        (("#SBATCH: -n 8",), "!write #SBATCH and a space"),
+        (("#SBATCHfoo",), "!write #SBATCH and a space"),
+        (("#SLURM -n 8",), "!write #SBATCH and a space"),
+        (("# SLURM settings",), "1 cpu=1"),
+        (("#SBATCH",), "1 cpu=1"),
         (("app", "#PBS -l nodes=2"), "1 cpu=1"),
         (("#PBSX",), "1 cpu=1"),
     ],
@@ -410,7 +399,6 @@ def test_options_of_the_command_line_win_and_keep_the_nodes() -> None:
         ("afterok:1?afterok:2", "? is not supported"),
         ("singleton", "use afterany:NAME"),
         ("afterok:1,singleton", "use afterany:NAME"),
-        ("aftercorr:1", "use afterok:NAME"),
         ("after:1+5", "without a delay"),
         ("afterok:12_4", "it waits for the whole array"),
         ("afterburstbuffer:1", "use afterok"),
@@ -521,6 +509,7 @@ def test_times_that_are_none(text: str) -> None:
 def test_arrays() -> None:
     assert read_array("1,3,5-9:2%2", "x") == ((1, 3, 5, 7, 9), 2)
     assert read_array("9,1", "x") == ((1, 9), 0)
+    assert read_array("0-3,2,1-2,%0", "x") == ((0, 1, 2, 3), 0)
 
 
 @pytest.mark.parametrize(
@@ -532,14 +521,27 @@ def test_names_are_made_valid(name: str, valid: str) -> None:
     assert valid_name(name) == valid
 
 
-@pytest.mark.parametrize(
-    ("signal", "problem"),
-    [("USR1@60", "trap TERM"), ("TERM@60", "B:TERM"), ("R:TERM@60", "trap TERM"),
-     ("B:TERM@600", "before the start")],
-)  # fmt: skip
-def test_signals_that_cannot_be_kept(signal: str, problem: str) -> None:
-    with pytest.raises(InvalidInput, match=problem):
+@pytest.mark.parametrize("signal", ["R:TERM@60", "B:KILL@60", "B:NOSUCH", "B:USR1@soon", "999"])
+def test_signals_that_cannot_be_kept(signal: str) -> None:
+    with pytest.raises(InvalidInput, match="B:USR1@180"):
         sbatch(f"-t 5 --signal={signal}")
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("-t 10 --signal=B:USR1@180", (180, "420s", "USR1", False)),
+        ("-t 10 --signal=USR1@180", (180, "420s", "USR1", True)),
+        ("-t 10 --signal=B:TERM", (60, "540s", "", False)),
+        ("-t 10 --signal=TERM@30", (30, "570s", "TERM", True)),
+        ("-t 1 --signal=b:10@600", (59, "1s", "USR1", False)),
+        ("--signal=B:SIGINT@5", (5, "", "INT", False)),
+    ],
+)
+def test_signals(header: str, expected: tuple[int, str, str, bool]) -> None:
+    """Sent by the first process of the pod: to the script, or to what srun started."""
+    found = sbatch(header)
+    assert (found.grace_s, found.duration, found.signal, found.is_for_steps) == expected
 
 
 def test_variables_of_the_shell_are_not_copied() -> None:
@@ -613,15 +615,15 @@ def test_the_shapes_of_the_page() -> None:
     rows = re.findall(r"^\| `(.*?)` \| (.*?) \|$", table, re.MULTILINE)
     assert len(rows) >= 8
     for header, words in rows:
-        parts = shape(sbatch(header)).split()[0].split("+")
-        assert words == _in_words(parts), header
+        found = once(header)
+        assert words == _in_words(shape(found).split()[0].split("+"), found.layout.tasks), header
 
 
-def _in_words(parts: list[str]) -> str:
+def _in_words(parts: list[str], tasks: int) -> str:
     """The words of the page for a shape such as 2x4 or 1x4+1x3."""
     pairs = [tuple(map(int, part.split("x"))) for part in parts if "x" in part]
     if not pairs:
-        return f"{parts[0]}, on any nodes"
+        return f"{parts[0]}, for {tasks} task{'s' if tasks > 1 else ''}"
     total = sum(count * each for count, each in pairs)
     if len(pairs) == 2:
         return f"{total}, {pairs[0][1]} on one node and {pairs[1][1]} on another"

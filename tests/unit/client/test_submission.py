@@ -65,7 +65,8 @@ def test_a_path_is_a_script_with_its_directives(tmp_path: Path) -> None:
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/bash\n#SBATCH -n 4 -t 10\n#FLUX: --image=theirs\necho $1\n")
     made = body_of(script, ["one", 2], {}, {"time": timedelta(hours=1)})
-    assert (made["spec"]["parallelism"], container(made)["image"]) == (4, "theirs")
+    assert (made["spec"]["parallelism"], container(made)["image"]) == (1, "theirs")
+    assert container(made)["resources"]["requests"]["cpu"] == "4"
     assert container(made)["command"][-2:] == ["one", "2"]
     assert made["metadata"]["annotations"][labels.DURATION] == "3600s"
 

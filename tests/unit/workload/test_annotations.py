@@ -20,6 +20,11 @@ from tests.support.workloads import bare_pod, batch_job
         ("1d", 86400),
         ("1d2h3m4s", 93784),
         ("2147483647", 2147483647),
+        ("1.5h", 5400),
+        ("0.4s", 1),
+        ("500ms", 1),
+        ("90.5m", 5430),
+        ("0.1m", 6),
     ],
 )
 def test_reads_durations(text: str, expected_s: int) -> None:
@@ -28,7 +33,8 @@ def test_reads_durations(text: str, expected_s: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "0", "0m", "-5", "1.5h", "5 m", "m", "10x", "30m2h", "1h1h", "2h30", "2147483648",
+    ["", "0", "0m", "-5", "1.5", "0ms", "1.5h30m", ".5h", "inf", "5 m", "m",
+     "10x", "30m2h", "1h1h", "2h30", "2147483648",
      "99999999999", "１", "1D", "forever"],
 )  # fmt: skip
 def test_refuses_other_durations_with_field_and_value(text: str) -> None:
@@ -37,6 +43,13 @@ def test_refuses_other_durations_with_field_and_value(text: str) -> None:
     assert caught.value.where == "metadata.annotations[fluxqueue/duration]"
     assert caught.value.value == text
     assert caught.value.hint
+
+
+def test_an_infinite_duration_is_none() -> None:
+    """As in Flux (RFC 23). A job with one has no limit of its own."""
+    for text in ("inf", "infinity"):
+        pod = bare_pod(meta={"annotations": {"fluxqueue/duration": text}})
+        assert read_wishes(pod).duration_s is None
 
 
 def test_reads_every_wish() -> None:

@@ -1,0 +1,84 @@
+"""What ``submit`` tells the author of a script: where its body runs, and what it will not find.
+
+``submit`` calls it. Pure. A script that would do something else than at home without a word
+is the worst of all results, so whatever differs is one line here, or a refusal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fluxqueue.client.batch.batch_step import names_set
+
+if TYPE_CHECKING:
+    from fluxqueue.client.batch.script_request import ScriptRequest
+
+_VARIABLE = re.compile(r"\$\{?((?:SLURM|SLURMD|SRUN|PBS|LSB|FLUX)_\w+)(?![\w:=-]*[:=-])")
+"""Not one with a default: ``${SLURM_RESTART_COUNT:-0}``."""
+_COMMANDS = re.compile(
+    r"(?<![\w./-])(sbatch|squeue|sacct|scancel|salloc|sbcast|sinfo|sstat|sattach|scontrol"
+    r"(?! show hostname)|qsub|qstat|qdel|bsub|bjobs|bkill|blaunch|pbsdsh|module|ibrun|aprun|jsrun)"
+    r"(?=[\s;|&)]|$)"
+)
+_NO_MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu", "pod-memory", "job-memory"})
+
+
+def notes_on(request: ScriptRequest) -> list[str]:
+    """Return what the author of a script must know, one line each."""
+    return list(_notes(request)) if request.is_script else []
+
+
+def _notes(request: ScriptRequest) -> Iterator[str]:
+    layout = request.layout
+    if layout.is_one_pod and layout.tasks > 1:
+        start = {"flux": "flux run"}.get(request.system, "srun")
+        yield (
+            f"the script runs once, in one pod for its {layout.tasks} tasks, and {start} starts"
+            " them. With --nodes it gets several nodes, and with --each-pod each task is a pod"
+        )
+    elif layout.pods > 1:
+        why = "" if layout.nodes < 2 else f" on {layout.nodes} nodes"
+        yield (
+            f"the whole script runs in each of its {layout.pods} pods{why}, as srun would start it,"
+            " and srun in it starts its program once in each pod"
+        )
+    if request.system == "slurm":
+        yield from _of_slurm(request)
+    if request.system == "lsf":
+        yield from _of_lsf(request)
+    body = _body(request.script.text)
+    known = names_set(request) | {name for name, _ in request.environment}
+    known |= set(re.findall(r"(?:^|[\s;])(?:export\s+)?(\w+)=", body))
+    unset = dict.fromkeys(one for one in _VARIABLE.findall(body) if one not in known)
+    if unset and request.system:
+        yield f"not set here: {', '.join(unset)}"
+    if missing := dict.fromkeys(_COMMANDS.findall(body)):
+        yield f"the script calls {', '.join(missing)}, which works only if the image has it"
+
+
+def _of_slurm(request: ScriptRequest) -> Iterator[str]:
+    """Tell where Slurm itself would do something else."""
+    said = request.script.said
+    if "gpus" in said and request.layout.is_one_pod and sum(request.devices.values()) > 1:
+        yield "all its GPUs are taken from one node. With --nodes they come from several"
+    if said and not (said.keys() & _NO_MEMORY or request.memory or request.is_exclusive):
+        yield "it asks for no memory, so it has none of its own: add --mem (Slurm gives a default)"
+    if "nodelist" in said and "nodes" in said:
+        yield "its pods use exactly the nodes of --nodelist. Slurm may add others"
+    if any("aftercorr" in one.value.lower() for one in said.get("dependency", ())):
+        yield "aftercorr waits for the whole array, not for the task with the same index"
+
+
+def _of_lsf(request: ScriptRequest) -> Iterator[str]:
+    """Tell what depends on the site in LSF."""
+    if not request.restarts_on_loss:
+        yield "a lost node ends the job, as in LSF: add -r"
+    if request.layout.tasks > 1 and "mem-per-cpu" in request.script.said:
+        yield "memory is counted for each task. In LSF a site may count it for each host"
+
+
+def _body(text: str) -> str:
+    """Return the lines that are no comments."""
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("#"))
