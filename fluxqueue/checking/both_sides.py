@@ -16,10 +16,11 @@ from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, NODES, PODS
+from fluxqueue.workload.kinds.admitted import assemble_owner
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.pod_group import Assembly
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
 from fluxqueue.workload.kinds.table import kind_of_fluxjob, workload_uid
 from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.objects import Object

@@ -16,7 +16,7 @@ from fluxqueue.kube.backoff import Backoff
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import PODS
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.pods import completion_index
+from fluxqueue.workload.observed_pod import completion_index
 
 BEGUN = frozenset({"Running", "Succeeded", "Failed"})
 OVER = frozenset({"Succeeded", "Failed"})

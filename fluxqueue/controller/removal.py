@@ -42,7 +42,8 @@ from fluxqueue.kube.resources import (
 from fluxqueue.nodepools.plan.node_protection import releasing_notes
 from fluxqueue.workload import labels
 from fluxqueue.workload.json_patch import Patch
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.kinds.admitted import assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
 from fluxqueue.workload.managed import is_managed
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKinds

@@ -185,10 +185,3 @@ def _check_word(word: str, where: str) -> None:
             hint="the key of a node label, such as topology.kubernetes.io/rack; "
             "a node is always the lowest level",
         )
-
-
-def describe_levels(levels: Sequence[Level]) -> str:
-    """Write ``levels`` as ``parse_levels`` reads them."""
-    if not levels:
-        return "none"
-    return ",".join(f"{level.name}={'|'.join(level.labels)}" for level in levels)

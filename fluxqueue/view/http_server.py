@@ -35,7 +35,7 @@ from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.nodepools.pool import read_node_pool
 from fluxqueue.process import metrics
-from fluxqueue.process.certs.serving import Listener, ServingCertificate
+from fluxqueue.process.certs.serving import Listener
 from fluxqueue.process.settings import Settings
 from fluxqueue.view import answer_fields, endpoints
 from fluxqueue.view.as_user import UserCluster
@@ -113,9 +113,7 @@ class ViewServer:
         self._levels = levels
         self._cluster = UserCluster(client.config)
         self._window = WindowRoutes(self._cluster, self._row_of)
-        self._listener = Listener(
-            ServingCertificate(config.cert_dir), reload_interval_s=config.reload_interval_s
-        )
+        self._listener = Listener(config.cert_dir, reload_interval_s=config.reload_interval_s)
         self._keeper = Doorkeeper(client, clock)
         self._feed = Feed(reader, clock)
         self._document = to_json(document())

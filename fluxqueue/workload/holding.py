@@ -1,7 +1,7 @@
 """How a new workload comes to wait: what admission makes of it, and the warnings. Pure.
 
 The webhook's rules call it, once for each workload. The entry of the kind knows how a workload of
-that kind is held (``WorkloadKind.held``).
+that kind is held (``AdmittedKind.held``).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput, TooComplex
 from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, Levels, parse_levels
+from fluxqueue.process.shared_key import read_key
 from fluxqueue.workload import labels
 from fluxqueue.workload.aliases import (
     DEFAULT_ALIASES,
@@ -26,15 +27,14 @@ from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.gates import MARKS, NOTES, TEMPLATE, asking
 from fluxqueue.workload.groups import is_possible_owner, read_membership
 from fluxqueue.workload.json_patch import at, edited
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.kind import WorkloadKind
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.kinds.admitted import JOB, OWNER, AdmittedKind, assemble_owner
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind, OwnerKinds
 from fluxqueue.workload.pod_request import check_levels
 from fluxqueue.workload.pods import controller_owner, gate_index, template_spec
 from fluxqueue.workload.site import Site
 from fluxqueue.workload.submitter import Submitters, parse_submitters, split_names
+from fluxqueue.workload.suspension import with_asking_pods, with_stamps_of
 
 _DEFAULT_QUEUE = "default"
 
@@ -71,7 +71,7 @@ class AdmitSettings:
     placement_key: bytes = field(default=b"", repr=False)
 
     @classmethod
-    def parse(cls, said: Mapping[str, Any], placement_key: bytes) -> AdmitSettings:
+    def parse(cls, said: Mapping[str, Any]) -> AdmitSettings:
         """Read the options of the webhook, by name.
 
         Raises
@@ -99,8 +99,11 @@ class AdmitSettings:
             gated_namespaces=split_names(said["gated_namespaces"]),
             gated_queues=split_names(said["gated_queues"]),
             takes_kueue_suspension=said["kueue_suspension"] == "queue",
-            placement_key=placement_key,
+            placement_key=read_key(said["placement_key_file"], "--placement-key-file"),
         )
+
+
+DEFAULT_SETTINGS = AdmitSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class OwnerFacts:
-    """What admission asks of an object that makes pods.
+    """What admission asks of an object that makes pods, of the kind ``entry``.
 
     ``workload`` and ``old``: its forms now, and before this update. ``is_made``: a controller made
     it. ``is_told``: the templates of its maker are in it.
     """
 
+    entry: OwnerKind
     workload: Object
     old: Object
     is_made: bool
@@ -127,18 +131,44 @@ class OwnerFacts:
     @property
     def can_wait(self) -> bool:
         """Tell whether it can be suspended."""
-        return SUSPENDED_OWNER.why_not(self.workload) is None
+        return OWNER.why_not(self.workload) is None
 
     @property
     def is_late(self) -> bool:
         """Tell whether it asks only now, and its author has suspended it so far."""
         is_new = at(self.old, (*MARKS, labels.MANAGED)) != "true"
-        return is_new and SUSPENDED_OWNER.is_suspended(self.workload)
+        return is_new and OWNER.is_suspended(self.workload)
 
     @property
     def waits(self) -> bool:
         """Tell whether it is suspended, or was so before this update."""
-        return any(map(SUSPENDED_OWNER.is_suspended, (self.workload, self.old)))
+        return any(map(OWNER.is_suspended, (self.workload, self.old)))
+
+    def guarded(self, wanted: Object) -> Object:
+        """Undo edits of annotations that only admission may write."""
+        return with_stamps_of(self.old, wanted) if self.entry.suspend else wanted
+
+    def asking(self, wanted: Object) -> Object:
+        """Return the object with pods that ask to be queued."""
+        return with_asking_pods(self.guarded(wanted), self.entry)
+
+    def held(self, wanted: Object, said: Translated, settings: AdmitSettings, user: str) -> Held:
+        """Suspend the object, as ``hold`` does."""
+        return hold(OWNER, wanted, said, settings, user, self.entry)
+
+    def marked(self, wanted: Object, levels: Levels) -> Held:
+        """Mark the pods of an object that waits suspended in the place of its maker.
+
+        Raises
+        ------
+        InvalidInput
+            It cannot be read, or could not be stored or decided.
+        """
+        obj = self.guarded(wanted)
+        workload = _form(OWNER, obj, self.entry)
+        wishes = _read(OWNER, workload, levels)
+        marked = _stored(obj, workload, OWNER.marked(workload))
+        return Held(marked, tuple(_warnings(OWNER, workload, wishes, NOTHING_SAID)))
 
 
 def look_at_owner(entry: OwnerKind, owner: Object, old: Object, kinds: OwnerKinds) -> OwnerFacts:
@@ -146,11 +176,11 @@ def look_at_owner(entry: OwnerKind, owner: Object, old: Object, kinds: OwnerKind
     maker = controller_owner(owner)
     above = None if maker is None else kinds.of_reference(maker)
     is_told = above is not None and above.templates_in == (entry.group, entry.kind)
-    now, before = (_form(SUSPENDED_OWNER, one, entry) for one in (owner, old))
-    return OwnerFacts(now, before, maker is not None, is_told)
+    now, before = (_form(OWNER, one, entry) for one in (owner, old))
+    return OwnerFacts(entry, now, before, maker is not None, is_told)
 
 
-def _form(kind: WorkloadKind, obj: Object, entry: OwnerKind | None) -> Object:
+def _form(kind: AdmittedKind, obj: Object, entry: OwnerKind | None) -> Object:
     """Return an object in the form of its kind."""
     if entry is None:
         return {**obj, "kind": kind.name}
@@ -163,7 +193,7 @@ def _stored(obj: Object, before: Object, after: Object) -> Object:
 
 
 def why_untouched(
-    kind: WorkloadKind,
+    kind: AdmittedKind,
     workload: Object,
     *,
     namespace: str,
@@ -191,7 +221,7 @@ def why_untouched(
 
 
 def hold(
-    kind: WorkloadKind,
+    kind: AdmittedKind,
     obj: Object,
     said: Translated,
     settings: AdmitSettings,
@@ -224,21 +254,7 @@ def hold(
     return Held(_stored(obj, workload, held), tuple(warnings))
 
 
-def mark(entry: OwnerKind, obj: Object, levels: Levels) -> Held:
-    """Mark the pods of an object that waits suspended in the place of its maker.
-
-    Raises
-    ------
-    InvalidInput
-        It cannot be read, or could not be stored or decided.
-    """
-    workload = _form(SUSPENDED_OWNER, obj, entry)
-    wishes = _read(SUSPENDED_OWNER, workload, levels)
-    marked = _stored(obj, workload, SUSPENDED_OWNER.marked(workload))
-    return Held(marked, tuple(_warnings(SUSPENDED_OWNER, workload, wishes, NOTHING_SAID)))
-
-
-def _read(kind: WorkloadKind, workload: Object, levels: Levels) -> Wishes:
+def _read(kind: AdmittedKind, workload: Object, levels: Levels) -> Wishes:
     """Read the wishes, and refuse requests that are invalid only as a whole.
 
     These are wishes and pods that do not fit together, and a request that could not be stored or
@@ -292,7 +308,7 @@ def asking_if_made(workload: Object) -> Object:
 
 
 def _warnings(
-    kind: WorkloadKind, workload: Object, wishes: Wishes, said: Translated
+    kind: AdmittedKind, workload: Object, wishes: Wishes, said: Translated
 ) -> Iterator[str]:
     deadline_s = at(workload, ("spec", "activeDeadlineSeconds"))
     if wishes.duration_s is not None and deadline_s not in {None, wishes.duration_s}:
@@ -300,7 +316,7 @@ def _warnings(
             f"{labels.DURATION} ({wishes.duration_s} s) is not used: "
             f"spec.activeDeadlineSeconds ({deadline_s}) wins"
         )
-    if wishes.waits_gated and kind is BATCH_JOB:
+    if wishes.waits_gated and kind is JOB:
         yield "its pods exist while it waits, gated; a requeue ends them and makes others"
         if deadline_s is not None:
             yield (
@@ -313,11 +329,11 @@ def _warnings(
         yield f"without a meaning here: {', '.join(said.left_out)}"
 
 
-def _warnings_of_suspension(kind: WorkloadKind, workload: Object) -> Iterator[str]:
+def _warnings_of_suspension(kind: AdmittedKind, workload: Object) -> Iterator[str]:
     """Say what an object waits for that its author has created suspended."""
     if kind.is_held(workload) or at(workload, (*NOTES, labels.SUSPENDED)) == "true":
         return
-    path = workload["entry"].suspend if kind is SUSPENDED_OWNER else "spec.suspend"
+    path = workload["entry"].suspend if kind is OWNER else "spec.suspend"
     yield (
         f"it is created suspended, so it is held until its author sets {path} to false. "
         "It then waits in the queue. Leave the field out to queue it at once"

@@ -31,10 +31,12 @@ from fluxqueue.fluxjob.node import Destination
 from fluxqueue.workload import labels
 from fluxqueue.workload.gates import placed_pod
 from fluxqueue.workload.json_patch import edited
+from fluxqueue.workload.kinds.admitted import JOB
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import completion_index
 from fluxqueue.workload.pinning import has_required_affinity, sealed_in
 from fluxqueue.workload.pod_resources import raw_request
-from fluxqueue.workload.pods import completion_index, gate_index
+from fluxqueue.workload.pods import gate_index
 
 OPEN_S = 60.0
 """Seconds after the allocation in which pods are placed at their creation."""
@@ -160,7 +162,6 @@ def _expand(names: str, each: int) -> list[str]:
 
 def placed_by_proof(
     pod: Object,
-    job_uid: str | None,
     *,
     requester: str,
     controllers: Set[str],
@@ -174,12 +175,11 @@ def placed_by_proof(
 
     Parameters
     ----------
-    job_uid : the BatchJob that makes the pod, None if another object makes it.
     requester : the account that creates the pod, as the API server authenticated it.
     controllers : accounts of the cluster's controllers. Another account makes no pods of a Job.
     now_s : epoch seconds.
     """
-    annotations = pod["metadata"].get("annotations") or {}
+    annotations, job_uid = pod["metadata"].get("annotations") or {}, JOB.claim(pod)
     if requester not in controllers or job_uid is None:
         return None
     placement = unseal(annotations.get(labels.PLACEMENT) or "", job_uid, key)

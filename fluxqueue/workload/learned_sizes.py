@@ -21,8 +21,9 @@ import orjson
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.workload import labels
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import USES
 from fluxqueue.workload.pod_resources import raw_request
-from fluxqueue.workload.pods import USES, template_spec
+from fluxqueue.workload.pods import template_spec
 
 TEMPLATES_MAX, OF_NAMESPACE_MAX = 10_000, 1_000
 """Templates that are remembered, in all and of one namespace. The one that was used least recently

@@ -18,7 +18,8 @@ from fluxqueue.errors import ApiError
 from fluxqueue.kube.client import PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import DEPLOYMENTS, FLUXJOBS, NODES, PODS, PRIORITY_CLASSES
-from fluxqueue.workload.pods import gate_index, is_grouped
+from fluxqueue.workload.observed_pod import is_grouped
+from fluxqueue.workload.pods import gate_index
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
 from tests.support.e2e.custom_kinds import define
 from tests.support.e2e.group_members import (

@@ -17,7 +17,7 @@ from fluxqueue.fluxjob.pod_facts import OF_GROUP
 from fluxqueue.kube.client import KubeClient, PatchKind
 from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.resources import JOBS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
-from fluxqueue.workload import pods
+from fluxqueue.workload import observed_pod
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
 from tests.support.waiting import eventually
 
@@ -103,7 +103,7 @@ async def nodes_of(admin: KubeClient, namespace: str) -> dict[str, str]:
 async def words(admin: KubeClient, namespace: str) -> dict[str, str]:
     """What kube-scheduler says of each pod that it cannot bind, as fluxqueue reads it."""
     found = (await admin.list(PODS, namespace)).items
-    return {one["metadata"]["name"]: pods.why_unbound(one) for one in found}
+    return {one["metadata"]["name"]: observed_pod.why_unbound(one) for one in found}
 
 
 async def until_bound(admin: KubeClient, namespace: str, *names: str) -> None:
@@ -252,6 +252,6 @@ async def test_each_job_gets_a_group_of_its_own(
 
     await eventually(are_there, "its pods")
     for pod in (await admin.list(PODS, namespace)).items:
-        assert pods.is_grouped(pod)
+        assert observed_pod.is_grouped(pod)
         assert pod["spec"]["schedulingGroup"]["podGroupName"] == group["metadata"]["name"]
     await admin.delete(JOBS, namespace, "j")

@@ -21,7 +21,7 @@ from fluxqueue.controller.observing.read_workload import (
 )
 from fluxqueue.controller.observing.workloads import Workloads
 from fluxqueue.workload.deletion import carry
-from fluxqueue.workload.pods import carry_kill
+from fluxqueue.workload.observed_pod import carry_kill
 from tests.support.workloads import batch_job, owner
 
 NOW, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:12Z"

@@ -112,10 +112,11 @@ def test_the_table_names_every_setting() -> None:
 def test_the_webhook_reads_variables_of_this_table_alone() -> None:
     """With the same choices. Only its namespace comes from the pod."""
     known = {one.metadata["variable"].name: one for one in dataclasses.fields(Settings)}
-    read = {variable: more for _, variable, _, _, more in OPTIONS if variable}
+    read = {variable: (default, more) for _, variable, default, _, more in OPTIONS if variable}
     assert {*read} - {*known} == {"POD_NAMESPACE"}
-    for variable, more in read.items():
+    for variable, (default, more) in read.items():
         if variable in known:
+            assert default in {known[variable].default, ""}, "empty: not loaded here"
             assert more.get("choices", ()) == known[variable].metadata["variable"].choices
 
 

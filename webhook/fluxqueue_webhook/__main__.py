@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxqueue.errors import InvalidSettings
-from fluxqueue.fluxjob.levels import DEFAULT_LEVELS, describe_levels
 from fluxqueue.process import logs
-from fluxqueue.process.shared_key import read_key
 from fluxqueue.workload import labels
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue_webhook.server import ServerConfig, WebhookServer
@@ -42,7 +40,7 @@ OPTIONS: tuple[tuple[str, str, Any, str, Mapping[str, Any]], ...] = (
     ("--port", "", 8443, "0 takes a free one", {"type": int}),
     ("--own-namespace", "POD_NAMESPACE", labels.OWN_NAMESPACE, "never managed", {}),
     (
-        "--levels", "FLUXQUEUE_LEVELS", describe_levels(DEFAULT_LEVELS),
+        "--levels", "FLUXQUEUE_LEVELS", "region,zone,block,rack,nvlink",
         "the cluster's levels, top first: NAME=NODE-LABEL,...", {},
     ),
     (
@@ -111,8 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sys.setswitchinterval(SWITCH_S)
     logs.set_up(options.log_level, as_json=options.log_json)
     try:
-        placement_key = read_key(options.placement_key_file, "--placement-key-file")
-        settings = AdmitSettings.parse(vars(options), placement_key)
+        settings = AdmitSettings.parse(vars(options))
     except InvalidSettings as error:
         return _refuse(error)
     config = ServerConfig(

@@ -19,9 +19,9 @@ import orjson
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.aliases import NOTHING_SAID, Translated
-from fluxqueue.workload.holding import AdmitSettings
+from fluxqueue.workload.holding import DEFAULT_SETTINGS, AdmitSettings
 from fluxqueue.workload.json_patch import diff
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.admitted import JOB
 from fluxqueue.workload.object_shape import FLUXJOB, PLACEMENT_REVIEW, check_objects
 from fluxqueue.workload.submitter import STAMPED
 from fluxqueue_webhook import (
@@ -39,6 +39,7 @@ from fluxqueue_webhook.review_rules import (
     Rule,
     Verdict,
     label,
+    malformed,
     read_request,
 )
 
@@ -68,7 +69,7 @@ class AdmissionAnswer:
 
 def admit(
     review: Mapping[str, Any],
-    settings: AdmitSettings | None = None,
+    settings: AdmitSettings = DEFAULT_SETTINGS,
     *,
     all_ask: bool = False,
 ) -> AdmissionAnswer:
@@ -98,7 +99,7 @@ def _rules_of(request: Request) -> Sequence[Rule]:
         return changed_fluxjobs.RULES
     if request.group_kind == PLACEMENT_REVIEW:
         return placement_questions.RULES
-    if request.kind is BATCH_JOB and request.is_edit:
+    if request.kind is JOB and request.is_edit:
         return applied_jobs.RULES
     # Before the workloads: pods and Jobs depend on what their owner was given here.
     makes_pods = request.entry is not None or request.group_kind in STAMPED
@@ -151,8 +152,7 @@ def refuse_unread(
     InvalidInput
         Not even the envelope of the request can be read.
     """
-    error = InvalidInput(why, where="object", hint=way_out)
-    return _refuse(read_request(review), error)
+    return _refuse(read_request(review), malformed(why, "object", hint=way_out))
 
 
 def _decide(rules: Sequence[Rule], facts: Facts, request: Request) -> AdmissionAnswer:

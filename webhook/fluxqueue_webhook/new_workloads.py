@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from fluxqueue.workload.gates import without_legacy_scheduler
 from fluxqueue.workload.holding import asking_if_made, hold, why_untouched, with_wait
-from fluxqueue.workload.kinds.bare_pod import BARE_POD
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.admitted import JOB, POD
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
 
 
@@ -19,7 +18,7 @@ def _untouched(request: Request, why: str) -> Verdict:
 
     A pod that names a predecessor's scheduler would never be placed.
     """
-    if request.kind is not BARE_POD or request.obj is None:
+    if request.kind is not POD or request.obj is None:
         return Verdict("untouched", why=why)
     return Verdict("untouched", without_legacy_scheduler(request.obj), why)
 
@@ -52,7 +51,7 @@ def excluded(facts: Facts, request: Request) -> Verdict | None:
 
 def wait_gated(facts: Facts, request: Request) -> Facts | None:
     """A Job waits with gated pods if its template, namespace or queue says so."""
-    if request.kind is not BATCH_JOB:
+    if request.kind is not JOB:
         return None
     return replace(facts, wanted=with_wait(facts.wanted, request.settings, request.namespace))
 

@@ -7,14 +7,13 @@ server.
 
 from __future__ import annotations
 
-from fluxqueue.workload.kinds.bare_pod import BARE_POD
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.admitted import POD
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict
 
 
 def only_new_pods(_: Facts, request: Request) -> Verdict | None:
     """Pods are placed when they are created."""
-    if request.is_creation and request.kind is BARE_POD and request.obj is not None:
+    if request.is_creation and request.kind is POD and request.obj is not None:
         return None
     return Verdict("untouched", why="only pods are placed, when they are created")
 
@@ -27,7 +26,6 @@ def placed(facts: Facts, request: Request) -> Verdict:
     settings = request.settings
     wanted = placed_by_proof(
         facts.wanted,
-        BATCH_JOB.claim(facts.wanted),
         requester=request.user,
         controllers=settings.submitters.controllers,
         key=settings.placement_key,

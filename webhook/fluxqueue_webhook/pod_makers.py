@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fluxqueue.workload.holding import OwnerFacts, hold, look_at_owner, mark
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
+from fluxqueue.workload.holding import OwnerFacts, look_at_owner
 from fluxqueue.workload.labels import MANAGED
-from fluxqueue.workload.owner_kinds import OwnerKind
-from fluxqueue.workload.suspension import with_asking_pods, with_stamps_of
 from fluxqueue_webhook.review_rules import Facts, Request, Rule, Verdict, label
 
 _SEEN = "it was looked at when it was made"
@@ -37,7 +34,8 @@ def only_templates(facts: Facts, request: Request) -> Verdict | None:
 
 def asks(facts: Facts, request: Request) -> Facts | Verdict:
     """Only an object that asks to be queued is managed. What made it may ask in its place."""
-    entry, said = _entry(request), label(facts.wanted)
+    entry, said = request.entry, label(facts.wanted)
+    assert entry is not None, "an earlier rule ends the review of all other kinds"
     is_seen = request.operation in entry.operations
     owner = look_at_owner(entry, facts.wanted, request.old, request.settings.owner_kinds)
     may_ask = said is not None and not entry.is_late and (request.is_creation or owner.is_told)
@@ -52,20 +50,20 @@ def asks(facts: Facts, request: Request) -> Facts | Verdict:
         why = "what made it speaks for its pods"
     if why:
         # Unmanaged objects are guarded, too: otherwise an edit could forge our annotations.
-        return Verdict("untouched", _guarded(facts, request).wanted, why)
+        return Verdict("untouched", owner.guarded(facts.wanted), why)
     return replace(facts, owner=owner)
 
 
 def mark_told(facts: Facts, request: Request) -> Verdict | None:
     """An object that is suspended in the place of its maker is marked with its kinds of slots."""
-    if not _owner(facts).is_told:
+    owner = _owner(facts)
+    if not owner.is_told:
         return None
     # The update that resumes the object is the last one that may mark it. Once it is resumed it is
     # no longer changed, because its pods exist.
-    if request.is_edit and not _owner(facts).waits:
+    if request.is_edit and not owner.waits:
         return Verdict("untouched", facts.wanted, _SEEN)
-    wanted, levels = _guarded(facts, request).wanted, request.settings.levels
-    held = mark(_entry(request), wanted, levels)
+    held = owner.marked(facts.wanted, request.settings.levels)
     return Verdict("taken", held.wanted, warnings=held.warnings)
 
 
@@ -76,9 +74,8 @@ def suspend(facts: Facts, request: Request) -> Verdict | None:
         return None
     # An object that opts in by an update: admission-owned annotations on it were written by the
     # user. At a creation, they show that this is another round of the same admission.
-    wanted = facts.wanted if request.is_creation else _guarded(facts, request).wanted
-    entry, settings = _entry(request), request.settings
-    held = hold(SUSPENDED_OWNER, wanted, facts.said, settings, request.user, entry)
+    wanted = facts.wanted if request.is_creation else owner.guarded(facts.wanted)
+    held = owner.held(wanted, facts.said, request.settings, request.user)
     return Verdict("taken", held.wanted, warnings=held.warnings)
 
 
@@ -86,31 +83,19 @@ def begun(facts: Facts, request: Request) -> Verdict | None:
     """An object with pods is not suspended: that would end them."""
     owner = _owner(facts)
     is_begun = not (owner.is_made or request.is_creation or owner.is_late)
-    if not is_begun or not _entry(request).suspend:
+    if not is_begun or not owner.entry.suspend:
         return None
-    return Verdict("untouched", _guarded(facts, request).wanted, _SEEN)
+    return Verdict("untouched", owner.guarded(facts.wanted), _SEEN)
 
 
-def ask_for_pods(facts: Facts, request: Request) -> Verdict:
+def ask_for_pods(facts: Facts, _: Request) -> Verdict:
     """The pods of every other object ask to be queued, by the label in its templates."""
-    return Verdict("taken", with_asking_pods(_guarded(facts, request).wanted, _entry(request)))
-
-
-def _entry(request: Request) -> OwnerKind:
-    assert request.entry is not None, "an earlier rule ends the review of all other kinds"
-    return request.entry
+    return Verdict("taken", _owner(facts).asking(facts.wanted))
 
 
 def _owner(facts: Facts) -> OwnerFacts:
     assert facts.owner is not None, "an earlier rule has looked at it"
     return facts.owner
-
-
-def _guarded(facts: Facts, request: Request) -> Facts:
-    """Undo edits of annotations that only admission may write."""
-    if not _entry(request).suspend:
-        return facts
-    return replace(facts, wanted=with_stamps_of(request.old, facts.wanted))
 
 
 RULES: tuple[Rule, ...] = (

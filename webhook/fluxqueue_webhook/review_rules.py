@@ -13,19 +13,15 @@ from typing import Any
 
 from fluxqueue.errors import InvalidInput
 from fluxqueue.workload.aliases import Translated
-from fluxqueue.workload.holding import AdmitSettings, OwnerFacts
-from fluxqueue.workload.kinds.bare_pod import BARE_POD
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.kind import WorkloadKind
+from fluxqueue.workload.holding import DEFAULT_SETTINGS, AdmitSettings, OwnerFacts
+from fluxqueue.workload.kinds.admitted import JOB, POD, AdmittedKind
 from fluxqueue.workload.labels import FIELD_MANAGER, MANAGED
 from fluxqueue.workload.object_shape import REQUEST, check_shape
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
 
 MAX_WARNING = 240
-_KINDS: Mapping[tuple[str, str], WorkloadKind] = {
-    (one.group, one.name): one for one in (BATCH_JOB, BARE_POD)
-}
+_KINDS: Mapping[tuple[str, str], AdmittedKind] = {(one.group, one.name): one for one in (JOB, POD)}
 """The kinds of workloads that are objects of the API server."""
 
 
@@ -41,7 +37,7 @@ class Request:
     uid: str
     operation: str
     group_kind: tuple[str, str]
-    kind: WorkloadKind | None
+    kind: AdmittedKind | None
     entry: OwnerKind | None
     namespace: str
     name: str
@@ -54,7 +50,7 @@ class Request:
     now_s: float = 0.0
 
     @property
-    def managed_kind(self) -> WorkloadKind:
+    def managed_kind(self) -> AdmittedKind:
         """Return the entry of its kind, which a rule has found."""
         assert self.kind is not None, "an earlier rule ends the review of all other kinds"
         return self.kind
@@ -102,7 +98,7 @@ class Request:
             It has none, or not the stored one of an update.
         """
         if self.obj is None or (self.is_edit and not self.old):
-            raise _malformed("the request has no object", "request.object")
+            raise malformed("the request has no object", "request.object")
         return self.obj
 
 
@@ -138,7 +134,7 @@ Rule = Callable[[Facts, Request], Facts | Verdict | None]
 
 def read_request(
     review: Any,
-    settings: AdmitSettings | None = None,
+    settings: AdmitSettings = DEFAULT_SETTINGS,
     *,
     all_ask: bool = False,
     now_s: float = 0.0,
@@ -154,12 +150,12 @@ def read_request(
     said = review if isinstance(review, Mapping) else {}
     for name, value in where.items():
         if said.get(name) != value:
-            raise _malformed(f"only {value} is read here", name, said.get(name))
+            raise malformed(f"only {value} is read here", name, said.get(name))
     request = said.get("request")
     if not isinstance(request, Mapping) or not isinstance(request.get("uid"), str):
-        raise _malformed("the AdmissionReview has no request with a uid", "request")
+        raise malformed("the AdmissionReview has no request with a uid", "request")
     check_shape(request, REQUEST, "request")
-    settings, kind = settings or AdmitSettings(), request.get("kind") or {}
+    kind = request.get("kind") or {}
     group_kind = (kind.get("group") or "", kind.get("kind") or "")
     return Request(
         uid=request["uid"],
@@ -179,8 +175,9 @@ def read_request(
     )
 
 
-def _malformed(message: str, where: str, value: Any = None) -> InvalidInput:
-    return InvalidInput(message, where=where, value=value)
+def malformed(message: str, where: str = "", value: Any = None, hint: str = "") -> InvalidInput:
+    """Return the error for a review that cannot be read."""
+    return InvalidInput(message, where=where, value=value, hint=hint)
 
 
 def label(obj: Object, key: str = MANAGED) -> str | None:

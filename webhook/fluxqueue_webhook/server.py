@@ -20,7 +20,7 @@ import orjson
 from aiohttp import web
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.process.certs.serving import Listener, ServingCertificate
+from fluxqueue.process.certs.serving import Listener
 from fluxqueue.workload.holding import AdmitSettings
 from fluxqueue.workload.labels import PATH, PATH_ALL_ASK, PATH_PLACE
 from fluxqueue_webhook.admit import (
@@ -34,6 +34,7 @@ from fluxqueue_webhook.bounded import CPU_MAX_S, BoundedThreads, TooLong
 from fluxqueue_webhook.fair_queue import Lane, lane_of
 from fluxqueue_webhook.large_bodies import LargeBodies
 from fluxqueue_webhook.review_metrics import AdmissionMetrics
+from fluxqueue_webhook.review_rules import malformed
 
 logger = logging.getLogger(__name__)
 
@@ -101,8 +102,9 @@ class WebhookServer:
 
     def __init__(self, config: ServerConfig) -> None:
         self._config = config
-        self._certificate = ServingCertificate(config.cert_dir, config.client_ca)
-        self._listener = Listener(self._certificate, reload_interval_s=config.reload_interval_s)
+        self._listener = Listener(
+            config.cert_dir, config.client_ca, reload_interval_s=config.reload_interval_s
+        )
         self._metrics = AdmissionMetrics(one.kind for one in config.admit.owner_kinds)
         self._threads = BoundedThreads()
         self._large = LargeBodies()
@@ -307,7 +309,7 @@ class WebhookServer:
     async def _readyz(self, _: web.Request) -> web.Response:
         if self._is_stopping:
             return web.Response(status=503, text="stopping\n")
-        if not self._certificate.is_valid():
+        if not self._listener.certificate.is_valid():
             return web.Response(status=503, text="the certificate is not valid now\n")
         return web.Response(text="ok\n")
 
@@ -403,7 +405,7 @@ def too_large(head: bytes, *, is_placed: bool) -> ReviewAndAnswer:
     """
     review = read_envelope(head)
     if review is None:
-        raise InvalidInput(f"a body of more than {_MAX_BODY_BYTES} bytes is no review")
+        raise malformed(f"a body of more than {_MAX_BODY_BYTES} bytes is no review")
     if is_placed:
         return review, leave_gated(review, "it is too large to be placed")
     why = f"is larger than {_MAX_BODY_BYTES >> 20} MiB with the defaults of its fields"

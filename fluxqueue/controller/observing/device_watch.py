@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fluxqueue.clock import Clock
+from fluxqueue.controller.observing.surroundings_watch import any_spec
 from fluxqueue.controller.observing.zones import SYNC_S
 from fluxqueue.errors import ApiError, ApiUnavailable, NotFound
 from fluxqueue.fluxjob.node import CAPACITY_MAX, NodeFact
@@ -50,7 +51,6 @@ from fluxqueue.workload.devices import (
     read_slice,
     read_taint_rule,
 )
-from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.objects import Object
 
 logger = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ class DeviceWatch:
         Whether claims with tolerations are counted may have changed as well.
         """
         self._mark_nodes_of(device for uid in self._rare for device in self._claims.get(uid, ()))
-        self.touch(lambda workload: _asks(workload, lambda spec: "resourceClaims" in spec))
+        self.touch(lambda workload: any_spec(workload, lambda spec: "resourceClaims" in spec))
 
     def _on_rule(self, old: Object | None, new: Object | None) -> None:
         one = new or old
@@ -332,7 +332,7 @@ class DeviceWatch:
             self.touch(
                 lambda workload: (
                     workload["metadata"].get("namespace") == meta["namespace"]
-                    and _asks(workload, lambda spec: meta["name"] in templates_of(spec))
+                    and any_spec(workload, lambda spec: meta["name"] in templates_of(spec))
                 )
             )
 
@@ -392,7 +392,7 @@ class DeviceWatch:
             self.touch(
                 lambda workload: (
                     workload["metadata"].get("namespace") == meta.get("namespace")
-                    and _asks(workload, lambda spec: meta["name"] in named_claims(spec))
+                    and any_spec(workload, lambda spec: meta["name"] in named_claims(spec))
                 )
             )
         self._mark_nodes_of((*before, *now))
@@ -425,7 +425,7 @@ class DeviceWatch:
         if served:
             self._touch_claiming()
             self.touch(
-                lambda workload: _asks(
+                lambda workload: any_spec(
                     workload, lambda spec: not served.isdisjoint(extended_resources(spec))
                 )
             )
@@ -472,11 +472,3 @@ def _taints_of(found: DeviceSlice | None) -> list[Taint]:
 def _requests(claim: Object) -> Sequence[Object]:
     devices = (claim.get("spec") or {}).get("devices") or {}
     return [one for one in devices.get("requests") or () if isinstance(one, dict)]
-
-
-def _asks(workload: Object, test: Callable[[Object], bool]) -> bool:
-    """Return whether a pod of a workload meets a test of its spec."""
-    try:
-        return any(map(test, kind_of(workload).pod_specs(workload)))
-    except Exception:  # noqa: BLE001  it is reported when it is read
-        return True

@@ -30,8 +30,8 @@ from fluxqueue.workload.kinds.table import workload_uid
 from fluxqueue.workload.managed import has_our_marks, is_taken_in
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import has_ended, pod_fact
 from fluxqueue.workload.owner_kinds import OwnerKinds
-from fluxqueue.workload.pods import has_ended, pod_fact
 
 ASK_OWNER_EVERY_S = 10.0
 """How often (seconds) the size of an owner is read again while its group lacks pods.

@@ -39,7 +39,8 @@ from fluxqueue.workload.groups import POD, Membership, is_driver, read_mark, rea
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, Assembly, slots_beside
 from fluxqueue.workload.kinds.suspended_owner import slots_of_member
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.pods import controller_owner, has_ended, pod_fact
+from fluxqueue.workload.observed_pod import has_ended, pod_fact
+from fluxqueue.workload.pods import controller_owner
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from fluxqueue.fluxjob.request import describe
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.jobspec.render import render
 from fluxqueue.kube.informer import UNSEEN
-from fluxqueue.workload import labels, pods
+from fluxqueue.workload import labels, observed_pod, pods
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.constraints import ignored
 from fluxqueue.workload.fingerprint import fingerprint
@@ -92,8 +92,8 @@ def trim_pod(pod: Object) -> dict[str, Any]:
     told = {key: status[key] for key in ("phase", "reason") if key in status}
     if "activeDeadlineSeconds" in spec and "startTime" in status:
         told["startTime"] = status["startTime"]
-    if "deletionTimestamp" in meta and (is_killed := pods.was_killed(pod)) is not False:
-        told[pods.KILLED] = is_killed
+    if "deletionTimestamp" in meta and (is_killed := observed_pod.was_killed(pod)) is not False:
+        told[observed_pod.KILLED] = is_killed
     for key, containers in zip(_STATUSES, _CONTAINERS, strict=True):
         resized = _resized(status.get(key) or (), spec.get(containers) or ())
         if resized:
@@ -108,10 +108,10 @@ def trim_pod(pod: Object) -> dict[str, Any]:
     if told.get("phase") not in _ENDED and (
         labels.MANAGED in (meta.get("labels") or {}) or BATCH_JOB.claim(pod) is not None
     ):
-        told[pods.USES] = _uses(spec, told)
-        why = pods.why_unbound(pod)
+        told[observed_pod.USES] = _uses(spec, told)
+        why = observed_pod.why_unbound(pod)
         if why:
-            told[pods.UNSCHEDULABLE] = why
+            told[observed_pod.UNSCHEDULABLE] = why
     return {"kind": BARE_POD.name, "metadata": kept, "spec": asked, "status": told}
 
 
@@ -225,7 +225,7 @@ def see_progress(
         is_suspended=kind.is_suspended(workload),
         is_idle=kind.is_idle(workload),
         ended_indexes=as_multirange(kind.ended_indexes(workload, its)),
-        is_whole=any(map(pods.is_grouped, its_pods)),
+        is_whole=any(map(observed_pod.is_grouped, its_pods)),
         missing=gathering.missing,
         gather_reason=gathering.reason,
         gather_s=gather_s if gathering.patience_s is None else gathering.patience_s,
@@ -261,7 +261,7 @@ def _ends_at(workload: Object, its_pods: Sequence[Object]) -> int | None:
     own_end = kind.deletes_at(workload)
     there = [one for one in its_pods if (one.get("spec") or {}).get("nodeName")]
     live = [one for one in there if (one.get("status") or {}).get("phase") not in _ENDED]
-    ends = [pods.enforced_end(one, own_end) for one in live]
+    ends = [observed_pod.enforced_end(one, own_end) for one in live]
     return max((end for end in ends if end is not None), default=None)
 
 
@@ -278,7 +278,7 @@ def see_gone(
     """
     namespace = its_pods[0]["metadata"]["namespace"] if its_pods else ""
     if last is None:
-        return WorkloadGone(namespace, tuple(map(pods.pod_fact, its_pods)), is_seen=False)
+        return WorkloadGone(namespace, tuple(map(observed_pod.pod_fact, its_pods)), is_seen=False)
     return WorkloadGone(
         namespace,
         kind_of(last).pod_facts(last, its_pods),
@@ -586,7 +586,7 @@ def is_news(old: Object, new: Object) -> bool:
 
 def is_pod_news(old: Object, new: Object) -> bool:
     """Return whether a change of a managed pod affects a row."""
-    if pods.pod_fact(old) != pods.pod_fact(new):
+    if observed_pod.pod_fact(old) != observed_pod.pod_fact(new):
         return True
     # A member of a group carries values of the group.
     return read_mark(new) is not None and BARE_POD.news(old) != BARE_POD.news(new)

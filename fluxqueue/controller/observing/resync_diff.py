@@ -34,7 +34,7 @@ from fluxqueue.process import metrics
 from fluxqueue.scheduler.adoption import PinnedStart, with_start
 from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.observed_pod import pod_fact
 
 logger = logging.getLogger(__name__)
 

@@ -33,9 +33,9 @@ from fluxqueue.workload.kinds.kind import WorkloadKind
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.managed import is_managed, is_taken_in
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import pod_fact
 from fluxqueue.workload.pinning import named_node, pinned_as
 from fluxqueue.workload.pod_resources import effective_request
-from fluxqueue.workload.pods import pod_fact
 
 logger = logging.getLogger(__name__)
 

@@ -249,7 +249,7 @@ class SurroundingsWatch:
     def _on_runtime_class(self, old: Object | None, new: Object | None) -> None:
         _, name = _place(old, new)
         self._tell(
-            lambda workload: _any_spec(
+            lambda workload: any_spec(
                 workload, lambda spec: bool(spec.get("runtimeClassName") == name)
             )
         )
@@ -260,7 +260,7 @@ class SurroundingsWatch:
             self._tell(
                 lambda workload: (
                     _namespace(workload) == namespace
-                    and _any_spec(workload, lambda spec: name in claim_names(spec))
+                    and any_spec(workload, lambda spec: name in claim_names(spec))
                 )
             )
 
@@ -278,11 +278,11 @@ class SurroundingsWatch:
                 del self._volumes_of[of]
         if _content(old) != _content(new):
             # A volume changes little once it is bound, and then its claim changes, too.
-            self._tell(lambda workload: _any_spec(workload, has_claims))
+            self._tell(lambda workload: any_spec(workload, has_claims))
 
     def _on_storage_class(self, old: Object | None, new: Object | None) -> None:
         if _content(old) != _content(new):
-            self._tell(lambda workload: _any_spec(workload, has_claims))
+            self._tell(lambda workload: any_spec(workload, has_claims))
 
     def _on_webhooks(self, old: Object | None, new: Object | None) -> None:
         _, name = _place(old, new)
@@ -310,14 +310,14 @@ class SurroundingsWatch:
         self._drivers = drivers
         for node in self._nodes():
             self._mark_node(node["metadata"]["name"])
-        self._tell(lambda workload: _any_spec(workload, has_claims))
+        self._tell(lambda workload: any_spec(workload, has_claims))
 
     def on_node(self, old: Object | None, new: Object | None) -> None:
         """Handle the change of a node from ``old`` to ``new``."""
         before, now = (None if one is None else placed_node(one) for one in (old, new))
         if before != now:
             self._domains.clear()
-            self._tell(lambda workload: _any_spec(workload, concerns))
+            self._tell(lambda workload: any_spec(workload, concerns))
 
     def touch(self, is_touched: IsTouched) -> None:
         """Mark workloads that a change of other objects may touch."""
@@ -375,7 +375,8 @@ def _place(old: Object | None, new: Object | None) -> tuple[str, str]:
     return str(obj["metadata"].get("namespace") or ""), str(obj["metadata"]["name"])
 
 
-def _any_spec(workload: Object, test: Callable[[Object], bool]) -> bool:
+def any_spec(workload: Object, test: Callable[[Object], bool]) -> bool:
+    """Return whether a pod of a workload meets a test of its spec."""
     try:
         return any(map(test, kind_of(workload).pod_specs(workload)))
     except Exception:  # noqa: BLE001  it is reported when it is read

@@ -20,7 +20,8 @@ from fluxqueue.kube.discovery import find_served
 from fluxqueue.kube.informer import Informer, TroubleHandler
 from fluxqueue.kube.resources import ApiResource
 from fluxqueue.workload.deletion import carry
-from fluxqueue.workload.kinds.suspended_owner import Made, assemble_owner, tell_made
+from fluxqueue.workload.kinds.admitted import Made, assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import tell_made
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import OwnerKind
 from fluxqueue.workload.pods import controller_owner

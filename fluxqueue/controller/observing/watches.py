@@ -35,8 +35,8 @@ from fluxqueue.kube.resources import NODES, PODS, PRIORITY_CLASSES, ApiResource
 from fluxqueue.workload import labels
 from fluxqueue.workload.node_object import node_fact
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import carry_kill
 from fluxqueue.workload.owner_kinds import OwnerKinds
-from fluxqueue.workload.pods import carry_kill
 
 logger = logging.getLogger(__name__)
 

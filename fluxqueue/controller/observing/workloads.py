@@ -13,7 +13,7 @@ from fluxqueue.kube.informer import UNSEEN
 from fluxqueue.workload.deletion import with_deletion
 from fluxqueue.workload.managed import is_taken_in
 from fluxqueue.workload.objects import Object
-from fluxqueue.workload.pods import has_ended
+from fluxqueue.workload.observed_pod import has_ended
 
 LEFT_MAX = 5000
 """How many pods that ended before they went are kept for one workload."""

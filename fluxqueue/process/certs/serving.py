@@ -145,11 +145,15 @@ class Listener:
 
     Parameters
     ----------
-    certificate : loaded on opening, and checked every ``reload_interval_s`` seconds.
+    cert_dir, client_ca : those of its ``ServingCertificate``, which is loaded on opening, and
+        checked every ``reload_interval_s`` seconds.
     """
 
-    def __init__(self, certificate: ServingCertificate, *, reload_interval_s: float) -> None:
-        self._certificate, self._reload_interval_s = certificate, reload_interval_s
+    def __init__(
+        self, cert_dir: Path, client_ca: Path | None = None, *, reload_interval_s: float
+    ) -> None:
+        self.certificate = ServingCertificate(cert_dir, client_ca)
+        self._reload_interval_s = reload_interval_s
         self._runner: web.AppRunner | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -161,9 +165,9 @@ class Listener:
         InvalidSettings
             There is no usable certificate, or the address cannot be listened on.
         """
-        await asyncio.to_thread(self._certificate.load)
+        await asyncio.to_thread(self.certificate.load)
         await runner.setup()
-        site = web.TCPSite(runner, host, port, ssl_context=self._certificate.context)
+        site = web.TCPSite(runner, host, port, ssl_context=self.certificate.context)
         try:
             await site.start()
         except (OSError, socket.gaierror) as error:
@@ -188,8 +192,8 @@ class Listener:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._reload_interval_s)
-            if await asyncio.to_thread(self._certificate.has_changed):
-                self._certificate.reload()
+            if await asyncio.to_thread(self.certificate.has_changed):
+                self.certificate.reload()
 
 
 def _digest(pair: Pair) -> bytes:

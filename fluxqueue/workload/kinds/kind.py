@@ -1,35 +1,33 @@
 """``WorkloadKind``: all questions that the rest of fluxqueue asks about a sort of workload. Pure.
 
 The table of ``fluxqueue.workload.kinds`` has one entry for each sort. The defaults here are true
-for a workload that only the gates of its pods hold.
+for a workload that only the gates of its pods hold. The webhook loads ``admitted`` alone.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.indexes import Range
 from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.workload.annotations import Wishes, read_wishes
+from fluxqueue.workload import labels, release_patches
 from fluxqueue.workload.json_patch import Patch
+from fluxqueue.workload.kinds.admitted import AdmittedKind
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import pod_fact
 from fluxqueue.workload.pod_request import (
     DEFAULT_PRIORITY,
     AskedPriority,
-    build_request,
     choose_priority,
 )
-from fluxqueue.workload.pods import gate_index, pod_fact
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.site import DEFAULT_SITE, Site
-
-if TYPE_CHECKING:  # admission loads this module, and needs no facts
-    from fluxqueue.fluxjob.facts import WorkloadFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +43,10 @@ class Gathering:
     patience_s: int | None = None
 
 
-class WorkloadKind(ABC):
+class WorkloadKind(AdmittedKind):
     """A sort of workload."""
 
     # --- what is it ---------------------------------------------------------------------------
-
-    name: ClassVar[str]
-    """The kind's name in objects, rows and FluxJobs."""
-    group: ClassVar[str]
-    version: ClassVar[str]
-    plural: ClassVar[str]
-    pod_spec_path: ClassVar[str]
-    """Path of the spec of its pods, for error messages."""
 
     can_be_suspended: ClassVar[bool] = False
     """Whether it has ``spec.suspend``. Such a workload has no pods while it waits."""
@@ -68,11 +58,6 @@ class WorkloadKind(ABC):
     """Whether its pods exist while it waits. Admission has completed them already."""
     is_built_in: ClassVar[bool] = True
     """Whether the API server knows its structure, and accepts strategic merge patches for it."""
-
-    @property
-    def api_version(self) -> str:
-        """Return ``v1`` or ``batch/v1``."""
-        return f"{self.group}/{self.version}" if self.group else self.version
 
     def shown_as(self, workload: Object) -> tuple[str, str]:
         """Return the apiVersion and kind that its FluxJob names."""
@@ -102,14 +87,6 @@ class WorkloadKind(ABC):
 
     # --- request ------------------------------------------------------------------------------
 
-    @abstractmethod
-    def pod_spec(self, workload: Object) -> Object:
-        """Return the spec of its pods, empty if it has none."""
-
-    def pod_specs(self, workload: Object) -> Sequence[Object]:
-        """Return the specs of its pods, one for each kind of pods."""
-        return (self.pod_spec(workload),)
-
     def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
         """Return the workload with ``change`` applied to each pod, or template of pods.
 
@@ -130,16 +107,6 @@ class WorkloadKind(ABC):
         """
         found: Mapping[str, str] = (pod.get("metadata") or {}).get("labels") or {}
         return found
-
-    def wishes(self, workload: Object) -> Wishes:
-        """Return what its author asked for in addition to its pods' resources.
-
-        Raises
-        ------
-        InvalidInput
-            An annotation cannot be read.
-        """
-        return read_wishes(workload)
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
         """Return the metadata that can carry its author's wishes, with paths. The last one wins."""
@@ -166,41 +133,9 @@ class WorkloadKind(ABC):
         spec.pop("suspend", None)
         return meta.get("annotations"), meta.get("labels"), spec
 
-    @abstractmethod
-    def size(self, workload: Object) -> int:
-        """Return how many pods it runs at once."""
-
-    def is_sweep(self, workload: Object) -> bool:
-        """Tell whether its pods are independent, so that each starts in its own turn."""
-        return False
-
-    def deadline_s(self, workload: Object) -> int | None:
-        """Return the enforced longest run in seconds, None without a limit."""
-        found = workload["spec"].get("activeDeadlineSeconds")
-        return None if found is None else int(found)
-
     def deletes_at(self, workload: Object) -> int | None:
         """Return when its controller deletes its pods (epoch seconds), None if it sets no time."""
         return None
-
-    def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
-        """Describe what it needs while it runs: one slot for each of its ``size`` pods.
-
-        A workload of size 0 asks for nothing and has no slots.
-
-        Raises
-        ------
-        InvalidInput
-            An annotation, a quantity or an affinity term cannot be read.
-        """
-        return build_request(
-            self.pod_spec(workload),
-            self.wishes(workload),
-            count=self.size(workload),
-            deadline_s=self.deadline_s(workload),
-            where=self.pod_spec_path,
-            site=site,
-        )
 
     def priority(
         self,
@@ -239,28 +174,9 @@ class WorkloadKind(ABC):
 
     # --- how is it held -----------------------------------------------------------------------
 
-    @abstractmethod
-    def why_not(self, workload: Object) -> str | None:
-        """Return why it is not managed although no general rule excludes it, or None."""
-
-    @abstractmethod
-    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
-        """Return it as it waits for fluxqueue, with its label, deadline and submitter.
-
-        Idempotent: a workload that waits already is returned as it is.
-        """
-
-    def is_held(self, workload: Object) -> bool:
-        """Tell whether a stored object waits for fluxqueue: the scheduling gate is on its pods."""
-        return gate_index(self.pod_spec(workload)) is not None
-
     def is_taken_in(self, workload: Object) -> bool:
         """Tell whether a stored object itself shows that it is in the queue, or has left it."""
         return self.is_held(workload)
-
-    def is_suspended(self, workload: Object) -> bool:
-        """Tell whether it is suspended, so that it must not start pods now."""
-        return False
 
     def is_idle(self, workload: Object) -> bool:
         """Tell whether it is suspended and the controller of its pods reports that none is left."""
@@ -268,14 +184,18 @@ class WorkloadKind(ABC):
 
     def is_author_suspended(self, workload: Object) -> bool:
         """Tell whether its author created it suspended and has not unsuspended it yet."""
-        return False
+        return self._whose_suspension(workload) == "true"
 
     def is_suspended_again(self, workload: Object) -> bool:
         """Tell whether fluxqueue suspended it again after it was unsuspended.
 
         Either its author or fluxqueue can have unsuspended it.
         """
-        return False
+        return self._whose_suspension(workload) == "false"
+
+    def _whose_suspension(self, workload: Object) -> str | None:
+        notes = (workload.get("metadata") or {}).get("annotations") or {}
+        return notes.get(labels.AUTHOR_SUSPENDED) if self.is_suspended(workload) else None
 
     def is_paused(self, workload: Object) -> bool:
         """Tell whether its author wants no pods of it now, and can raise their number later.
@@ -295,15 +215,11 @@ class WorkloadKind(ABC):
         See ``release_patches.resume_patch``.
         """
         # Here and below: admission loads this module, and never releases a workload.
-        from fluxqueue.workload.release_patches import resume_patch
-
-        return resume_patch(uid, is_pinned=is_pinned)
+        return release_patches.resume_patch(uid, is_pinned=is_pinned)
 
     def suspend_patch(self, workload: Object) -> Patch:
         """Return the patch that suspends a released one: it must wait, or its pods must end."""
-        from fluxqueue.workload.release_patches import suspend_again_patch
-
-        return suspend_again_patch(workload)
+        return release_patches.suspend_again_patch(workload)
 
     def pinned_node(self, workload: Object) -> str | None:
         """Return the node that its pod template names since its release."""
@@ -327,7 +243,8 @@ class WorkloadKind(ABC):
         facts = sorted((pod_fact(pod) for pod in pods), key=lambda one: one.uid)
         if self.has_indexes(workload):
             return tuple(facts)
-        return tuple(replace(fact, index=None) for fact in facts)
+        kinds = workload.get("slotKinds") or {}
+        return tuple(replace(fact, index=None, kind=kinds.get(fact.uid, "")) for fact in facts)
 
     @abstractmethod
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:

@@ -25,6 +25,7 @@ from fluxqueue.workload.groups import POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
 from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import is_grouped, pod_fact
 from fluxqueue.workload.pod_bounds import bounds_of
 from fluxqueue.workload.pod_request import (
     DEFAULT_PRIORITY,
@@ -34,7 +35,7 @@ from fluxqueue.workload.pod_request import (
     build_parts,
     slot_kind,
 )
-from fluxqueue.workload.pods import controller_owner, is_grouped, longest_deadline, pod_fact
+from fluxqueue.workload.pods import controller_owner, longest_deadline
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.site import DEFAULT_SITE, Site
 
@@ -221,13 +222,6 @@ class PodGroupKind(WorkloadKind):
         if reason and spec.get("note"):
             reason = f"{reason}; {spec['note']}"
         return Gathering(missing, reason, patience_s)
-
-    def pod_facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
-        kinds = workload["slotKinds"]
-        return tuple(
-            replace(fact, index=None, kind=kinds.get(fact.uid, ""))
-            for fact in super().pod_facts(workload, pods)
-        )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
         """Return its progress. It ends when no pod can still run and none will be made.

@@ -9,57 +9,40 @@ without pods, and is released whole. A workload of this kind is the object with 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from fluxqueue.errors import InvalidInput
+from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
-from fluxqueue.workload.annotations import (
-    Wishes,
-    check_fits,
-    first_said,
-    read_wishes,
-)
 from fluxqueue.workload.deletion import as_of_deletion
-from fluxqueue.workload.groups import has_group
 from fluxqueue.workload.json_patch import Patch, edited
-from fluxqueue.workload.kinds.batch_job import BATCH_JOB
-from fluxqueue.workload.kinds.batch_job import size as size_of_job
-from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
-from fluxqueue.workload.object_paths import Path, replaced, value_at
-from fluxqueue.workload.objects import Object
-from fluxqueue.workload.owner_kinds import (
-    OwnerKind,
-    PartOf,
-    can_be_suspended,
-    is_suspended,
-    parts_of,
-    result_of,
+from fluxqueue.workload.kinds.admitted import (
+    AdmittedOwner,
+    Made,
+    assemble_owner,
+    parts_with_slots,
+    size_of_job,
 )
-from fluxqueue.workload.pod_request import ShapePart, build_parts, slot_kind
-from fluxqueue.workload.pods import controller_owner, longest_deadline, pod_fact
+from fluxqueue.workload.kinds.batch_job import BATCH_JOB
+from fluxqueue.workload.kinds.kind import Gathering, WorkloadKind
+from fluxqueue.workload.object_paths import replaced
+from fluxqueue.workload.objects import Object
+from fluxqueue.workload.observed_pod import pod_fact
+from fluxqueue.workload.owner_kinds import OwnerKind, PartOf, result_of
+from fluxqueue.workload.pod_request import slot_kind
+from fluxqueue.workload.pods import controller_owner
 from fluxqueue.workload.references import Reference
 from fluxqueue.workload.site import DEFAULT_SITE, Site
-from fluxqueue.workload.suspension import (
-    marked_templates,
-    resume_owner_patch,
-    suspend_owner_patch,
-    suspended_owner,
-)
-
-if TYPE_CHECKING:
-    from fluxqueue.fluxjob.facts import WorkloadFacts
+from fluxqueue.workload.suspension import resume_owner_patch, suspend_owner_patch
 
 
-class SuspendedOwnerKind(WorkloadKind):
+class SuspendedOwnerKind(AdmittedOwner, WorkloadKind):
     """Answer the questions of ``WorkloadKind`` for objects that can be suspended."""
 
-    name, group, version, plural = "SuspendedOwner", "", "", ""
-    pod_spec_path = "spec"
     can_be_suspended = True
     is_known_by_gate_alone = False
     is_built_in = False
@@ -91,40 +74,14 @@ class SuspendedOwnerKind(WorkloadKind):
 
     # --- request ------------------------------------------------------------------------------
 
-    def pod_spec(self, workload: Object) -> Object:
-        specs = self.pod_specs(workload)
-        return specs[0] if specs else {}
-
-    def pod_specs(self, workload: Object) -> Sequence[Object]:
-        return [part.template["spec"] for _, part in _parts(workload)] or [NOTHING.spec]
-
     def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
-        parts = [(part, change(part.template)) for _, part in _parts(workload)]
+        parts = [(part, change(part.template)) for _, part in parts_with_slots(workload)]
         if all(changed is part.template for part, changed in parts):
             return workload
-        made: Made | None = workload["made"]
-        told: dict[str, Any] = {"spec": workload.get("spec") if made is None else made.spec}
-        for part, changed in parts:
-            told = replaced(told, part.at, changed)
-        if made is None:
-            return {**workload, "spec": told["spec"]}
-        return {**workload, "made": replace(made, spec=told["spec"])}
-
-    def wishes(self, workload: Object) -> Wishes:
-        """Return its own wishes, then those of its templates. The first value of each wins."""
-        said = [read_wishes({"metadata": workload["metadata"]})]
-        for _, part in _parts(workload):
-            try:
-                said.append(read_wishes({"metadata": part.template.get("metadata") or {}}))
-            except InvalidInput as error:
-                where = ".".join([*map(str, part.at), error.where])
-                raise InvalidInput(
-                    error.message, where=where, value=error.value, hint=error.hint
-                ) from None
-        return first_said(said)
+        return _with_templates(workload, parts)
 
     def metas(self, workload: Object) -> list[tuple[str, Object]]:
-        parts = [part for _, part in _parts(workload)]
+        parts = [part for _, part in parts_with_slots(workload)]
         return [
             *(
                 (".".join([*map(str, part.at), "metadata"]), part.template.get("metadata") or {})
@@ -134,16 +91,12 @@ class SuspendedOwnerKind(WorkloadKind):
         ]
 
     def with_metas(self, workload: Object, change: Callable[[Object], Object]) -> Object:
-        made: Made | None = workload["made"]
-        told: dict[str, Any] = {"spec": workload.get("spec") if made is None else made.spec}
-        for _, part in _parts(workload):
-            if part.template.get("metadata"):
-                template = {**part.template, "metadata": change(part.template["metadata"])}
-                told = replaced(told, part.at, template)
-        changed = {**workload, "metadata": change(workload["metadata"])}
-        if made is None:
-            return {**changed, "spec": told["spec"]}
-        return {**changed, "made": replace(made, spec=told["spec"])}
+        parts = [
+            (part, {**part.template, "metadata": change(part.template["metadata"])})
+            for _, part in parts_with_slots(workload)
+            if part.template.get("metadata")
+        ]
+        return _with_templates({**workload, "metadata": change(workload["metadata"])}, parts)
 
     def asks(self, workload: Object) -> tuple[Any, ...]:
         meta, entry, made = workload["metadata"], workload["entry"], workload["made"]
@@ -152,25 +105,9 @@ class SuspendedOwnerKind(WorkloadKind):
         told = None if made is None else _unsuspended(made.spec, made.entry)
         return meta.get("annotations"), meta.get("labels"), spec, told, kinds
 
-    def deadline_s(self, workload: Object) -> int | None:
-        """Return its own deadline, or the longest one of its pods."""
-        entry: OwnerKind = workload["entry"]
-        said = value_at(workload, entry.deadline) if entry.deadline else None
-        if isinstance(said, int) and said > 0:
-            return said
-        specs = [part.template["spec"] for _, part in _parts(workload)]
-        return longest_deadline(specs)
-
-    def size(self, workload: Object) -> int:
-        return sum(part.count for _, part in _parts(workload))
-
-    def to_request(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec:
-        """Return one kind of slots for each kind of its templates."""
-        return self._request(workload, {}, site)
-
     def further(self, workload: Object, *, site: Site = DEFAULT_SITE) -> Jobspec | None:
         """Return all kinds of slots, with those of pods that no template describes."""
-        known = {label for label, _ in _parts(workload)}
+        known = {label for label, _ in parts_with_slots(workload)}
         others = {}
         for uid, pod in workload["members"].items():
             label = workload["slotKinds"][uid]
@@ -178,19 +115,6 @@ class SuspendedOwnerKind(WorkloadKind):
             if label not in known and pod_fact(pod).is_gated:
                 others[label] = pod["spec"]
         return self._request(workload, others, site)
-
-    def _request(self, workload: Object, others: Mapping[str, Object], site: Site) -> Jobspec:
-        specs: dict[str, Object] = {}
-        counts: Counter[str] = Counter()
-        for label, part in _parts(workload):
-            specs.setdefault(label, part.template["spec"])
-            counts[label] += part.count
-        specs |= others
-        parts = [ShapePart(label, spec, counts[label]) for label, spec in specs.items()] or [
-            NOTHING
-        ]
-        deadline_s = self.deadline_s(workload)
-        return build_parts(parts, self.wishes(workload), deadline_s=deadline_s, site=site)
 
     # --- how is it held -----------------------------------------------------------------------
 
@@ -204,56 +128,6 @@ class SuspendedOwnerKind(WorkloadKind):
             return None
         return Gathering(1, f"waits for its {templates_in[1]}, which says what it asks for")
 
-    def why_not(self, workload: Object) -> str | None:
-        entry: OwnerKind = workload["entry"]
-        if not can_be_suspended(entry, workload):
-            return f"a {entry.kind} like this cannot wait suspended"
-        # Its pods start with those of another workload, or with fewer than all.
-        own = {"metadata": workload.get("metadata")}
-        if any(map(has_group, [own, *(part.template for _, part in _parts(workload))])):
-            return "its pods say of which group they are"
-        is_known = entry.templates_in is None or workload["made"] is not None
-        return "the queue takes none of its pods" if is_known and not self.size(workload) else None
-
-    def held(self, workload: Object, wishes: Wishes, user: str) -> Object:
-        check_fits(wishes, waits="suspended")
-        return suspended_owner(workload, workload["entry"], _marks(workload), wishes, user)
-
-    def marked(self, workload: Object) -> Object:
-        """Return an object that defines the request of another object, and is released with it.
-
-        Its pods opt in, and name the kind of slots that they need.
-
-        Raises
-        ------
-        InvalidInput
-            As ``wishes`` and ``to_request``.
-        """
-        return marked_templates(workload, _marks(workload), self.wishes(workload).duration_s)
-
-    def is_held(self, workload: Object) -> bool:
-        """Tell whether it was marked at admission and is stored with the field that suspends it.
-
-        Some versions of a kind lack that field.
-        """
-        meta = workload["metadata"]
-        is_marked = (meta.get("annotations") or {}).get(labels.SUSPENDED) == "true"
-        is_asking = (meta.get("labels") or {}).get(labels.MANAGED) == "true"
-        return is_marked and is_asking and is_suspended(workload["entry"], workload) is not None
-
-    def is_suspended(self, workload: Object) -> bool:
-        return bool(is_suspended(workload["entry"], workload))
-
-    def is_author_suspended(self, workload: Object) -> bool:
-        return self._whose_suspension(workload) == "true"
-
-    def is_suspended_again(self, workload: Object) -> bool:
-        return self._whose_suspension(workload) == "false"
-
-    def _whose_suspension(self, workload: Object) -> str | None:
-        annotations = (workload.get("metadata") or {}).get("annotations") or {}
-        return annotations.get(labels.AUTHOR_SUSPENDED) if self.is_suspended(workload) else None
-
     def facts(self, workload: Object, common: WorkloadFacts) -> WorkloadFacts:
         # Its kind decides what a deleted pod means, and some kinds then fail.
         return replace(common, replaces_pods=True, spare_failures=0)
@@ -266,13 +140,6 @@ class SuspendedOwnerKind(WorkloadKind):
         return suspend_owner_patch(workload, workload["entry"].suspend)
 
     # --- how does it end ----------------------------------------------------------------------
-
-    def pod_facts(self, workload: Object, pods: Sequence[Object]) -> tuple[PodFact, ...]:
-        kinds = workload["slotKinds"]
-        return tuple(
-            replace(fact, index=None, kind=kinds.get(fact.uid, ""))
-            for fact in super().pod_facts(workload, pods)
-        )
 
     def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
         """Return its progress.
@@ -314,18 +181,17 @@ class SuspendedOwnerKind(WorkloadKind):
 
 
 SUSPENDED_OWNER = SuspendedOwnerKind()
-NOTHING = ShapePart("pod", {}, 0)
-"""The request of an object before it is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An object that a suspended object has made, and that contains its templates."""
-
-    entry: OwnerKind
-    uid: str
-    generation: int
-    spec: Object
+def _with_templates(workload: Object, parts: Iterable[tuple[PartOf, Object]]) -> Object:
+    """Return a workload with other templates in these places."""
+    made: Made | None = workload["made"]
+    told: Object = {"spec": workload.get("spec") if made is None else made.spec}
+    for part, changed in parts:
+        told = replaced(told, part.at, changed)
+    if made is None:
+        return {**workload, "spec": told["spec"]}
+    return {**workload, "made": replace(made, spec=told["spec"])}
 
 
 def tell_made(stored: Object, entry: OwnerKind) -> Made:
@@ -335,39 +201,6 @@ def tell_made(stored: Object, entry: OwnerKind) -> Made:
     return Made(entry, meta["uid"], generation, stored.get("spec") or {})
 
 
-def assemble_owner(
-    stored: Object,
-    entry: OwnerKind,
-    api_version: str,
-    *,
-    made: Made | None = None,
-    members: Mapping[str, Object] | None = None,
-    slot_kinds: Mapping[str, str] | None = None,
-    jobs: Mapping[str, Object] | None = None,
-    left: Mapping[str, Object] | None = None,
-) -> dict[str, Any]:
-    """Make the workload of an object.
-
-    ``made`` is the object that contains its templates, if that is another object. ``members``,
-    ``slot_kinds``, ``jobs`` and ``left`` are as for a group (``kinds.pod_group.Assembly``). They
-    are empty before its release.
-    """
-    meta = stored.get("metadata") or {}
-    name, uid = meta.get("name") or meta.get("generateName") or "", meta.get("uid") or ""
-    reference = Reference(api_version, entry.kind, name, uid, entry.resource, entry.suspend)
-    return {
-        **stored,
-        "kind": SUSPENDED_OWNER.name,
-        "entry": entry,
-        "reference": reference,
-        "made": made,
-        "members": members or {},
-        "slotKinds": slot_kinds or {},
-        "jobs": jobs or {},
-        "left": {} if left is None else left,
-    }
-
-
 def slots_of_member(workload: Object, pod: Object) -> str:
     """Return the kind of slots that a pod of ``workload`` needs.
 
@@ -375,17 +208,7 @@ def slots_of_member(workload: Object, pod: Object) -> str:
     own fields decide.
     """
     said = (pod["metadata"].get("labels") or {}).get(labels.SLOTS)
-    return said if said in {label for label, _ in _parts(workload)} else slot_kind(pod)
-
-
-def _parts(workload: Object) -> Iterator[tuple[str, PartOf]]:
-    """Yield its pods by template with their kind of slots, without opted-out pods."""
-    made: Made | None = workload["made"]
-    told = (workload["entry"], workload) if made is None else (made.entry, {"spec": made.spec})
-    for part in parts_of(*told) or ():
-        marks = (part.template.get("metadata") or {}).get("labels") or {}
-        if marks.get(labels.MANAGED) != "false":
-            yield marks.get(labels.SLOTS) or slot_kind(part.template), part
+    return said if said in {label for label, _ in parts_with_slots(workload)} else slot_kind(pod)
 
 
 def _unsuspended(spec: Object | None, entry: OwnerKind) -> Object:
@@ -393,16 +216,11 @@ def _unsuspended(spec: Object | None, entry: OwnerKind) -> Object:
     return edited({"spec": spec or {}}, {tuple(entry.suspend.split(".")): None})
 
 
-def _marks(workload: Object) -> list[tuple[Path, str]]:
-    """Return the place of each pod template, and the kind of slots that its pods need."""
-    return [(part.at, slot_kind(part.template)) for _, part in _parts(workload)]
-
-
 def _wanted(workload: Object) -> Counter[str]:
     """Return how many pods of each kind it may still run at once, if it has not ended."""
     kinds, jobs = workload["slotKinds"], workload["jobs"]
     left: Counter[str] = Counter()
-    for label, part in _parts(workload):
+    for label, part in parts_with_slots(workload):
         left[label] += part.count
     staying: Counter[str] = Counter()
     of_jobs: dict[str, str] = {}

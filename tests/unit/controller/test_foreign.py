@@ -10,7 +10,7 @@ import pytest
 from fluxqueue.controller.observing.read_workload import trim_pod
 from fluxqueue.controller.observing.unmanaged_pods import ForeignPods
 from fluxqueue.workload.node_object import foreign_pod
-from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.observed_pod import pod_fact
 from tests.support.workloads import bare_pod, container, owner
 
 Obj = dict[str, Any]

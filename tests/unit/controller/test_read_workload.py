@@ -14,7 +14,7 @@ from fluxqueue.controller.observing.read_workload import (
     trim_pod,
 )
 from fluxqueue.errors import InvalidInput
-from fluxqueue.workload.pods import pod_fact
+from fluxqueue.workload.observed_pod import pod_fact
 from fluxqueue.workload.site import Site
 from tests.support.workloads import batch_job, owner
 

@@ -37,23 +37,25 @@ PLACED = IndexPlacement(7, ("a1", "a1", "a2"), USES, until_s=1000.0)
 GATE = {"name": labels.GATE}
 
 
-def _pod(index: int = 2, *, sealed: str | None = None, cpu: str = "4", **spec: Any) -> Any:
+def _pod(
+    index: int = 2, *, sealed: Any = None, cpu: str = "4", of: str = "Job", **spec: Any
+) -> Any:
     """A pod as the Job controller creates it."""
     text = seal(PLACED, "uid-gang", KEY) if sealed is None else sealed
     meta = {
         "labels": {labels.MANAGED: "true", labels.PLACED: "true"},
         "annotations": {labels.PLACEMENT: text, labels.COMPLETION_INDEX: str(index)},
-        "ownerReferences": [owner("Job", "gang")],
+        "ownerReferences": [owner(of, "gang")],
     }
     gates = [{"name": "example.org/other"}, GATE]
     main = container(requests={"cpu": cpu, "memory": "64Mi"})
     return bare_pod(meta=meta, containers=[main], schedulingGates=gates, **spec)
 
 
-def _placed(pod: Any, uid: str | None = "uid-gang", **more: Any) -> Any:
+def _placed(pod: Any, **more: Any) -> Any:
     given_ = {"requester": JOB_CONTROLLER, "controllers": CONTROLLERS, "key": KEY, "now_s": 999.0}
     before = copy.deepcopy(pod)
-    placed = placed_by_proof(pod, uid, **(given_ | more))
+    placed = placed_by_proof(pod, **(given_ | more))
     assert pod == before
     return placed
 
@@ -119,8 +121,8 @@ REQUIRED = {
 @pytest.mark.parametrize(
     ("pod", "more"),
     [
-        (_pod(), {"uid": "uid-other"}),
-        (_pod(), {"uid": None}),
+        (_pod(sealed=seal(PLACED, "uid-other", KEY)), {}),
+        (_pod(of="ReplicaSet"), {}),
         (_pod(), {"key": OTHER_KEY}),
         (_pod(), {"key": b""}),
         (_pod(), {"requester": "mallory"}),
@@ -140,8 +142,7 @@ REQUIRED = {
     ],
 )
 def test_any_other_pod_comes_gated(pod: Any, more: dict[str, Any]) -> None:
-    uid = more.pop("uid", "uid-gang") if "uid" in more else "uid-gang"
-    assert _placed(pod, uid, **more) is None
+    assert _placed(pod, **more) is None
 
 
 def test_a_pod_without_our_gate_or_after_a_failure_is_left_alone() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from fluxqueue.fluxjob.faults import ANNOTATION, TEMPLATE
 from fluxqueue.workload import labels
+from fluxqueue.workload.kinds.admitted import assemble_owner
 from fluxqueue.workload.kinds.pod_group import Assembly
-from fluxqueue.workload.kinds.suspended_owner import assemble_owner
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue.workload.last_good import FAULTS_MAX, LAST_REQUEST, mend, said_by
 from fluxqueue.workload.owner_kinds import BUILT_IN

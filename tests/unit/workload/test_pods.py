@@ -8,7 +8,7 @@ import pytest
 
 from fluxqueue.fluxjob.pod_facts import NOT_SEEN, OF_GROUP, PodFact
 from fluxqueue.fluxjob.times import LAST_S
-from fluxqueue.workload import pods
+from fluxqueue.workload import observed_pod, pods
 from tests.support.workloads import bare_pod, owner
 
 OURS = {"name": "fluxqueue"}
@@ -21,7 +21,7 @@ def test_reads_a_pod_of_an_indexed_batch_job() -> None:
         "deletionTimestamp": "2026-01-01T00:00:00Z",
     }
     pod = {**bare_pod(meta=meta, nodeName="n1"), "status": {"phase": "Running"}}
-    assert pods.pod_fact(pod) == PodFact(
+    assert observed_pod.pod_fact(pod) == PodFact(
         uid="uid-solo",
         name="solo",
         phase="Running",
@@ -38,14 +38,14 @@ def test_reads_a_pod_of_an_indexed_batch_job() -> None:
     [(None, False), ([], False), ([{"name": "other"}], False), ([{"name": "o"}, OURS], True)],
 )
 def test_gated_means_by_our_gate(gates: list[Any] | None, is_gated: bool) -> None:
-    assert pods.pod_fact(bare_pod(schedulingGates=gates)).is_gated is is_gated
+    assert observed_pod.pod_fact(bare_pod(schedulingGates=gates)).is_gated is is_gated
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "٣", "2147483648", "9" * 99])
 def test_an_unreadable_index_is_none(text: str) -> None:
     """Annotations are user-writable: a broken one must not stop the pod's slot."""
     meta = {"annotations": {"batch.kubernetes.io/job-completion-index": text}}
-    assert pods.pod_fact(bare_pod(meta=meta)).index is None
+    assert observed_pod.pod_fact(bare_pod(meta=meta)).index is None
 
 
 def test_an_owner_that_does_not_control_is_not_the_controller() -> None:
@@ -63,7 +63,7 @@ def test_a_grace_period_beyond_the_calendar_is_read(grace_s: int, finished_at: s
     }
     ended = {"state": {"terminated": {"finishedAt": finished_at}}}
     status = {"phase": "Succeeded", "containerStatuses": [ended]}
-    assert pods.was_killed({**bare_pod(meta=meta), "status": status})
+    assert observed_pod.was_killed({**bare_pod(meta=meta), "status": status})
 
 
 _GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
@@ -89,7 +89,7 @@ def test_a_pod_of_a_scheduler_that_is_not_there_is_known(
     """The cluster's own scheduler may be behind, and its pods are not reported."""
     pod = bare_pod()
     pod["spec"].pop("schedulingGates", None)
-    assert pods.why_unbound({**pod, "spec": pod["spec"] | spec, "status": status}) == why
+    assert observed_pod.why_unbound({**pod, "spec": pod["spec"] | spec, "status": status}) == why
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_of_a_refused_native_group_only_the_pod_that_fits_nowhere_is_refused(
     pod = bare_pod()
     pod["status"] = {"conditions": [_UNBOUND | {"message": said}]}
     words = said or "kube-scheduler gives no reason"
-    assert pods.why_unbound(pod) == words
+    assert observed_pod.why_unbound(pod) == words
     pod["spec"]["schedulingGroup"] = {"podGroupName": "g"}
-    assert pods.why_unbound(pod) == (words if is_of_node else f"{OF_GROUP}{words}")
+    assert observed_pod.why_unbound(pod) == (words if is_of_node else f"{OF_GROUP}{words}")
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_when_kubernetes_has_ended_a_pod(
 ) -> None:
     meta = {} if deleted_at is None else {"deletionTimestamp": deleted_at}
     pod = {**bare_pod(meta=meta, **spec), "status": {"startTime": "1970-01-01T00:01:40Z"}}
-    assert pods.enforced_end(pod, own_end) == end
+    assert observed_pod.enforced_end(pod, own_end) == end

@@ -9,10 +9,11 @@ import pytest
 
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload.constraints import ignored
+from fluxqueue.workload.kinds.admitted import assemble_owner
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.kinds.pod_group import POD_GROUP
-from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER
 from fluxqueue.workload.objects import Object
 from fluxqueue.workload.owner_kinds import BUILT_IN
 from fluxqueue.workload.pod_defaults import default_requests, with_default_requests

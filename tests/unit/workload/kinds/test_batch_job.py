@@ -13,6 +13,7 @@ from fluxqueue.jobspec.parse import parse_document
 from fluxqueue.jobspec.render import render
 from fluxqueue.workload.annotations import Wishes
 from fluxqueue.workload.kinds import batch_job as batch
+from fluxqueue.workload.kinds.admitted import size_of_job
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.pod_request import choose_priority
 from fluxqueue.workload.site import Site
@@ -38,7 +39,7 @@ def test_size_is_what_runs_at_once(
     parallelism: int | None, completions: int | None, expected: int
 ) -> None:
     job = batch_job(parallelism=parallelism, completions=completions)
-    assert batch.size(job) == expected
+    assert size_of_job(job) == expected
     assert BATCH_JOB.to_request(job).size == expected
 
 

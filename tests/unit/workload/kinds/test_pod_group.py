@@ -12,8 +12,8 @@ from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec.shape import slot_kinds
 from fluxqueue.workload.kinds.pod_group import POD_GROUP, slots_beside
 from fluxqueue.workload.kinds.table import kind_of
+from fluxqueue.workload.observed_pod import pod_fact
 from fluxqueue.workload.pod_request import slot_kind
-from fluxqueue.workload.pods import pod_fact
 from fluxqueue.workload.references import Reference
 from tests.support.pod_groups import group, member
 from tests.support.workloads import batch_job, owner

@@ -5,12 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fluxqueue.fluxjob.states import FluxJobState
-from fluxqueue.workload.kinds.suspended_owner import (
-    SUSPENDED_OWNER,
-    assemble_owner,
-    slots_of_member,
-    tell_made,
-)
+from fluxqueue.workload.kinds.admitted import assemble_owner
+from fluxqueue.workload.kinds.suspended_owner import SUSPENDED_OWNER, slots_of_member, tell_made
 from fluxqueue.workload.kinds.table import kind_in_row, kind_named, kind_of, kind_of_fluxjob
 from fluxqueue.workload.owner_kinds import OwnerKinds
 from fluxqueue.workload.references import Reference
