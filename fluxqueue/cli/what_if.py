@@ -25,9 +25,8 @@ from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.busy import why_not_now
 from fluxqueue.graph.tell.never import why_never
 from fluxqueue.jobspec import Jobspec, document
-from fluxqueue.jobspec.parse import parse_document
+from fluxqueue.jobspec.parse import parse_document, read_stored
 from fluxqueue.jobspec.shape import describe, takes_whole_nodes
-from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.resource_set import read_resource_set
 from fluxqueue.workload.own_jobspec import to_canonical
 

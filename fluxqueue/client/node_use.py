@@ -126,8 +126,8 @@ def _allocated(
 
 def _is_exclusive(fluxjob: Mapping[str, Any]) -> bool:
     from fluxqueue.errors import InvalidInput as Unreadable
+    from fluxqueue.jobspec.parse import read_stored
     from fluxqueue.jobspec.shape import takes_whole_nodes
-    from fluxqueue.jobspec.stored import read_stored
 
     try:
         return takes_whole_nodes(read_stored(fluxjob["spec"].get("jobspec") or {}))

@@ -183,7 +183,7 @@ def check_storable(jobspec: Jobspec) -> Jobspec:
     """Return a request that may be stored, because it is within ``bounds.BUILT``.
 
     This is called when a request is built, at admission and again by the controller.
-    ``stored.read_stored`` can read back what passes, whatever its size.
+    ``parse.read_stored`` can read back what passes, whatever its size.
 
     Raises
     ------

@@ -45,12 +45,19 @@ def parse_jobspec(text: str | bytes) -> Jobspec:
     return parse_document(document.load(text, InvalidJobspec))
 
 
+def read_stored(top: Any) -> Jobspec:
+    """Read a jobspec of a row or of ``FluxJob.spec.jobspec``. Raises as ``parse_jobspec``.
+
+    fluxqueue built it and checked its bounds (``bounds.check_stored``). The bounds on what users
+    write do not apply to it. It may ask for no resources at all: a workload of no pods.
+    """
+    return parse_document(top, is_stored=True)
+
+
 def parse_document(top: Any, *, is_stored: bool = False) -> Jobspec:
     """Read a jobspec from parsed YAML or JSON. Raises ``InvalidJobspec`` as ``parse_jobspec``.
 
-    ``is_stored``: fluxqueue built it and checked its bounds (``bounds.check_stored``). The bounds
-    on what users write do not apply to it. It may ask for no resources at all: a workload of no
-    pods.
+    ``is_stored``: as of ``read_stored``.
     """
     if top is None:
         _refuse("is empty", "jobspec", None, f"needs {', '.join(sorted(_TOP_KEYS))}")

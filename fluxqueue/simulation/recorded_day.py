@@ -15,8 +15,8 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.shape import equal_slots, total
-from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_rules import DEFAULT_QUEUE, QueueRules, read_rules
 from fluxqueue.simulation.period import JOBS_MAX, check_period
 

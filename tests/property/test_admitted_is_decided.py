@@ -14,8 +14,8 @@ from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.jobspec.bounds import WRITTEN
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.render import render
-from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.policy.queue_policy import queue_policy
 from fluxqueue.scheduler.cycle import run_cycle
 from fluxqueue.scheduler.pending_job import PendingJob

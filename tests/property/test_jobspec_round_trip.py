@@ -13,7 +13,7 @@ from fluxqueue.fluxjob.request import MatchPolicy, NodeRequirement, Operator, To
 from fluxqueue.jobspec import Constraint, Count, Jobspec, NodeDemand, Resource, Task
 from fluxqueue.jobspec.constraint import all_of
 from fluxqueue.jobspec.model import AMOUNT_MAX, UNLIMITED
-from fluxqueue.jobspec.parse import parse_document, parse_jobspec
+from fluxqueue.jobspec.parse import parse_jobspec, read_stored
 from fluxqueue.jobspec.render import render
 from fluxqueue.jobspec.shape import slot_kinds, slot_needs, within
 
@@ -171,5 +171,5 @@ def test_a_change_is_seen(jobspec: Jobspec) -> None:
 def test_a_workload_of_no_pods() -> None:
     """Nothing asked for is stored and read back; an author is refused it."""
     empty = Jobspec(9999, ())
-    assert parse_document(render(empty), is_stored=True) == empty
+    assert read_stored(render(empty)) == empty
     assert empty.size == 0

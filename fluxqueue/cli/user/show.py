@@ -139,8 +139,8 @@ def _ago(at_s: int, now: int) -> str:
 
 def _request(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return the request in words, and its time limit. An unreadable one is left out."""
+    from fluxqueue.jobspec.parse import read_stored
     from fluxqueue.jobspec.shape import describe
-    from fluxqueue.jobspec.stored import read_stored
 
     try:
         jobspec = read_stored(spec.get("jobspec") or {})

@@ -13,7 +13,7 @@ from typing import Any
 from fluxqueue.db.database import Database
 from fluxqueue.db.store.last_readings import LastRequest, Past, read_past
 from fluxqueue.errors import ApiError, InvalidInput
-from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS
 from fluxqueue.workload import labels

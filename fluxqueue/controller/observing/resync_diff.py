@@ -29,7 +29,7 @@ from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.states import FINAL
-from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.process import metrics
 from fluxqueue.scheduler.adoption import PinnedStart, with_start
 from fluxqueue.scheduler.record import DecisionRecord

@@ -18,8 +18,8 @@ from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.hostlist import compress
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.shape import describe
-from fluxqueue.jobspec.stored import read_stored
 
 
 class JobRow(NamedTuple):

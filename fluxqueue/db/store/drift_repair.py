@@ -19,8 +19,8 @@ from fluxqueue.db.store.cluster_rows import tell_matcher
 from fluxqueue.db.store.moves import Moved, apply_move
 from fluxqueue.fluxjob.lifecycle import ALLOCATION_LOST
 from fluxqueue.jobspec import Jobspec
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.shape import slot_needs, takes_whole_nodes
-from fluxqueue.jobspec.stored import read_stored
 
 OVER_CAPACITY = "node over capacity"
 ENDED_HOLDS = "ended workload holds an allocation"

@@ -27,7 +27,7 @@ from fluxqueue.graph.ledger.placement import (
     PolicyOnNode,
 )
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.policy.sharing.node_grants import NodeGrant, NodeSharing
 from fluxqueue.process import metrics

@@ -32,7 +32,7 @@ from fluxqueue.fluxjob.observation import WorkloadGone, WorkloadSeen
 from fluxqueue.fluxjob.pod_facts import OF_GROUP, PodFact
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.jobspec.growth import asks_for_more
-from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.jobspec.parse import read_stored
 
 
 async def save_workloads(

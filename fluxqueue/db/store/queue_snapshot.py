@@ -29,7 +29,7 @@ from fluxqueue.fluxjob.lifecycle import (
 from fluxqueue.fluxjob.provision import Provision
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
-from fluxqueue.jobspec.stored import read_stored
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.policy.queue_rules import PLANNED_S, QueueRules
 from fluxqueue.prediction.durations import Durations
 from fluxqueue.prediction.learned_times import LearnedTimes

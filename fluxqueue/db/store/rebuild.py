@@ -32,8 +32,8 @@ from fluxqueue.fluxjob.holders import (
 from fluxqueue.fluxjob.lifecycle import is_suspended_while_gated, waits_otherwise
 from fluxqueue.fluxjob.observation import WorkloadSeen
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.shape import takes_whole_nodes
-from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.scheduler.adoption import AdoptedSlot, PlacedPod, keep, place, target_state
 from fluxqueue.scheduler.record import DecisionRecord
 from fluxqueue.workload.fluxjob_object import REASONS

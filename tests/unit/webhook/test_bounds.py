@@ -14,8 +14,8 @@ from fluxqueue.errors import TooComplex
 from fluxqueue.jobspec import Jobspec, Resource
 from fluxqueue.jobspec.bounds import BUILT, WRITTEN
 from fluxqueue.jobspec.model import Count, check_storable
+from fluxqueue.jobspec.parse import read_stored
 from fluxqueue.jobspec.render import render
-from fluxqueue.jobspec.stored import read_stored
 from fluxqueue.workload.kinds.table import kind_of
 from fluxqueue_webhook.admit import admit
 from tests.support.hostile_jobspecs import HOSTILE, above, slot
