@@ -12,7 +12,7 @@ import numpy as np
 from fluxqueue.explain.answer import Check, Counted, LevelAnswer, Units
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.fluxjob.request import PODS, describe_amount
-from fluxqueue.graph.ledger.shares import SHARES_TOTAL
+from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.shares.ask import Ask, Leaf, groups
 from fluxqueue.graph.tell.words import contents, level_word

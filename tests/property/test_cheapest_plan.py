@@ -13,7 +13,8 @@ import pytest
 
 from fluxqueue.fluxjob.request import CPU
 from fluxqueue.graph.ledger.placement import FOREVER
-from fluxqueue.graph.ledger.shares import SHARES_TOTAL, ShareLedger
+from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.nodepools.plan.coming_nodes import PoolState, Reach
 from fluxqueue.nodepools.plan.plan_search import (

@@ -188,7 +188,7 @@ SHARED: dict[str, tuple[str, Check]] = {
     "workload/learned_sizes.py:TEMPLATES_MAX": ("templates", _learned),
     "workload/learned_sizes.py:OF_NAMESPACE_MAX": ("templates of a namespace", _learned),
     "prediction/learned_times.py:OF_OWNER_MAX": ("templates of a user", _run_times),
-    "graph/ledger/shares.py:PORTS_MAX": (
+    "graph/ledger/share_table.py:PORTS_MAX": (
         "host ports. kube-scheduler decides on all further ones",
         "tests/unit/graph/test_host_ports.py",
     ),
@@ -278,7 +278,7 @@ WITHIN: dict[str, str] = {
         controller/observing/owners.py:KNOWN_MAX
         controller/observing/surroundings_watch.py:QUERIES_MAX,TESTS_MAX
         db/reading/fluxjobs.py:SHAPES_MAX graph/ledger/node_masks.py:MASKS_MAX
-        graph/ledger/shares.py:VECTORS_MAX graph/ledger/node_table.py:LOG_MAX
+        graph/ledger/share_table.py:VECTORS_MAX graph/ledger/node_table.py:LOG_MAX
         graph/match/by_shares.py:OFFERS_MAX,ASKS_MAX,SKIPS_MAX kube/informer.py:TOMBSTONES_MAX
         nodepools/plan/plan_search.py:WALKS_MAX,EFFORT_MAX,PACKINGS_MAX
         worker/node_planning.py:HOLDS_MAX worker/plans.py:FRONT

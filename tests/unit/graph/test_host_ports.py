@@ -8,7 +8,8 @@ from fluxqueue.errors import InsufficientResources
 from fluxqueue.fluxjob.exclusive_use import implied_capacity, port_use
 from fluxqueue.fluxjob.request import CPU, describe
 from fluxqueue.graph.ledger.placement import Others
-from fluxqueue.graph.ledger.shares import PORTS_MAX, ShareLedger
+from fluxqueue.graph.ledger.share_table import PORTS_MAX
+from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.graph.match.matcher import Matcher
 from fluxqueue.graph.tell.blockers import why_no_plan
 from fluxqueue.jobspec import Jobspec

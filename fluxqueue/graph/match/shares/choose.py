@@ -22,7 +22,8 @@ import numpy as np
 
 from fluxqueue.graph.ledger.node_table import AllocationTable
 from fluxqueue.graph.ledger.places import NOWHERE, Places
-from fluxqueue.graph.ledger.shares import SHARES_TOTAL, Patch, ShareLedger
+from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
+from fluxqueue.graph.ledger.shares import Patch, ShareLedger
 from fluxqueue.graph.match.orders import place_all
 from fluxqueue.graph.match.policy import Policy
 from fluxqueue.graph.match.shares.ask import Group, Leaf, Part, at_least

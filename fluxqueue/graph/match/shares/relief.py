@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fluxqueue.graph.ledger.if_ended import WhatIf
-from fluxqueue.graph.ledger.shares import SHARES_TOTAL
+from fluxqueue.graph.ledger.share_table import SHARES_TOTAL
 from fluxqueue.graph.match.shares.offer import Offer
 
 HOPELESS = float("inf")
