@@ -15,7 +15,7 @@ coalesce(s.completion_index, CASE WHEN f.is_placed AND s.number < f.size THEN s.
 coalesce((n.fact ->> 'up')::boolean, false)
 
 -- fragment: slot_array
--- The fields of SlotFields, of a slot s, its node n and its job f. Times are epoch seconds. x has the
+-- The fields of StoredSlot, of a slot s, its node n and its job f. Times are epoch seconds. x has the
 -- ended_indexes of the job, read once for all of its slots.
 jsonb_build_array(
     s.number,
@@ -29,7 +29,7 @@ jsonb_build_array(
     n.name IS NULL,
     -- is_refused
     s.refused_at IS NOT NULL,
-    -- completion_index
+    -- index
     -- include: index
     ,
     -- is_spent
@@ -42,10 +42,10 @@ jsonb_build_array(
                           <@ x.ended_indexes, false)
              OR s.number >= CAST(f.observed -> 'asked' ->> 'size' AS int)), false),
     s.kind,
-    -- include: destination
-    ,
     -- is_down
     NOT -- include: is_up
+    ,
+    -- include: destination
     ,
     s.resources,
     extract(epoch FROM s.given_at),
@@ -61,7 +61,7 @@ jsonb_build_array(
 interval '10 s'
 
 -- fragment: pod_array
--- The fields of PodFields, of a pod p.
+-- The fields of StoredPod, of a pod p, as workload_rows names them.
 jsonb_build_array(
     p.uid,
     p.name,
@@ -71,14 +71,15 @@ jsonb_build_array(
     p.node,
     p.completion_index,
     p.slot_kind,
-    p.namespace,
     -- is_sent
     coalesce(p.sent_at > now() - -- include: under_way
              , false),
+    coalesce(p.unschedulable, ''),
+    p.namespace,
+    -- amounts
     coalesce(p.uses, '{}'),
     -- is_counted
     p.unmanaged IS NOT NULL,
-    coalesce(p.unschedulable, ''),
     -- stuck_s
     extract(epoch FROM now() - p.unschedulable_at))
 

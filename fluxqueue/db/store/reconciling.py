@@ -20,7 +20,7 @@ from fluxqueue.db.store.moves import vacate
 from fluxqueue.db.store.pod_rows import count_unmanaged
 from fluxqueue.db.store.slot_changes import ReconciledRow, SlotChanges
 from fluxqueue.db.store.starts import MissingPods
-from fluxqueue.db.store.workload_rows import PodFields, SlotFields, WorkloadRow
+from fluxqueue.db.store.workload_rows import StoredPod, StoredSlot, WorkloadRow
 from fluxqueue.fluxjob.follow import FollowDecision, follow, is_lost_with
 from fluxqueue.fluxjob.holders import (
     LOST,
@@ -170,7 +170,7 @@ def _ends(decision: FollowDecision) -> bool:
     return decision.is_ended or decision.is_requeued
 
 
-def _holders(row: WorkloadRow, decision: FollowDecision) -> dict[str, SlotFields]:
+def _holders(row: WorkloadRow, decision: FollowDecision) -> dict[str, StoredSlot]:
     """Return the slot of each pod, as it is after a decision."""
     slots = {slot.number: slot for slot in row.slots}
     left = {*decision.free, *decision.give_back}
@@ -183,18 +183,20 @@ def _exceeds(row: WorkloadRow, decision: FollowDecision) -> bool:
     holders = _holders(row, decision)
     return any(
         pod.is_counted or not _is_covered(pod, holders.get(pod.uid))
-        for pod in row.pods
-        if pod.node is not None and not pod.fact().is_terminal
+        for pod in row.pods.values()
+        if pod.node is not None and not pod.is_terminal
     )
 
 
-def _is_covered(pod: PodFields, slot: SlotFields | None) -> bool:
+def _is_covered(pod: StoredPod, slot: StoredSlot | None) -> bool:
     return slot is not None and slot.may_be_on(pod.node) and _fits(pod, slot)
 
 
-def _fits(pod: PodFields, slot: SlotFields) -> bool:
+def _fits(pod: StoredPod, slot: StoredSlot) -> bool:
     """Return whether a pod asks for no more than its slot has."""
-    return all(int(amount) <= int(slot.resources.get(name, 0)) for name, amount in pod.uses.items())
+    return all(
+        int(amount) <= int(slot.resources.get(name, 0)) for name, amount in pod.amounts.items()
+    )
 
 
 async def _note_sent(tx: Transaction, ungates: Sequence[Ungate]) -> None:
@@ -240,7 +242,7 @@ def _end_waiting(row: WorkloadRow, change: ReconciledRow) -> None:
 
 def _follow(row: WorkloadRow, state: FluxJobState) -> FollowDecision:
     """Return what follows for a workload with an allocation."""
-    return follow(state, _workload(row), list(row.pod_facts.values()), row.slot_facts)
+    return follow(state, _workload(row), list(row.pods.values()), row.slots)
 
 
 def _workload(row: WorkloadRow) -> WorkloadFact:
@@ -274,7 +276,7 @@ def _is_stopping(row: WorkloadRow) -> bool:
 
 
 def _has_indexes(row: WorkloadRow) -> bool:
-    return any(pod.completion_index is not None for pod in row.pods)
+    return any(pod.index is not None for pod in row.pods.values())
 
 
 def _change(row: WorkloadRow, decision: FollowDecision, change: ReconciledRow) -> None:
@@ -346,11 +348,10 @@ def _note_effects(
 ) -> bool:
     """Note the effects on its pods, and return whether there are any."""
     uid, workload = row.uid, _workload(row)
-    pods = {pod.uid: pod for pod in row.pods}
     before = len(reconciled.evictions) + len(reconciled.ungates)
     if row.facts.replaces_pods:
         reconciled.evictions += [
-            Evict(uid, pod, pods[pod].namespace, pods[pod].name)
+            Evict(uid, pod, row.pods[pod].namespace, row.pods[pod].name)
             for pod in dict.fromkeys((*decision.evict, *start.move, *start.again))
         ]
     if start.must_ask:
@@ -369,8 +370,8 @@ def _note_effects(
 def _lost_nodes(row: WorkloadRow) -> str:
     if row.pinned_to is not None:
         return str(row.pinned_to)
-    pods = row.pod_facts
-    held = [slot for slot in row.slot_facts if slot.pod_uid in pods]
+    pods = row.pods
+    held = [slot for slot in row.slots if slot.pod_uid in pods]
     return compress(sorted({one.node for one in held if is_lost_with(pods[str(one.pod_uid)], one)}))
 
 
@@ -423,10 +424,10 @@ def _running_reason(row: WorkloadRow, decision: FollowDecision) -> str:
 
 def _loss_reason(row: WorkloadRow, decision: FollowDecision) -> str:
     """Return which nodes under its pods are down or gone, and what becomes of these pods."""
-    under = [slot for slot in row.slot_facts if slot.is_down and slot.pod_uid]
+    under = [slot for slot in row.slots if slot.is_down and slot.pod_uid]
     if not under:
         return ""
-    pods = row.pod_facts
+    pods = row.pods
     if decision.is_ended and under and decision.state is not FluxJobState.COMPLETED:
         return f"lost with {compress(sorted({slot.node for slot in under}))}"
     held = [slot for slot in under if slot.pod_uid in pods]
@@ -449,7 +450,7 @@ def _ungates(row: WorkloadRow, decision: FollowDecision) -> list[Ungate]:
     # A pod that now asks for more than was decided for it stays gated: its slot is smaller.
     gated = [
         (pod, given[pod.uid])
-        for pod in row.pods
+        for pod in row.pods.values()
         if pod.is_gated and not pod.is_sent and pod.uid in given and _fits(pod, given[pod.uid])
     ]
     if not gated:

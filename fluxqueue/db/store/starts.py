@@ -14,12 +14,12 @@ from typing import Any
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store import moves
-from fluxqueue.db.store.workload_rows import SlotFields, WorkloadRow
+from fluxqueue.db.store.workload_rows import StoredPod, StoredSlot, WorkloadRow
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.follow import FollowDecision
 from fluxqueue.fluxjob.holders import NOT_STARTED
 from fluxqueue.fluxjob.lifecycle import FailedTry
-from fluxqueue.fluxjob.pod_facts import PodFact, cut
+from fluxqueue.fluxjob.pod_facts import cut
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import (
     StartDecision,
@@ -52,7 +52,7 @@ class MissingPods:
 def judge(
     row: WorkloadRow,
     decision: FollowDecision,
-    holders: Mapping[str, SlotFields],
+    holders: Mapping[str, StoredSlot],
     rules: StartRules,
 ) -> StartDecision:
     """Return what follows for the start of one allocated workload.
@@ -94,19 +94,18 @@ def _read_timeout(text: str | None) -> int | None:
 def _facts(
     row: WorkloadRow,
     decision: FollowDecision,
-    holders: Mapping[str, SlotFields],
+    holders: Mapping[str, StoredSlot],
 ) -> StartFacts:
     left = set(decision.give_back)
     kept = [s for s in row.slots if s.state != "returned" and s.number not in left]
     refused = [slot for slot in row.slots if slot.is_refused]
     live = [
         replace(
-            _starting_pod(fact, holders.get(pod.uid), float(pod.stuck_s or 0), refused),
-            excess=_excess(pod.uses, holders.get(pod.uid)) if pod.is_gated else "",
+            _starting_pod(pod, holders.get(pod.uid), refused),
+            excess=_excess(pod.amounts, holders.get(pod.uid)) if pod.is_gated else "",
         )
-        for pod in row.pods
-        for fact in [row.pod_facts[pod.uid]]
-        if not fact.is_terminal
+        for pod in row.pods.values()
+        if not pod.is_terminal
     ]
     # While a template names the nodes, a new pod would be sent to the same place.
     its = row.facts
@@ -136,7 +135,7 @@ def placing_left_s(row: WorkloadRow) -> float:
     return VALID_S - float(row.released_s or 0)
 
 
-def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:
+def _excess(uses: Mapping[str, Any], slot: StoredSlot | None) -> str:
     """Return what a pod asks for of each resource that its slot has too little of."""
     if slot is None:
         return ""
@@ -149,11 +148,9 @@ def _excess(uses: Mapping[str, Any], slot: SlotFields | None) -> str:
 
 
 def _starting_pod(
-    pod: PodFact,
-    slot: SlotFields | None,
-    stuck_s: float,
-    refused: Sequence[SlotFields],
+    pod: StoredPod, slot: StoredSlot | None, refused: Sequence[StoredSlot]
 ) -> StartingPod:
+    stuck_s = float(pod.stuck_s or 0)
     if slot is None:
         return StartingPod(pod, None, stuck_s)
     is_moving = slot.is_refused

@@ -66,22 +66,11 @@ class SeenRow(NamedTuple):
         return StoredRow(**values | {"state": FluxJobState(self.state)})
 
 
-class SlotFields(NamedTuple):
-    """A slot of a live allocation. Times are epoch seconds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSlot(Slot):
+    """A slot of a live allocation, with what only the store needs. Times are epoch seconds."""
 
-    number: int
-    node: str
-    state: str
-    pod_uid: str | None
-    is_lost: bool
-    is_gone: bool
-    is_refused: bool
-    completion_index: int | None
-    is_spent: bool
-    is_named: bool
-    kind: str
     destination: Sequence[Any]
-    is_down: bool
     resources: Mapping[str, Any]
     given_s: float
     refused_s: float | None
@@ -96,56 +85,25 @@ class SlotFields(NamedTuple):
         """Return whether its pod may be bound to a node."""
         return node == self.node or any(name == node for name, _ in self.others or ())
 
-    def fact(self) -> Slot:
-        """Return what ``fluxjob.follow`` must know of it."""
-        return Slot(
-            self.number,
-            self.node,
-            SlotState(self.state),
-            self.pod_uid,
-            is_lost=self.is_lost,
-            is_gone=self.is_gone,
-            is_refused=self.is_refused,
-            index=self.completion_index,
-            is_spent=self.is_spent,
-            is_named=self.is_named,
-            kind=self.kind,
-            is_down=self.is_down,
-        )
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPod(PodFact):
+    """A pod of a workload, with what only the store needs.
 
-class PodFields(NamedTuple):
-    """A pod of a workload. ``is_counted``: some of what it uses counts as unmanaged."""
+    ``amounts``: its own request. ``is_counted``: some of what it uses counts as unmanaged.
+    """
 
-    uid: str
-    name: str
-    phase: str
-    is_gated: bool
-    is_terminating: bool
-    node: str | None
-    completion_index: int | None
-    kind: str
     namespace: str
-    is_sent: bool
-    uses: Mapping[str, Any]
+    amounts: Mapping[str, Any]
     is_counted: bool
-    unschedulable: str
     stuck_s: float | None
 
-    def fact(self) -> PodFact:
-        """Return what ``fluxjob.follow`` must know of it."""
-        return PodFact(
-            uid=self.uid,
-            name=self.name,
-            phase=self.phase,
-            is_gated=self.is_gated,
-            is_terminating=self.is_terminating,
-            node=self.node,
-            index=self.completion_index,
-            kind=self.kind,
-            is_sent=self.is_sent,
-            unschedulable=self.unschedulable,
-        )
+
+_SLOT_FIELDS = tuple(one.name for one in fields(StoredSlot))
+_POD_FIELDS = (
+    *("uid", "name", "phase", "is_gated", "is_terminating", "node", "index", "kind"),
+    *("is_sent", "unschedulable", "namespace", "amounts", "is_counted", "stuck_s"),
+)
 
 
 @dataclass(eq=False)
@@ -198,21 +156,13 @@ class WorkloadRow:
         return WorkloadFacts.of(self.observed)
 
     @cached_property
-    def slots(self) -> list[SlotFields]:
+    def slots(self) -> list[StoredSlot]:
         """Return the slots of its allocation."""
-        return [SlotFields(*one) for one in self.slot_arrays or ()]
+        named = (dict(zip(_SLOT_FIELDS, one, strict=True)) for one in self.slot_arrays or ())
+        return [StoredSlot(**one | {"state": SlotState(one["state"])}) for one in named]
 
     @cached_property
-    def pods(self) -> list[PodFields]:
-        """Return its pods."""
-        return [PodFields(*one) for one in self.pod_arrays or ()]
-
-    @cached_property
-    def pod_facts(self) -> dict[str, PodFact]:
-        """Return its pods by UID, as ``fluxjob.follow`` must know them."""
-        return {pod.uid: pod.fact() for pod in self.pods}
-
-    @cached_property
-    def slot_facts(self) -> list[Slot]:
-        """Return its slots as ``fluxjob.follow`` must know them."""
-        return [slot.fact() for slot in self.slots]
+    def pods(self) -> dict[str, StoredPod]:
+        """Return its pods by UID."""
+        named = (dict(zip(_POD_FIELDS, one, strict=True)) for one in self.pod_arrays or ())
+        return {one["uid"]: StoredPod(**one) for one in named}

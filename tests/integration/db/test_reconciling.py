@@ -8,8 +8,9 @@ import pytest
 
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.reconciling import finish, reconcile
-from fluxqueue.db.store.workload_rows import PodFields, SlotFields, WorkloadRow
+from fluxqueue.db.store.workload_rows import StoredPod, StoredSlot, WorkloadRow
 from fluxqueue.db.task_queue import TaskName
+from fluxqueue.fluxjob.follow import SlotState
 from fluxqueue.fluxjob.node import Destination
 from fluxqueue.fluxjob.request import CPU
 from tests.support.pool_model import request
@@ -74,15 +75,15 @@ async def test_the_fields_of_slots_and_pods_are_read_by_their_positions(rows: Ro
         )
     (slot,) = (one for one in found.slots if one.pod_uid == "p")
     assert slot.refused_s is not None
-    assert slot == SlotFields(
+    assert slot == StoredSlot(
         number=1,
         node="n1",
-        state="held",
+        state=SlotState.HELD,
         pod_uid="p",
         is_lost=False,
         is_gone=False,
         is_refused=True,
-        completion_index=7,
+        index=7,
         is_spent=False,
         is_named=False,
         kind="k",
@@ -93,20 +94,20 @@ async def test_the_fields_of_slots_and_pods_are_read_by_their_positions(rows: Ro
         refused_s=slot.refused_s,
         others=[["n0", "n0"]],
     )
-    (seen,) = (one for one in found.pods if one.uid == "p")
+    (seen,) = (one for one in found.pods.values() if one.uid == "p")
     assert seen.stuck_s is not None
-    assert seen == PodFields(
+    assert seen == StoredPod(
         uid="p",
         name="p",
         phase="Pending",
         is_gated=True,
         is_terminating=False,
         node="n1",
-        completion_index=7,
+        index=7,
         kind="k",
         namespace="default",
         is_sent=False,
-        uses={"cpu": 3},
+        amounts={"cpu": 3},
         is_counted=True,
         unschedulable="no room",
         stuck_s=seen.stuck_s,
