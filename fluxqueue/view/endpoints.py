@@ -14,7 +14,6 @@ from typing import Any
 
 from fluxqueue.db.reader import DatabaseReader
 from fluxqueue.db.reading import accounting, fluxjobs, occupancy, queue_use
-from fluxqueue.db.reading.nodes import node_page
 from fluxqueue.errors import InvalidInput
 from fluxqueue.fluxjob.states import SHOWN
 from fluxqueue.view import answer_fields
@@ -118,7 +117,7 @@ async def _forecast(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Seq
 
 async def _nodes(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:
     (after,) = key_of(asked, str) or (None,)
-    return await node_page(reader, limit=limit, after=after)
+    return await occupancy.node_page(reader, limit=limit, after=after)
 
 
 async def _history(reader: DatabaseReader, asked: ViewQuery, limit: int) -> Sequence[Any]:

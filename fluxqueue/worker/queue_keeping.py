@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from fluxqueue.db.leadership import check_term, may_decide
-from fluxqueue.db.reading.job_places import read_paths
+from fluxqueue.db.reading.occupancy import read_paths
 from fluxqueue.db.store.ends import end_overruns
 from fluxqueue.db.store.fair_shares import QueueUser, Share, SharesRead, read_shares, store_shares
 from fluxqueue.db.store.queues import QueueFigures, last_transition, read_figures, read_rules

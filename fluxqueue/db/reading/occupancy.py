@@ -1,7 +1,8 @@
-"""Where work runs, ran and will run: for the map of the cluster and for its chart of time.
+"""Nodes, and where work runs, ran and will run: for lists, the map and the chart of time.
 
-The view server calls it. Reads only. All nodes come in one answer, because a map shows them all.
-Places come page by page.
+The view server calls it, and the worker that shows the levels on the FluxQueues. Reads only. All
+nodes of a map come in one answer, because it shows them all. Nodes of a list and places come page
+by page.
 """
 
 from __future__ import annotations
@@ -10,8 +11,25 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import orjson
+
 from fluxqueue.db.queries import Q
-from fluxqueue.db.reader import DatabaseReader
+from fluxqueue.db.reader import DatabaseReader, columns
+from fluxqueue.fluxjob.levels import Level
+from fluxqueue.fluxjob.tree import Path
+
+
+class NodeRow(NamedTuple):
+    """A node of a list, in a state as of ``fluxqueue nodes``.
+
+    ``resources``: name -> total, ours, others, free, in base units (millicores, bytes, pieces). A
+    node that one FluxJob holds whole is ours but for what others use of it.
+    """
+
+    name: str
+    state: str
+    resources: Mapping[str, Any]
+    labels: Mapping[str, str]
 
 
 class MapNodeRow(NamedTuple):
@@ -61,6 +79,18 @@ class PlaceRow(NamedTuple):
 
 
 RUNNING, ENDED, PROMISED = "running", "ended", "promised"
+
+
+async def node_page(reader: DatabaseReader, *, limit: int, after: str | None) -> list[NodeRow]:
+    """Return nodes in the order of their names, ``after`` one."""
+    return await reader.fetch(Q.node_page, NodeRow, limit=limit, after=after)
+
+
+async def read_paths(reader: DatabaseReader, levels: Sequence[Level]) -> dict[Path, int]:
+    """Return how many nodes stand at each path of ``levels``: of 10,000 a line for each rack."""
+    labels = orjson.dumps([[*level.labels, level.name] for level in levels]).decode()
+    rows = await reader.fetch(Q.count_paths, columns, levels=labels)
+    return {tuple(path): nodes for path, nodes in rows}
 
 
 async def all_nodes(reader: DatabaseReader, *, limit: int) -> list[MapNodeRow]:
