@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from fluxqueue.checking.both_sides import CheckView, is_gated, subject_of, uid_of
 from fluxqueue.checking.findings import Finding
 from fluxqueue.db.reading.snapshot import AllocationRow, FluxJobRow
-from fluxqueue.fluxjob.pod_facts import GONE, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import GONE, WorkloadProgress
 from fluxqueue.fluxjob.states import PROVISIONING, FluxJobState
 from fluxqueue.fluxjob.times import from_rfc3339
 from fluxqueue.workload.index_placement import VALID_S
@@ -45,7 +45,7 @@ def stranded(view: CheckView) -> Iterator[Finding]:
         if row is None or not FluxJobState(row.state).is_final or row.is_cancelled:
             continue
         kind = kind_of(workload)
-        is_waiting = is_managed(workload) and kind.fact(workload).result is None
+        is_waiting = is_managed(workload) and kind.progress(workload).result is None
         if not is_waiting or (kind.can_be_suspended and not kind.is_suspended(workload)):
             continue
         detail = (
@@ -80,7 +80,11 @@ def allocations(view: CheckView) -> Iterator[Finding]:
 
 
 def _spare_slots(
-    view: CheckView, allocation: AllocationRow, subject: str, fact: WorkloadFact, live: list[Object]
+    view: CheckView,
+    allocation: AllocationRow,
+    subject: str,
+    fact: WorkloadProgress,
+    live: list[Object],
 ) -> Iterator[Finding]:
     held = len(view.slots_of.get(allocation.uid, ()))
     useful = max(0 if fact.is_over else fact.wanted, len(live))
@@ -147,9 +151,9 @@ def _status(row: FluxJobRow, fluxjob: Object) -> Iterator[Finding]:
         yield Finding("FluxJob disagrees with its row", subject_of(fluxjob, "FluxJob"), detail)
 
 
-def _fact(view: CheckView, uid: str) -> WorkloadFact:
+def _fact(view: CheckView, uid: str) -> WorkloadProgress:
     workload = view.workloads.get(uid)
-    return GONE if workload is None else kind_of(workload).fact(workload)
+    return GONE if workload is None else kind_of(workload).progress(workload)
 
 
 def _name(workload: Object) -> str:

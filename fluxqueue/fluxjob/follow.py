@@ -65,7 +65,7 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 
 
@@ -127,7 +127,7 @@ class FollowDecision:
 
 
 def follow(
-    state: FluxJobState, workload: WorkloadFact, pods: Sequence[PodFact], slots: Sequence[Slot]
+    state: FluxJobState, workload: WorkloadProgress, pods: Sequence[PodFact], slots: Sequence[Slot]
 ) -> FollowDecision:
     """Decide what follows from the present facts of one allocated workload.
 
@@ -199,7 +199,7 @@ def follow(
 
 
 def _go_on(
-    workload: WorkloadFact,
+    workload: WorkloadProgress,
     live: Mapping[str, PodFact],
     slots: Sequence[Slot],
     holders: Mapping[str, Slot],
@@ -290,7 +290,7 @@ def _past_their_turn(
 
 
 def _sent_to_their_slots(
-    waiting: Sequence[PodFact], shared: Mapping[int, int | None], workload: WorkloadFact
+    waiting: Sequence[PodFact], shared: Mapping[int, int | None], workload: WorkloadProgress
 ) -> tuple[list[tuple[int, str]], list[PodFact]]:
     """Give pods that were placed at their creation their slots. Return the other pods as well.
 
@@ -370,7 +370,7 @@ def _vacate(
 
 
 def _stop(
-    workload: WorkloadFact,
+    workload: WorkloadProgress,
     live: Mapping[str, PodFact],
     slots: Sequence[Slot],
     holders: Mapping[str, Slot],
@@ -414,7 +414,7 @@ def _requeue(freed: tuple[int, ...], unheld: Sequence[Slot]) -> FollowDecision:
     )
 
 
-def _end(workload: WorkloadFact) -> FluxJobState:
+def _end(workload: WorkloadProgress) -> FluxJobState:
     """Return the reported result, or Cancelled if the workload was deleted without one."""
     return workload.result or FluxJobState.CANCELLED
 
@@ -423,7 +423,7 @@ def _waiting(
     live: Mapping[str, PodFact],
     holders: Container[str],
     bound: Collection[int | None],
-    workload: WorkloadFact,
+    workload: WorkloadProgress,
 ) -> list[PodFact]:
     """Return the pods that are to get a slot, in that order, one of each index."""
     found = sorted(
@@ -442,7 +442,7 @@ def _waiting(
 
 
 def _arrived(
-    live: Mapping[str, PodFact], holders: Container[str], workload: WorkloadFact
+    live: Mapping[str, PodFact], holders: Container[str], workload: WorkloadProgress
 ) -> list[PodFact]:
     """Return the pods that came without a gate and hold no slot yet."""
     if not workload.comes_ungated:
@@ -451,7 +451,7 @@ def _arrived(
     return _waiting(let_go, holders, (), workload)
 
 
-def _needs_slot(pod: PodFact, workload: WorkloadFact) -> bool:
+def _needs_slot(pod: PodFact, workload: WorkloadProgress) -> bool:
     """Return whether the pod is to get a slot.
 
     A pod without a gate that is first seen while it terminates gets one too. It uses its node until

@@ -61,8 +61,8 @@ class PodFact:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadFact:
-    """The workload object as last seen.
+class WorkloadProgress:
+    """How far a workload is, as last seen.
 
     ``wanted`` is the number of pods that it may still run at once: its parallelism, limited by the
     completions left. ``wanted_of`` is how many of those need each kind of slots, if that is known
@@ -104,5 +104,5 @@ class WorkloadFact:
         return self.result is not None or self.is_deleting
 
 
-GONE = WorkloadFact(wanted=0, is_deleting=True)
+GONE = WorkloadProgress(wanted=0, is_deleting=True)
 """A workload that no longer exists."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.follow import FollowDecision, Slot, SlotState, follow, is_lost_with
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import TRANSITIONS, FluxJobState
 
 RESULTS = (FluxJobState.COMPLETED, FluxJobState.FAILED)
@@ -25,13 +25,13 @@ class World:
     state: FluxJobState = FluxJobState.ALLOCATED
     slots: list[Slot] = field(default_factory=list)
     pods: dict[str, PodFact] = field(default_factory=dict)
-    workload: WorkloadFact = field(default_factory=lambda: WorkloadFact(wanted=0))
+    workload: WorkloadProgress = field(default_factory=lambda: WorkloadProgress(wanted=0))
     made: int = 0
     ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.slots = [Slot(n, f"node-{n}") for n in range(self.width)]
-        self.workload = WorkloadFact(wanted=self.width, restarts_on_loss=self.restarts)
+        self.workload = WorkloadProgress(wanted=self.width, restarts_on_loss=self.restarts)
 
     def decide(self) -> FollowDecision:
         """Ask."""

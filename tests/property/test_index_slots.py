@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.follow import Slot, SlotState, follow
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 
 ROUNDS_MAX = 40
@@ -168,7 +168,7 @@ class World:
         wanted = min(self.seen_parallelism, self.completions - len(over))
         self.slots = [replace(s, is_spent=s.index in over) for s in self.slots]
         pods = list(self.seen_pods.values())
-        decision = follow(FluxJobState.RUNNING, WorkloadFact(wanted=wanted), pods, self.slots)
+        decision = follow(FluxJobState.RUNNING, WorkloadProgress(wanted=wanted), pods, self.slots)
         for n in decision.free:
             self.slots[n] = replace(self.slots[n], state=SlotState.FREE, pod_uid=None)
         for n in decision.give_back:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.follow import Slot, SlotState, follow
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 
 WIDTH = 5
@@ -62,7 +62,7 @@ def test_slots_are_given_once_and_to_the_pods_that_are_there(data: st.DataObject
     pods = data.draw(_pods())
     slots = data.draw(_slots(pods))
     is_vacating = data.draw(st.booleans())
-    workload = WorkloadFact(
+    workload = WorkloadProgress(
         wanted=data.draw(st.integers(0, WIDTH)),
         is_deleting=data.draw(st.booleans()),
         is_vacating=is_vacating,

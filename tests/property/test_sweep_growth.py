@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxqueue.fluxjob.follow import Slot, SlotState, follow
 from fluxqueue.fluxjob.node import NodeFact
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.request import CPU, PODS
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.graph.ledger.placement import FOREVER, PlacedSlot, Placement
@@ -96,7 +96,7 @@ class Life:
         """Reconcile, and return how many slots it lacks."""
         wanted = min(self.at_once, self.tasks - len(self.done))
         result = FluxJobState.COMPLETED if len(self.done) == self.tasks else None
-        workload = WorkloadFact(wanted=wanted, result=result, is_independent=True)
+        workload = WorkloadProgress(wanted=wanted, result=result, is_independent=True)
         decision = follow(self.state, workload, list(self.pods.values()), self.slots)
         by_number = {slot.number: slot for slot in self.slots}
         for number in decision.free:

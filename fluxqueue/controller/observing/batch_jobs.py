@@ -117,7 +117,7 @@ class BatchJobs:
         """Return whether it matters that a BatchJob may only have lost its label."""
         meta = job["metadata"]
         try:
-            has_ended = BATCH_JOB.fact(job).result is not None
+            has_ended = BATCH_JOB.progress(job).result is not None
         except Exception:  # noqa: BLE001  an unreadable Job is requested again
             has_ended = False
         is_over = has_ended or bool(meta.get("deletionTimestamp"))

@@ -470,7 +470,7 @@ def _is_over(groups: Groups, group: _Group) -> bool:
     if group.live:
         return False
     stands = groups.object(group.uid)
-    return stands is None or POD_GROUP.fact(stands).result is not None
+    return stands is None or POD_GROUP.progress(stands).result is not None
 
 
 def _suffix(owner: Owner | None) -> str:

@@ -213,7 +213,7 @@ def see_progress(
     # After both: the written form lacks the pin.
     workload = kind.as_written(workload)
     its = kind.pod_facts(workload, its_pods)
-    fact = kind.fact(workload, its)
+    fact = kind.progress(workload, its)
     # While it is being deleted, its pods may show a result that its own status does not.
     result = kind.last_result(workload, its) if fact.is_deleting else fact.result
     gathering = kind.gathering(workload) or Gathering(0, "")

@@ -205,7 +205,7 @@ class InSight:
             return False
         if self.kind.can_be_suspended and not self.kind.is_suspended(self.workload):
             return False
-        return self.kind.fact(self.workload).result is None
+        return self.kind.progress(self.workload).result is None
 
     def start_in_template(self) -> tuple[tuple[str, ...], int | None] | None:
         """Return the nodes and the jobid of a start that its pod template has, or None.

@@ -32,7 +32,7 @@ from fluxqueue.fluxjob.holders import (
 from fluxqueue.fluxjob.hostlist import compress
 from fluxqueue.fluxjob.lifecycle import on_requeued
 from fluxqueue.fluxjob.node import Destination
-from fluxqueue.fluxjob.pod_facts import WorkloadFact
+from fluxqueue.fluxjob.pod_facts import WorkloadProgress
 from fluxqueue.fluxjob.request import describe
 from fluxqueue.fluxjob.start_watch import StartDecision, StartRules
 from fluxqueue.fluxjob.states import FINAL, FluxJobState
@@ -245,9 +245,9 @@ def _follow(row: WorkloadRow, state: FluxJobState) -> FollowDecision:
     return follow(state, _workload(row), list(row.pods.values()), row.slots)
 
 
-def _workload(row: WorkloadRow) -> WorkloadFact:
+def _workload(row: WorkloadRow) -> WorkloadProgress:
     facts = row.facts
-    return WorkloadFact(
+    return WorkloadProgress(
         wanted=facts.wanted,
         result=FluxJobState(row.result) if row.result else None,
         is_deleting=row.is_deleting,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.kinds.admitted import AdmittedPod
 from fluxqueue.workload.kinds.kind import WorkloadKind
@@ -36,14 +36,14 @@ class BarePodKind(AdmittedPod, WorkloadKind):
     def with_pods(self, workload: Object, change: Callable[[Object], Object]) -> Object:
         return change(workload)
 
-    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+    def progress(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadProgress:
         """Return its progress from the phase, whatever its restart policy.
 
         Containers that restart in place keep the pod, and its slot, running. A pod that was deleted
         before it ended counts as cancelled, whatever its containers returned.
         """
         result = _RESULTS.get((workload.get("status") or {}).get("phase", ""))
-        return WorkloadFact(
+        return WorkloadProgress(
             wanted=0 if result else 1,
             result=None if pod_fact(workload).is_killed else result,
             is_deleting=bool(workload["metadata"].get("deletionTimestamp")),

@@ -12,7 +12,7 @@ from typing import Any
 
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.indexes import Range, count_below, read_indexes
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.fluxjob.times import epoch_s
 from fluxqueue.workload import labels, pinning
@@ -104,7 +104,7 @@ class BatchJobKind(AdmittedJob, WorkloadKind):
     def as_written(self, workload: Object) -> Object:
         return pinning.without_pin(workload)
 
-    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+    def progress(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadProgress:
         """Return its progress. Only ``Complete`` and ``Failed`` end it.
 
         ``SuccessCriteriaMet`` and ``FailureTarget`` come earlier, while its pods may still be
@@ -113,7 +113,7 @@ class BatchJobKind(AdmittedJob, WorkloadKind):
         """
         succeeded = [pod.index for pod in pods if pod.phase == "Succeeded"]
         conditions = _conditions(workload)
-        return WorkloadFact(
+        return WorkloadProgress(
             wanted=0 if conditions & _ENDING else wanted(workload, succeeded),
             result=_result(conditions),
             is_deleting=bool(workload["metadata"].get("deletionTimestamp")),

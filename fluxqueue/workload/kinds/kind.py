@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from fluxqueue.fluxjob.facts import WorkloadFacts
 from fluxqueue.fluxjob.indexes import Range
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels, release_patches
@@ -247,7 +247,7 @@ class WorkloadKind(AdmittedKind):
         return tuple(replace(fact, index=None, kind=kinds.get(fact.uid, "")) for fact in facts)
 
     @abstractmethod
-    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+    def progress(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadProgress:
         """Return its progress.
 
         ``pods`` are its own pods as last seen. Its status counts succeeded pods a little later.
@@ -259,7 +259,7 @@ class WorkloadKind(AdmittedKind):
         The input is the last known state. ``pods`` are the pods that exist, and those that had
         ended before they were removed.
         """
-        return self.fact(workload, pods).result
+        return self.progress(workload, pods).result
 
     def counted_pods(self, workload: Object) -> int:
         """Return how many pods its controller has counted so far, ended ones included."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fluxqueue.errors import InvalidInput
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
@@ -223,7 +223,7 @@ class PodGroupKind(WorkloadKind):
             reason = f"{reason}; {spec['note']}"
         return Gathering(missing, reason, patience_s)
 
-    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+    def progress(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadProgress:
         """Return its progress. It ends when no pod can still run and none will be made.
 
         It has failed if a pod has failed and was not replaced. For pods of a BatchJob, the result
@@ -246,7 +246,7 @@ class PodGroupKind(WorkloadKind):
         for label, count in kept:
             wanted_of[label] += count
         is_over = not live and not is_waited_for and has_ended
-        return WorkloadFact(
+        return WorkloadProgress(
             wanted=wanted if most is None else min(wanted, most),
             result=_result(workload, results) if is_over else None,
             wanted_of=wanted_of if kept else {},
@@ -429,7 +429,7 @@ def _to_come(job: Object, live: Sequence[Object]) -> int:
     """Return how many replacement pods a BatchJob has yet to make."""
     uid = job["metadata"]["uid"]
     there = [pod for pod in live if (controller_owner(pod) or {}).get("uid") == uid]
-    return max(0, BATCH_JOB.fact(job).wanted - len(there))
+    return max(0, BATCH_JOB.progress(job).wanted - len(there))
 
 
 def _ended(workload: Object) -> list[Object]:
@@ -439,7 +439,7 @@ def _ended(workload: Object) -> list[Object]:
 
 def _job_result(workload: Object, job: Object) -> FluxJobState | None:
     is_deleting = bool(job["metadata"].get("deletionTimestamp"))
-    return _last_result(workload, job) if is_deleting else BATCH_JOB.fact(job).result
+    return _last_result(workload, job) if is_deleting else BATCH_JOB.progress(job).result
 
 
 def _last_result(workload: Object, job: Object) -> FluxJobState | None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from fluxqueue.fluxjob.facts import WorkloadFacts
-from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadFact
+from fluxqueue.fluxjob.pod_facts import PodFact, WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.jobspec import Jobspec
 from fluxqueue.workload import labels
@@ -141,7 +141,7 @@ class SuspendedOwnerKind(AdmittedOwner, WorkloadKind):
 
     # --- how does it end ----------------------------------------------------------------------
 
-    def fact(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadFact:
+    def progress(self, workload: Object, pods: Sequence[PodFact] = ()) -> WorkloadProgress:
         """Return its progress.
 
         It wants as many pods as its request has, without those that succeeded and are not made
@@ -149,7 +149,7 @@ class SuspendedOwnerKind(AdmittedOwner, WorkloadKind):
         pods have succeeded.
         """
         wanted = _wanted(workload)
-        return WorkloadFact(
+        return WorkloadProgress(
             wanted=sum(wanted.values()),
             result=_result(workload, wanted),
             is_deleting=bool(workload["metadata"].get("deletionTimestamp")),
@@ -157,7 +157,7 @@ class SuspendedOwnerKind(AdmittedOwner, WorkloadKind):
         )
 
     def last_result(self, workload: Object, pods: Sequence[PodFact] = ()) -> FluxJobState | None:
-        """Return the result as ``fact`` does, with pods that had ended before they were removed.
+        """Return the result as of ``progress``, with pods that had ended before they were removed.
 
         A killed pod gives no result, nor does what its controller reports after the deletion.
         """
@@ -234,7 +234,7 @@ def _wanted(workload: Object) -> Counter[str]:
             staying[kinds[uid]] += 1
     for maker, label in of_jobs.items():
         job = jobs[maker]
-        left[label] -= max(0, size_of_job(job) - BATCH_JOB.fact(job).wanted)
+        left[label] -= max(0, size_of_job(job) - BATCH_JOB.progress(job).wanted)
     return Counter({label: max(left[label], staying[label]) for label in (left | staying)})
 
 

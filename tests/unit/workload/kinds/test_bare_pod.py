@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxqueue.fluxjob.pod_facts import WorkloadFact
+from fluxqueue.fluxjob.pod_facts import WorkloadProgress
 from fluxqueue.fluxjob.states import FluxJobState
 from fluxqueue.workload.kinds.bare_pod import BARE_POD
 from tests.support.jobspecs import draw
@@ -22,24 +22,24 @@ def test_a_bare_pod_asks_for_one_slot() -> None:
 @pytest.mark.parametrize(
     ("phase", "expected"),
     [
-        ("Pending", WorkloadFact(wanted=1)),
-        ("Running", WorkloadFact(wanted=1)),
-        ("Unknown", WorkloadFact(wanted=1)),
-        ("Succeeded", WorkloadFact(wanted=0, result=FluxJobState.COMPLETED)),
-        ("Failed", WorkloadFact(wanted=0, result=FluxJobState.FAILED)),
+        ("Pending", WorkloadProgress(wanted=1)),
+        ("Running", WorkloadProgress(wanted=1)),
+        ("Unknown", WorkloadProgress(wanted=1)),
+        ("Succeeded", WorkloadProgress(wanted=0, result=FluxJobState.COMPLETED)),
+        ("Failed", WorkloadProgress(wanted=0, result=FluxJobState.FAILED)),
     ],
 )
 def test_the_phase_decides_whatever_the_restart_policy(
-    policy: str, phase: str, expected: WorkloadFact
+    policy: str, phase: str, expected: WorkloadProgress
 ) -> None:
     pod = {**bare_pod(restartPolicy=policy), "status": {"phase": phase}}
-    assert BARE_POD.fact(pod) == expected
+    assert BARE_POD.progress(pod) == expected
 
 
 def test_a_pod_without_status_and_one_that_is_going() -> None:
-    assert BARE_POD.fact(bare_pod()) == WorkloadFact(wanted=1)
+    assert BARE_POD.progress(bare_pod()) == WorkloadProgress(wanted=1)
     going = bare_pod(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert BARE_POD.fact(going).is_deleting
+    assert BARE_POD.progress(going).is_deleting
 
 
 def test_the_zero_that_admission_writes_is_not_a_priority() -> None:

@@ -142,7 +142,7 @@ def test_only_a_class_of_an_administrator_grants_a_priority() -> None:
 def test_wanted_is_bounded_by_what_is_left(
     spec: dict[str, Any], status: dict[str, Any], wanted: int
 ) -> None:
-    assert BATCH_JOB.fact(_with_status(batch_job(**spec), **status)).wanted == wanted
+    assert BATCH_JOB.progress(_with_status(batch_job(**spec), **status)).wanted == wanted
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_only_complete_and_failed_end_it(
     conditions: list[dict[str, str]], result: FluxJobState | None
 ) -> None:
     """FailureTarget comes while pods still terminate: ending on it would free too early."""
-    fact = BATCH_JOB.fact(_with_status(batch_job(), conditions=conditions))
+    fact = BATCH_JOB.progress(_with_status(batch_job(), conditions=conditions))
     assert fact.result is result
 
 
@@ -169,14 +169,14 @@ def test_only_complete_and_failed_end_it(
 def test_no_pod_is_wanted_of_one_that_is_ending(kind: str) -> None:
     """Spare slots go back while its pods still terminate."""
     job = batch_job(parallelism=4, completions=8)
-    assert BATCH_JOB.fact(_with_status(job, conditions=[_condition(kind)])).wanted == 0
+    assert BATCH_JOB.progress(_with_status(job, conditions=[_condition(kind)])).wanted == 0
     unmet = _with_status(job, conditions=[_condition(kind, "False")])
-    assert BATCH_JOB.fact(unmet).wanted == 4
+    assert BATCH_JOB.progress(unmet).wanted == 4
 
 
 def test_a_deleted_or_absent_batch_job_is_over() -> None:
     going = batch_job(meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})
-    assert BATCH_JOB.fact(going).is_over
+    assert BATCH_JOB.progress(going).is_over
 
 
 def test_what_pods_say_and_what_status_says_is_counted_once() -> None:

@@ -112,11 +112,11 @@ def test_a_size_that_its_podgroup_says_is_waited_for() -> None:
 
 def test_it_is_over_with_its_last_pod() -> None:
     done = [member(name, phase="Succeeded") for name in "ab"]
-    assert POD_GROUP.fact(group(*done, member("c", phase="Running"))).result is None
-    assert POD_GROUP.fact(group(*done, member("c"))).wanted == 1
-    assert POD_GROUP.fact(group(*done)).result is FluxJobState.COMPLETED
+    assert POD_GROUP.progress(group(*done, member("c", phase="Running"))).result is None
+    assert POD_GROUP.progress(group(*done, member("c"))).wanted == 1
+    assert POD_GROUP.progress(group(*done)).result is FluxJobState.COMPLETED
     failed = group(*done, member("c", phase="Failed"))
-    assert POD_GROUP.fact(failed).result is FluxJobState.FAILED
+    assert POD_GROUP.progress(failed).result is FluxJobState.FAILED
 
 
 def test_a_job_that_makes_another_pod_keeps_it_going() -> None:
@@ -124,15 +124,15 @@ def test_a_job_that_makes_another_pod_keeps_it_going() -> None:
     made_by = {"ownerReferences": [owner("Job", "pi")]}
     failed = member("a", phase="Failed", meta=made_by)
     job = batch_job("pi", parallelism=2, completions=2)
-    going = POD_GROUP.fact(group(failed, jobs={"uid-pi": job}))
+    going = POD_GROUP.progress(group(failed, jobs={"uid-pi": job}))
     assert (going.wanted, going.result) == (2, None)
     over = job | {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}
-    assert POD_GROUP.fact(group(failed, jobs={"uid-pi": over})).result is FluxJobState.COMPLETED
+    assert POD_GROUP.progress(group(failed, jobs={"uid-pi": over})).result is FluxJobState.COMPLETED
 
 
 def test_no_more_run_than_its_most() -> None:
     pods = [member(f"p{number}") for number in range(5)]
-    assert POD_GROUP.fact(group(*pods, most=4)).wanted == 4
+    assert POD_GROUP.progress(group(*pods, most=4)).wanted == 4
 
 
 def test_of_wishes_that_disagree_the_oldest_counts() -> None:
@@ -206,27 +206,27 @@ def test_a_driver_asks_for_slots_of_pods_that_are_not_there_yet() -> None:
 
 def test_slots_are_kept_for_followers_that_are_missing_as_long_as_the_driver_runs() -> None:
     for there, wanted in ([], 3), ([follower("a")], 3), ([follower("a"), follower("b")], 3):
-        assert POD_GROUP.fact(driven(*there)).wanted == wanted
+        assert POD_GROUP.progress(driven(*there)).wanted == wanted
     gone = follower("a", phase="Failed")
-    fact = POD_GROUP.fact(driven(gone, follower("b")))
+    fact = POD_GROUP.progress(driven(gone, follower("b")))
     assert fact.wanted == 3
     assert sorted(fact.wanted_of.values()) == [1, 2]
-    more = POD_GROUP.fact(driven(*(follower(name) for name in "abc")))
+    more = POD_GROUP.progress(driven(*(follower(name) for name in "abc")))
     assert (more.wanted, sorted(more.wanted_of.values())) == (4, [1, 3])
     # A larger one takes none of the kept slots.
-    larger = POD_GROUP.fact(driven(follower("a", "5")))
+    larger = POD_GROUP.progress(driven(follower("a", "5")))
     assert (larger.wanted, sorted(larger.wanted_of.values())) == (4, [1, 1, 2])
 
 
 def test_a_driver_that_ends_or_is_being_deleted_keeps_no_slots() -> None:
-    assert POD_GROUP.fact(driven(follower("a"), driver="Succeeded")).wanted == 1
+    assert POD_GROUP.progress(driven(follower("a"), driver="Succeeded")).wanted == 1
     going = driven(follower("a"), deletionTimestamp="2026-01-01T00:00:00Z")
-    assert POD_GROUP.fact(going).wanted == 1
+    assert POD_GROUP.progress(going).wanted == 1
 
 
 def test_the_result_of_a_driver_is_that_of_its_group() -> None:
     def result(*there: dict[str, Any], **how: Any) -> FluxJobState | None:
-        return POD_GROUP.fact(driven(*there, **how)).result
+        return POD_GROUP.progress(driven(*there, **how)).result
 
     lost, done = follower("a", phase="Failed"), follower("b", phase="Succeeded")
     assert result(lost, done, driver="Succeeded") is FluxJobState.COMPLETED
@@ -235,7 +235,7 @@ def test_the_result_of_a_driver_is_that_of_its_group() -> None:
     assert result(follower("c"), driver="Succeeded") is None
     killed = driven(done, driver="Failed")
     killed["members"]["uid-driver"]["status"]["fluxqueueKilled"] = True
-    assert POD_GROUP.fact(killed).result is FluxJobState.CANCELLED
+    assert POD_GROUP.progress(killed).result is FluxJobState.CANCELLED
 
 
 def test_a_driver_speaks_for_its_followers() -> None:

@@ -90,9 +90,9 @@ def test_its_own_wishes_win_over_its_templates() -> None:
 
 
 def test_slots_are_wanted_for_pods_that_have_yet_to_come_and_for_those_that_failed() -> None:
-    assert SUSPENDED_OWNER.fact(job_set()).wanted == 4
+    assert SUSPENDED_OWNER.progress(job_set()).wanted == 4
     part = with_pods(pod("d", "Succeeded", "1"), pod("w0", "Running"), pod("w1", "Failed"))
-    fact = SUSPENDED_OWNER.fact(part)
+    fact = SUSPENDED_OWNER.progress(part)
     assert fact.wanted == 3
     assert list(fact.wanted_of.values()) == [3]
     assert fact.result is None
@@ -103,18 +103,18 @@ def test_a_job_of_it_says_how_many_more_it_makes() -> None:
     job = batch_job(parallelism=3, completions=5)
     job["status"] = {"succeeded": 1}
     pods = [pod("w0", "Succeeded", by="j"), pod("w1", "Running", by="j")]
-    assert SUSPENDED_OWNER.fact(with_pods(*pods, j=job)).wanted == 4
+    assert SUSPENDED_OWNER.progress(with_pods(*pods, j=job)).wanted == 4
     job["status"] = {"succeeded": 4}
-    assert SUSPENDED_OWNER.fact(with_pods(*pods, j=job)).wanted == 2
+    assert SUSPENDED_OWNER.progress(with_pods(*pods, j=job)).wanted == 2
 
 
 def test_it_is_over_when_it_says_so_or_all_have_succeeded() -> None:
     made = job_set(suspend=False)
     made["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
-    assert SUSPENDED_OWNER.fact(made).result is FluxJobState.FAILED
+    assert SUSPENDED_OWNER.progress(made).result is FluxJobState.FAILED
     ended = [pod("d", "Succeeded", "1"), *(pod(f"w{n}", "Succeeded") for n in range(3))]
-    assert SUSPENDED_OWNER.fact(with_pods(*ended)).result is FluxJobState.COMPLETED
-    assert SUSPENDED_OWNER.fact(with_pods(*ended[1:])).result is None
+    assert SUSPENDED_OWNER.progress(with_pods(*ended)).result is FluxJobState.COMPLETED
+    assert SUSPENDED_OWNER.progress(with_pods(*ended[1:])).result is None
 
 
 def test_a_pod_that_no_template_tells_of_needs_slots_of_its_own() -> None:
@@ -187,6 +187,6 @@ def test_one_whose_templates_are_not_known_is_over_only_when_it_says_so() -> Non
     """Pods of its first step have succeeded; nobody knows how many more it has."""
     members = {"a": pod("a", "Succeeded")}
     unknown = train_job(members=members, slot_kinds={"a": "pod"})
-    assert SUSPENDED_OWNER.fact(unknown).result is None
+    assert SUSPENDED_OWNER.progress(unknown).result is None
     said = {"conditions": [{"type": "Failed", "status": "True"}]}
-    assert SUSPENDED_OWNER.fact({**unknown, "status": said}).result is FluxJobState.FAILED
+    assert SUSPENDED_OWNER.progress({**unknown, "status": said}).result is FluxJobState.FAILED
