@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -35,12 +34,12 @@ class Transaction(DatabaseReading):
     async def execute(self, query: str, /, **values: Any) -> int:
         """Run one statement and return the number of rows it touched.
 
-        Many rows go into one statement as arrays. One statement for each (executemany) would be a
-        pipeline. If a client stops in the midst of a pipeline, the server believes that it is
-        active. No time-out then ends its transaction, and its locks block all others for as long as
-        it hangs.
+        Many rows go into one statement, as arrays or as JSON. One statement for each (executemany)
+        would be a pipeline. If a client stops in the midst of a pipeline, the server believes that
+        it is active. No time-out then ends its transaction, and its locks block all others for as
+        long as it hangs.
         """
-        return (await self.connection.execute(statement(query), values)).rowcount
+        return (await self.connection.execute(*statement(query, values))).rowcount
 
     async def lock_fluxjobs(self, uids: Collection[str]) -> list[str]:
         """Lock rows all at once in the order of their UIDs, and return those that exist.
@@ -86,14 +85,9 @@ class Database(DatabaseReader):
             await self.app.open_async()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.app.close_async()
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__(*error)
 
     @asynccontextmanager
     async def begin(self, *, at_one_instant: bool = False) -> AsyncIterator[Transaction]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-
-import orjson
+from dataclasses import dataclass
 
 from fluxqueue.clock import Clock
 from fluxqueue.db.database import Database
@@ -140,8 +138,7 @@ class Liveness:
             age_s = one.began_s if one.succeeded_s is None else one.succeeded_s
             metrics.LAST_SUCCESS.labels(one.loop).set(now_s - age_s)
         if times:
-            rows = orjson.dumps([asdict(one) for one in times]).decode()
-            await database.execute(Q.write_loops, rows=rows, holder=self._holder)
+            await database.execute(Q.write_loops, rows=times, holder=self._holder)
 
     async def keep(self, database: Database) -> None:
         """Write the times down again and again, until cancelled."""

@@ -8,11 +8,12 @@ keeps its transactions read-only, so that not even a defect of fluxqueue writes 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import orjson
 from psycopg import AsyncConnection, Error, OperationalError, sql
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection as Connection
@@ -26,10 +27,23 @@ from fluxqueue.process.settings import Settings
 PATIENCE_S = 5
 
 
+_DOCUMENT = re.compile(r"CAST\(:(\w+) AS jsonb\)")
+
+
 @functools.lru_cache(maxsize=1024)
-def statement(words: str) -> TextClause:
-    """Parse each statement once: finding its parameters costs more than running a short one."""
-    return text(words)
+def _parsed(words: str) -> tuple[TextClause, frozenset[str]]:
+    return text(words), frozenset(_DOCUMENT.findall(words))
+
+
+def statement(words: str, values: Mapping[str, Any]) -> tuple[TextClause, Mapping[str, Any]]:
+    """Return a statement with its values. What it casts to ``jsonb`` is sent as JSON.
+
+    A text is sent as it is. Each statement is parsed once: finding its parameters costs more than
+    running a short one.
+    """
+    clause, documents = _parsed(words)
+    said = ((name, values[name]) for name in documents if not isinstance(values[name], str))
+    return clause, {**values, **{name: orjson.dumps(one).decode() for name, one in said}}
 
 
 T = TypeVar("T")
@@ -46,7 +60,10 @@ def columns(*found: Any) -> tuple[Any, ...]:
 
 
 class DatabaseReading:
-    """An open transaction that is read from: statements of ``db.queries`` with named parameters."""
+    """An open transaction that is read from: statements of ``db.queries`` with named parameters.
+
+    A parameter that the statement casts to ``jsonb`` is any value that JSON can have.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -57,12 +74,12 @@ class DatabaseReading:
         ``row`` is the class of the row, or ``str`` and the like for a single column. A test
         compares the columns of each statement with the fields of its class.
         """
-        result = await self.connection.execute(statement(query), values)
+        result = await self.connection.execute(*statement(query, values))
         return [row(*columns) for columns in result]
 
     async def fetch_one(self, query: str, row: Callable[..., T], /, **values: Any) -> T | None:
         """Run one statement and return its first row, if any."""
-        columns = (await self.connection.execute(statement(query), values)).first()
+        columns = (await self.connection.execute(*statement(query, values))).first()
         return None if columns is None else row(*columns)
 
 
@@ -83,12 +100,7 @@ class DatabaseReader:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.engine.dispose()
 
     async def check(self) -> None:

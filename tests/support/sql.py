@@ -12,5 +12,5 @@ async def dicts(where: DatabaseReader | DatabaseReading, sql: str, **values: Any
     if isinstance(where, DatabaseReader):
         async with where.begin() as tx:
             return await dicts(tx, sql, **values)
-    result = await where.connection.execute(statement(sql), values)
+    result = await where.connection.execute(*statement(sql, values))
     return [dict(row) for row in result.mappings()]

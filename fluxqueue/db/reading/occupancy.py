@@ -11,8 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-import orjson
-
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import DatabaseReader, columns
 from fluxqueue.fluxjob.levels import Level
@@ -88,7 +86,7 @@ async def node_page(reader: DatabaseReader, *, limit: int, after: str | None) ->
 
 async def read_paths(reader: DatabaseReader, levels: Sequence[Level]) -> dict[Path, int]:
     """Return how many nodes stand at each path of ``levels``: of 10,000 a line for each rack."""
-    labels = orjson.dumps([[*level.labels, level.name] for level in levels]).decode()
+    labels = [[*level.labels, level.name] for level in levels]
     rows = await reader.fetch(Q.count_paths, columns, levels=labels)
     return {tuple(path): nodes for path, nodes in rows}
 

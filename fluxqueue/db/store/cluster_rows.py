@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -23,9 +21,7 @@ async def save_nodes(tx: Transaction, present: Sequence[NodeFact], gone: Sequenc
 
     Rows that already hold the same values are not locked.
     """
-    changed = await tx.fetch(
-        Q.save_nodes, str, rows=orjson.dumps([fact.to_json() for fact in present]).decode()
-    )
+    changed = await tx.fetch(Q.save_nodes, str, rows=[fact.to_json() for fact in present])
     removed = await tx.fetch(Q.delete_nodes, str, gone=list(gone))
     names = [*changed, *removed]
     await tell_matcher(tx, "node", names)
@@ -39,7 +35,7 @@ async def save_foreign(tx: Transaction, present: Sequence[ForeignPod], gone: Seq
     Rows that already hold the same values are not locked.
     """
     rows: list[tuple[str, bool]] = [
-        *await tx.fetch(Q.save_foreign, columns, rows=orjson.dumps(present).decode()),
+        *await tx.fetch(Q.save_foreign, columns, rows=present),
         *await tx.fetch(Q.delete_foreign, columns, gone=list(gone)),
     ]
     # Permanent use decides what can ever run on the node.

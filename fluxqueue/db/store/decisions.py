@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from types import MappingProxyType
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -62,7 +60,7 @@ async def store_growth(tx: Transaction, given: Given, choices: Choices | None = 
     ]
     if not slots:
         return
-    await tx.execute(Q.give_more, rows=orjson.dumps(slots).decode(), reuse_s=REUSE_S)
+    await tx.execute(Q.give_more, rows=slots, reuse_s=REUSE_S)
     grown = sorted({lack.uid for lack, _ in given.slots})
     await tx.execute(Q.put_end_off, uids=grown)
     await tx.execute(Q.show_resized, uids=grown)
@@ -135,7 +133,7 @@ async def _store_allocations(
         Q.add_allocations,
         columns,
         term=term,
-        rows=orjson.dumps(allocations).decode(),
+        rows=allocations,
     )
     placed = {job.uid: placement for job, placement in stored}
     slots = [
@@ -150,7 +148,7 @@ async def _store_allocations(
         for allocation_id, uid in ids
         for number, slot in enumerate(placed[uid].slots)
     ]
-    await tx.execute(Q.add_slots, rows=orjson.dumps(slots).decode())
+    await tx.execute(Q.add_slots, rows=slots)
 
 
 def _asked_end(job: PendingJob, placement: Placement) -> int | None:
@@ -180,7 +178,7 @@ async def _replace_plan(tx: Transaction, decisions: Decisions) -> None:
         for job, placement in decisions.reserved
     ]
     if plan:
-        await tx.execute(Q.add_reservations, rows=orjson.dumps(plan).decode())
+        await tx.execute(Q.add_reservations, rows=plan)
 
 
 async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
@@ -192,7 +190,7 @@ async def _replace_expected(tx: Transaction, decisions: Decisions) -> None:
         if not one.is_firm
     ]
     if rows:
-        await tx.execute(Q.add_expected_starts, rows=orjson.dumps(rows).decode())
+        await tx.execute(Q.add_expected_starts, rows=rows)
 
 
 async def _tell_waiting(
@@ -233,4 +231,4 @@ async def _tell_waiting(
     if rows:
         # In the order of the UIDs, as everywhere.
         rows.sort(key=itemgetter("uid"))
-        await tx.execute(Q.explain_waits, rows=orjson.dumps(rows).decode())
+        await tx.execute(Q.explain_waits, rows=rows)

@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Database
 from fluxqueue.db.queries import Q
 from fluxqueue.db.store.statuses import WrittenStatus
@@ -198,7 +196,7 @@ async def finish(database: Database, done: Sequence[Released]) -> None:
         ]
         await database.execute(
             Q.finish_release,
-            rows=orjson.dumps(rows).decode(),
+            rows=rows,
             uids=sorted(one.pending.uid for one in done),
             patience_s=STATUS_PATIENCE,
         )

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -116,7 +114,7 @@ async def _set_allocated(tx: Transaction, uids: Sequence[str]) -> None:
 async def _adopt(tx: Transaction, uids: Sequence[str]) -> set[str]:
     """Give slots to bound pods of ``uids`` that have none, and return workloads with such pods."""
     asked = await tx.fetch(Q.requests_of, columns, uids=list(uids))
-    terms = orjson.dumps([_terms(uid, read_stored(request)) for uid, request in asked]).decode()
+    terms = [_terms(uid, read_stored(request)) for uid, request in asked]
     made = await tx.fetch(Q.adopt_allocations, int, uids=list(uids), requests=terms)
     slots = await tx.fetch(Q.adopt_slots, columns, uids=list(uids), requests=terms)
     changed = {*made, *(allocation_id for allocation_id, _ in slots)}

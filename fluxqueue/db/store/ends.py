@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -76,9 +74,7 @@ async def follow_ends(
         }
         for uid, (one, limit) in moved.items()
     ]
-    changed = await tx.fetch(
-        Q.follow_ends, columns, rows=orjson.dumps(rows).decode(), slack_s=SLACK_S
-    )
+    changed = await tx.fetch(Q.follow_ends, columns, rows=rows, slack_s=SLACK_S)
     notices = []
     for uid, former, until in changed:
         was, now = stored[uid].limit, moved[uid][1]

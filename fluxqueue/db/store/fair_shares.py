@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -95,10 +93,7 @@ async def store_shares(
         {"queue": queue, "user_name": user, "used": s.used, "factor": s.factor, "points": s.points}
         for (queue, user), s in shares.items()
     ]
-    await tx.execute(
-        Q.store_shares,
-        rows=orjson.dumps(rows).decode(),
-    )
+    await tx.execute(Q.store_shares, rows=rows)
     pairs = sorted(changed)
     if not pairs:
         return 0

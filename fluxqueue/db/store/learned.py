@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -29,7 +27,7 @@ async def save_learned(tx: Transaction, news: Sequence[LearnedSize]) -> None:
         }
         for one in sorted(news, key=lambda one: (one.namespace, one.key))
     ]
-    await tx.execute(Q.save_learned, rows=orjson.dumps(rows).decode())
+    await tx.execute(Q.save_learned, rows=rows)
 
 
 async def read_learned(tx: Transaction) -> list[LearnedSize]:

@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.fluxjob.lifecycle import Move
@@ -52,7 +50,7 @@ async def apply_move(
         is_ending_excluded=which.is_ending_excluded,
         sources=sorted(str(state) for state in which.sources),
         holders=sorted(which.held_by),
-        rows=orjson.dumps(sorted(rows, key=lambda one: one.uid)).decode(),
+        rows=sorted(rows, key=lambda one: one.uid),
         **values,
     )
     return set(moved)

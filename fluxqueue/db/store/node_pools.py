@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -141,10 +139,7 @@ async def store_pool_nodes(
     of = {node: number for number, nodes in review.arrived.items() for node in nodes}
     rows = [{"node": n, "pool": p, "request": of.get(n)} for n, p in sorted(new.items())]
     if rows:
-        await tx.execute(
-            Q.save_pool_nodes,
-            rows=orjson.dumps(rows).decode(),
-        )
+        await tx.execute(Q.save_pool_nodes, rows=rows)
 
 
 async def store_review(
@@ -195,7 +190,7 @@ async def store_node_plan(tx: Transaction, plan: NodePlan, now: int) -> list[Nod
             price=ask.price,
             now=now,
             ready_at=ask.ready_at,
-            kept=orjson.dumps(kept).decode(),
+            kept=kept,
         )
         made.append(ask.request(number, now))
     return made
@@ -222,8 +217,7 @@ async def read_orders(database: Database) -> list[PoolOrder]:
         nodes, returning = await read_pool_nodes(tx), await read_returning(tx)
         orders = [one.order(current, nodes, returning) for one in pools]
         for pool, some in former:
-            labels = orjson.dumps(dict(pool.labels)).decode()
-            present = await tx.fetch(Q.labelled_nodes, str, labels=labels)
+            present = await tx.fetch(Q.labelled_nodes, str, labels=dict(pool.labels))
             ended = tuple(one.as_ordered() for one in some)
             orders.append(PoolOrder(pool, present=tuple(present), ended=ended))
         return orders

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 
@@ -32,4 +30,4 @@ class Notice:
 async def leave_notices(tx: Transaction, notices: Sequence[Notice]) -> None:
     """Write them into the audit trail and the rows. The next status update emits the Events."""
     if notices:
-        await tx.execute(Q.leave_notices, rows=orjson.dumps(notices).decode())
+        await tx.execute(Q.leave_notices, rows=notices)

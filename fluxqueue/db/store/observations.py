@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import value
@@ -62,7 +60,7 @@ async def save_workloads(
         Q.lock_seen,
         SeenRow,
         uids=[*(one.uid for one in seen), *gone],
-        rows=orjson.dumps(asked).decode(),
+        rows=asked,
     )
     old = {row.uid: row for row in locked}
     # A row that no longer exists is written whole: a difference alone would lose its other pods.
@@ -124,7 +122,7 @@ async def note_unread(tx: Transaction, uid: str, fault: Fault) -> bool:
     if observed is None:
         return False
     if WorkloadFacts.of(observed).faults != (fault,):
-        await tx.execute(Q.note_faults, uid=uid, faults=orjson.dumps([fault]).decode())
+        await tx.execute(Q.note_faults, uid=uid, faults=[fault])
         await leave_notices(tx, [_notice(uid, [fault])])
     return True
 
@@ -136,7 +134,7 @@ async def _write(tx: Transaction, statement: str, rows: Sequence[Mapping[str, An
             {name: value for name, value in row.items() if value is not None} | {"position": number}
             for number, row in enumerate(rows)
         ]
-        await tx.execute(statement, rows=orjson.dumps(said).decode())
+        await tx.execute(statement, rows=said)
 
 
 def _next(

@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -90,10 +88,7 @@ async def store_outlooks(
         }
         for uid, one in outlooks.items()
     ]
-    await tx.execute(
-        Q.store_outlooks,
-        rows=orjson.dumps(rows).decode(),
-    )
+    await tx.execute(Q.store_outlooks, rows=rows)
 
 
 async def read_promises(tx: Transaction) -> dict[str, Promise]:
@@ -132,9 +127,5 @@ async def store_delays(tx: Transaction, delayed: Mapping[str, int], excuse: str)
 
 
 async def _note(tx: Transaction, rows: Sequence[Mapping[str, Any]]) -> None:
-    if not rows:
-        return
-    await tx.execute(
-        Q.note_events,
-        rows=orjson.dumps(rows).decode(),
-    )
+    if rows:
+        await tx.execute(Q.note_events, rows=rows)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import value
@@ -58,7 +56,7 @@ async def save_pods(
     if left:
         gone += await tx.fetch(Q.delete_pods, value, pods=left)
     await tell_matcher(tx, "foreign", [node for node in gone if node is not None])
-    rows = orjson.dumps([_pod_row(*one) for one in changed]).decode()
+    rows = [_pod_row(*one) for one in changed]
     if changed and any(await tx.fetch(Q.save_pods, bool, rows=rows)):
         # Its slot follows it. Only the process with the matcher moves slots, and a bound pod by
         # itself is no reason to reconcile.

@@ -16,8 +16,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns, value
@@ -117,10 +115,7 @@ async def store(tx: Transaction, decisions: Decisions, under_way: Mapping[str, M
         for one in making_way.victims
     ]
     if new:
-        await tx.execute(
-            Q.store_preemptions,
-            rows=orjson.dumps(new).decode(),
-        )
+        await tx.execute(Q.store_preemptions, rows=new)
 
 
 @dataclass(slots=True)

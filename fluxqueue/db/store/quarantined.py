@@ -7,9 +7,7 @@ mended disappears. The view ``quarantine`` shows them beside the FluxJobs that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-
-import orjson
+from dataclasses import dataclass
 
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
@@ -28,6 +26,5 @@ class Quarantined:
 
 async def store_quarantined(tx: Transaction, present: Sequence[Quarantined]) -> None:
     """Make the table equal to ``present``. What stands there already keeps its time."""
-    rows = orjson.dumps([asdict(one) for one in present]).decode()
-    await tx.execute(Q.drop_quarantined, rows=rows)
-    await tx.execute(Q.store_quarantined, rows=rows)
+    await tx.execute(Q.drop_quarantined, rows=present)
+    await tx.execute(Q.store_quarantined, rows=present)

@@ -11,8 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -47,8 +45,8 @@ async def save_queues(tx: Transaction, seen: Sequence[QueueSeen], gone: Iterable
     The queue ``default`` always stays. The controller makes its object again.
     """
     rows = [_to_row(one) for one in seen]
-    changed = await tx.fetch(Q.save_queues, str, rows=orjson.dumps(rows).decode())
-    await tx.execute(Q.save_queue_faults, rows=orjson.dumps(rows).decode())
+    changed = await tx.fetch(Q.save_queues, str, rows=rows)
+    await tx.execute(Q.save_queue_faults, rows=rows)
     removed = await tx.fetch(
         Q.delete_queues, str, gone=[name for name in gone if name != DEFAULT_QUEUE]
     )

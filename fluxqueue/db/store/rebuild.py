@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, TypeVar
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -172,7 +170,7 @@ async def _forget_ended(tx: Transaction, stranded: Sequence[Found]) -> None:
         return
     gone = await tx.fetch(Q.forget_ended, columns, uids=uids)
     rows = [{"uid": uid, "jobid": jobid, "state": state} for uid, jobid, state in gone]
-    await tx.execute(Q.note_queued_anew, rows=_json(rows))
+    await tx.execute(Q.note_queued_anew, rows=rows)
 
 
 async def prepare(tx: Transaction, outdated: Sequence[str], *, highest_jobid: int) -> None:
@@ -317,7 +315,7 @@ async def _free_pods(tx: Transaction, pods: Sequence[str]) -> None:
 async def _store_allocations(tx: Transaction, cases: Sequence[_Case]) -> dict[str, int]:
     ids: dict[str, int] = {}
     for chunk in _chunks(cases):
-        rows = _json([_terms(case) for case in chunk])
+        rows = [_terms(case) for case in chunk]
         made = await tx.fetch(Q.rebuild_allocations, columns, rows=rows)
         ids |= {uid: allocation for allocation, uid in made}
     return ids
@@ -341,21 +339,19 @@ async def _store_slots(tx: Transaction, slots: Sequence[tuple[int, AdoptedSlot, 
     for chunk in _chunks(slots):
         await tx.execute(
             Q.rebuild_slots,
-            rows=_json(
-                [
-                    {
-                        "a": allocation,
-                        "n": slot.number,
-                        "node": slot.node,
-                        "r": dict(slot.resources),
-                        "state": state,
-                        "pod": slot.pod_uid,
-                        "i": slot.index,
-                        "kind": slot.kind,
-                    }
-                    for allocation, slot, state in chunk
-                ]
-            ),
+            rows=[
+                {
+                    "a": allocation,
+                    "n": slot.number,
+                    "node": slot.node,
+                    "r": dict(slot.resources),
+                    "state": state,
+                    "pod": slot.pod_uid,
+                    "i": slot.index,
+                    "kind": slot.kind,
+                }
+                for allocation, slot, state in chunk
+            ],
         )
 
 
@@ -389,8 +385,8 @@ async def _store_rest(
 async def _set_states(tx: Transaction, cases: Sequence[_Case]) -> None:
     """Set each row to its state at once. The session is marked, so no guard asks for the way."""
     for chunk in _chunks(cases):
-        await tx.execute(Q.rebuild_states, rows=_json([_times(case) for case in chunk]))
-        said = _json([_said(case) for case in chunk])
+        await tx.execute(Q.rebuild_states, rows=[_times(case) for case in chunk])
+        said = [_said(case) for case in chunk]
         await tx.execute(Q.rebuild_records, rows=said)
         await tx.execute(Q.rebuild_versions, rows=said)
 
@@ -480,9 +476,7 @@ async def _note_missing(tx: Transaction, cases: Sequence[_Case]) -> None:
     for chunk in _chunks(cases):
         await tx.execute(
             Q.set_missing,
-            rows=_json(
-                [{"uid": one.uid, "missing": one.found.seen.facts.missing} for one in chunk]
-            ),
+            rows=[{"uid": one.uid, "missing": one.found.seen.facts.missing} for one in chunk],
         )
 
 
@@ -515,7 +509,3 @@ def _chunks(items: Sequence[Item]) -> Iterable[Sequence[Item]]:
     iterator = iter(items)
     while chunk := list(islice(iterator, CHUNK)):
         yield chunk
-
-
-def _json(rows: object) -> str:
-    return orjson.dumps(rows).decode()

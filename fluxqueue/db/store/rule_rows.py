@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -57,8 +55,7 @@ async def save_rules(
     tx: Transaction, kind: RuleRowKind, seen: Sequence[RuleSeen], gone: Iterable[str]
 ) -> None:
     """Write objects as they are, delete those that are gone, and notify the matcher of changes."""
-    rows = orjson.dumps(seen).decode()
-    changed = await tx.fetch(Q.save_rules, str, kind=kind.value, rows=rows)
+    changed = await tx.fetch(Q.save_rules, str, kind=kind.value, rows=seen)
     removed = await tx.fetch(Q.delete_rules, str, kind=kind.value, gone=list(gone))
     await tell_matcher(tx, kind.value, [*changed, *removed])
 
@@ -87,5 +84,4 @@ async def read_in_force(
 
 async def record(tx: Transaction, kind: RuleRowKind, name: str, found: Mapping[str, Any]) -> None:
     """Write what is recorded of an object besides its spec."""
-    text = orjson.dumps(found).decode()
-    await tx.execute(Q.record_rule, kind=kind.value, name=name, record=text)
+    await tx.execute(Q.record_rule, kind=kind.value, name=name, record=found)

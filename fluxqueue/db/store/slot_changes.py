@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.db.reader import columns
@@ -121,4 +119,4 @@ class SlotChanges:
     async def write_rows(self, tx: Transaction) -> None:
         """Write what becomes of the FluxJobs themselves."""
         if self.rows:
-            await tx.execute(Q.write_reconciled, rows=orjson.dumps(self.rows).decode())
+            await tx.execute(Q.write_reconciled, rows=self.rows)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from fluxqueue.db.database import Database, Transaction
 from fluxqueue.db.queries import Q
 from fluxqueue.fluxjob.facts import WorkloadFacts
@@ -147,7 +145,7 @@ async def remember_written(database: Database, written: Sequence[WrittenStatus])
         return
     await database.execute(
         Q.remember_written,
-        rows=orjson.dumps([one.as_row() for one in written]).decode(),
+        rows=[one.as_row() for one in written],
         uids=sorted(one.uid for one in written),
     )
 

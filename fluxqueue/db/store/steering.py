@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import orjson
 from sqlalchemy.exc import DataError
 
 from fluxqueue.db.database import Transaction
@@ -84,7 +83,7 @@ async def _note(tx: Transaction, row: SteeredRow, actor: str, event: str, **deta
         jobid=row.jobid,
         actor=actor,
         event=event,
-        detail=orjson.dumps({"state": row.state, **detail}).decode(),
+        detail={"state": row.state, **detail},
     )
 
 
@@ -261,7 +260,7 @@ async def apply_spec_changes(
         await tx.execute(
             Q.keep_steered,
             uid=fluxjob.workload_uid,
-            values=orjson.dumps(dict(values)).decode(),
+            values=dict(values),
             generation=generation,
         )
     return outcomes

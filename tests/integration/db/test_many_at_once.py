@@ -34,14 +34,14 @@ async def touched(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]
     async def explain(
         self: DatabaseReading, sql: str, row: Callable[..., Any], **values: Any
     ) -> list[Any]:
-        asked = statement(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}")
+        asked = statement(f"EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) {sql}", values)
         run = self.connection.execute
         session = self.connection.sync_connection
         assert session is not None
         is_alone = "isolation_level" in session.get_execution_options()
-        await run(statement("BEGIN" if is_alone else "SAVEPOINT before"))
-        found = (await run(asked, values)).scalar()
-        await run(statement("ROLLBACK" if is_alone else "ROLLBACK TO before"))
+        await run(*statement("BEGIN" if is_alone else "SAVEPOINT before", {}))
+        found = (await run(*asked)).scalar()
+        await run(*statement("ROLLBACK" if is_alone else "ROLLBACK TO before", {}))
         assert found is not None
         plan = found[0]["Plan"]
         key = " ".join(sql.split())[:60]
