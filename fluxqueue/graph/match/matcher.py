@@ -15,7 +15,6 @@ from typing import Protocol
 from fluxqueue.fluxjob.node import NodeFact
 from fluxqueue.graph.ledger.placement import Others, Placement
 from fluxqueue.graph.ledger.shares import ShareLedger
-from fluxqueue.graph.ledger.verbs import Ledger
 from fluxqueue.graph.match.by_shares import ByShares
 from fluxqueue.graph.match.policy import Policy, parse_policy
 from fluxqueue.graph.match.shares.ask import Ask
@@ -41,6 +40,33 @@ class Answers(Protocol):
         *,
         avoid: Collection[str] = (),
     ) -> Placement: ...
+
+
+class Ledger(Protocol):
+    """What is booked under keys, and what is reserved. Times are integer seconds.
+
+    There are two ledgers because requests are served in two ways. ``graph.ledger.shares`` keeps
+    rows of nodes x resources with the ends of running work. ``fluxion.ledger.vertices`` keeps spans
+    of whole vertices by block. The queue has the rows alone. In Fluxion's matcher, a cluster's
+    graph has both: the vertices lead and the rows follow. docs/developer/matcher.md says why
+    neither can replace the other. ``MatcherVerbs`` describes the operations.
+    """
+
+    def book(self, key: str, placement: Placement) -> None: ...
+
+    def extend(self, key: str, placement: Placement) -> None: ...
+
+    def cancel(self, key: str) -> bool: ...
+
+    def reserve(self, placement: Placement, now: int) -> None: ...
+
+    def unreserve(self, placement: Placement) -> None: ...
+
+    def clear_plan(self) -> None: ...
+
+    def trying(self) -> AbstractContextManager[None]: ...
+
+    def look(self, now: int) -> None: ...
 
 
 class FurtherNodes(Protocol):
@@ -108,7 +134,7 @@ class MatcherVerbs:
         """
         return self._answers.match_more(request, nodes, now, until, avoid=avoid)
 
-    # --- bookings (``ledger.verbs``) -------------------------------------------------------------
+    # --- bookings --------------------------------------------------------------------------------
 
     def allocate(self, job: int | str, placement: Placement) -> None:
         """Book what was found for ``job``, in place of what it had."""

@@ -105,7 +105,7 @@ class ByGraph:
         chosen = self.vertices.policy if wanted is None else parse_policy(str(wanted))
         return chosen, None if self.table is None else self.table.table_for(request, chosen)
 
-    # --- bookings (``graph.ledger.verbs``) -------------------------------------------------------
+    # --- bookings (``graph.match.matcher.Ledger``) -----------------------------------------------
 
     def book(self, key: str, placement: Placement) -> None:
         """Book for a job, in place of what it had."""
