@@ -42,7 +42,7 @@ def nodes(
     output: Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))] = "table",
 ) -> None:
     """List nodes with their state, our use, the use of unmanaged pods, and what is free."""
-    _check_output(output)
+    printing.check_output(output, OUTPUTS)
     wanted = set(filter(None, states.split(",")))
     if unknown := wanted - set(STATES):
         word = sorted(unknown)[0]
@@ -150,7 +150,7 @@ def tree(
     output: Annotated[str, typer.Option("--output", "-o", help=", ".join(OUTPUTS))] = "table",
 ) -> None:
     """Show the cluster as a tree of its levels, with the use of each place."""
-    _check_output(output)
+    printing.check_output(output, OUTPUTS)
     lines, levels = access.run(_read)
     used = [n for n in range(len(levels)) if any(line.path[n] for line in lines)]
     root = Branch(ROOT)
@@ -218,7 +218,7 @@ def queues(
     """List queues with their policy and the number of waiting and running jobs."""
     from fluxqueue.kube.resources import FLUXQUEUES
 
-    _check_output(output)
+    printing.check_output(output, OUTPUTS)
 
     async def read(cluster: ClusterAccess) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = (await cluster.client.list(FLUXQUEUES)).items
@@ -259,13 +259,6 @@ async def _read(cluster: ClusterAccess) -> tuple[list[NodeLine], Levels]:
     from fluxqueue.client.node_use import read_nodes
 
     return await read_nodes(cluster.client)
-
-
-def _check_output(output: str) -> None:
-    if output not in OUTPUTS:
-        raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
-        )
 
 
 def _print_data(found: Sequence[Mapping[str, Any]] | Mapping[str, Any], output: str) -> bool:

@@ -88,13 +88,7 @@ def explain(access: Access, options: ExplainOptions) -> None:
     from fluxqueue.client.explanation import changes_of
     from fluxqueue.workload.annotations import parse_duration
 
-    if options.output not in ("table", "json", "yaml"):
-        raise InvalidInput(
-            f"invalid output format {options.output!r}",
-            where="-o",
-            value=options.output,
-            hint="table, json, yaml",
-        )
+    printing.check_output(options.output, ("table", "json", "yaml"))
     if not options.job and not options.file:
         raise InvalidInput("needs the name of a job, or a file with -f", where="explain")
     limit_s = float(parse_duration(options.timeout, "--timeout"))

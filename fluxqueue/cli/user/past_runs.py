@@ -287,10 +287,7 @@ def make_printer(
         return YamlItems()
     if output == "csv":
         return Csv()
-    if output not in {"table", "wide"}:
-        raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
-        )
+    printing.check_output(output, OUTPUTS)
     is_short = short is not None and output == "table"
     names = short if short is not None and is_short else list(columns)
     shown = {**columns, "ENDED": _short_ended} if is_short else columns

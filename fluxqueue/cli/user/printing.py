@@ -40,6 +40,13 @@ LAST_LEAST = 20
 _STEP = re.compile(r"\.([A-Za-z_][\w-]*)|\[(\d+)\]|\['([^']+)'\]")
 
 
+def check_output(output: str, allowed: Sequence[str]) -> None:
+    """Refuse a value of ``--output`` that is not ``allowed``. Raises ``InvalidInput``."""
+    if output not in allowed:
+        hint = ", ".join(allowed)
+        raise InvalidInput(f"invalid output format {output!r}", where="-o", value=output, hint=hint)
+
+
 def is_coloured() -> bool:
     """Return whether standard output is a terminal with colours."""
     dull = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"

@@ -40,10 +40,7 @@ def show(
 
       fluxqueue show 17 -o yaml
     """
-    if output not in OUTPUTS:
-        raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(OUTPUTS)
-        )
+    printing.check_output(output, OUTPUTS)
 
     async def read(cluster: ClusterAccess) -> list[dict[str, Any]]:
         from fluxqueue.client.fluxjob_lists import find

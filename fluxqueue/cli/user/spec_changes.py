@@ -165,13 +165,7 @@ def _steer(
     access: Access, names: Sequence[str], write: Write, what: str, dry_run: bool, output: str
 ) -> None:
     """Do it for each name and print each result. Exit with 1 if one was refused."""
-    if output not in {"table", "json", "yaml", "name"}:
-        raise InvalidInput(
-            f"invalid output format {output!r}",
-            where="-o",
-            value=output,
-            hint="table, json, yaml or name",
-        )
+    printing.check_output(output, ("table", "json", "yaml", "name"))
 
     async def all_of_them(cluster: ClusterAccess) -> list[dict[str, Any]]:
         return [await _one(cluster, name, write, what, dry_run) for name in names]

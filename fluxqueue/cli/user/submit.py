@@ -25,7 +25,7 @@ from fluxqueue.client.batch.job_manifest import (
     read_command,
 )
 from fluxqueue.client.batch.site_names import VARIABLE
-from fluxqueue.errors import ApiError, ApiUnavailable, InvalidInput, NotQueued
+from fluxqueue.errors import ApiError, ApiUnavailable, NotQueued
 
 if TYPE_CHECKING:
     from fluxqueue.client.handles import AsyncJobHandle
@@ -111,7 +111,7 @@ def submit(access: Access, options: SubmitOptions) -> None:
     from fluxqueue.client.batch.job_options import JobOptions, apply_options, shape_options
     from fluxqueue.client.batch.script_notes import notes_on
 
-    _check_output(options.output)
+    printing.check_output(options.output, ("table", "name", "json", "yaml"))
     said = {name: getattr(options, name) for name in JobOptions.__annotations__}
     said["env"] = dict(pair(one, "--env") for one in options.env or ())
     asked = cast(JobOptions, said)
@@ -181,14 +181,6 @@ async def _explain(cluster: ClusterAccess, manifest: dict[str, Any]) -> None:
         complain(f"fluxqueue: not explained: {error}")
     else:
         tell(review, "table", manifest["metadata"]["name"])
-
-
-def _check_output(output: str) -> None:
-    known = ("table", "name", "json", "yaml")
-    if output not in known:
-        raise InvalidInput(
-            f"invalid output format {output!r}", where="-o", value=output, hint=", ".join(known)
-        )
 
 
 def _tell(job: dict[str, Any], output: str, dry_run: bool) -> None:

@@ -8,7 +8,6 @@ import typer
 
 from fluxqueue import __version__
 from fluxqueue.cli.user.access import Access, ClusterAccess, with_access
-from fluxqueue.errors import InvalidInput
 
 
 @with_access(is_namespaced=False)
@@ -20,17 +19,11 @@ def version(
     output: Annotated[str, typer.Option("--output", "-o", help="table, json or yaml")] = "table",
 ) -> None:
     """Print the versions of this command, of Kubernetes, and of our API in the cluster."""
-    if output not in {"table", "json", "yaml"}:
-        raise InvalidInput(
-            f"invalid output format {output!r}",
-            where="-o",
-            value=output,
-            hint="table, json or yaml",
-        )
+    from fluxqueue.cli.user import printing
+
+    printing.check_output(output, ("table", "json", "yaml"))
     found = {"client": __version__, **({} if client else access.run(_ask))}
     if output != "table":
-        from fluxqueue.cli.user import printing
-
         printing.document(found, output)
         return
     for name, value in found.items():
