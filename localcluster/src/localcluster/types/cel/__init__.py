@@ -2,9 +2,9 @@
 
 ``syntax`` parses an expression. ``checking`` checks its types against the signatures in
 ``functions``. ``evaluating`` makes it a function of its variables. What is not supported is refused
-by name at compilation, and never guessed: unsigned numbers, messages, ``semver``, selectors of the
-authorizer. The cost of an expression is not estimated. An int has 64 bits. It does not mix with
-double, but can be compared with it. Pure.
+by name at compilation, and never guessed: unsigned numbers, messages, macros of two variables, and
+the libraries beyond the language itself. The cost of an expression is not estimated. An int has 64
+bits. It does not mix with double, but can be compared with it. Pure.
 
 No library does this yet: README.md, "What it is made of", says what was tried.
 """
@@ -13,15 +13,11 @@ from __future__ import annotations
 
 from localcluster.types.cel.checking import Checker, Variables
 from localcluster.types.cel.evaluating import Env, Eval, build
-from localcluster.types.cel.functions import FUNCTIONS
 from localcluster.types.cel.kinds import Type
 from localcluster.types.cel.syntax import CelSyntaxError, error_text, parse
 from localcluster.types.cel.values import CelError
 
 __all__ = ["CelError", "CelSyntaxError", "Env", "Eval", "Variables", "compile_expression", "typed"]
-
-
-_QUALIFIED = frozenset(name for name in FUNCTIONS if "." in name)
 
 
 def compile_expression(text: str, variables: Variables) -> Eval:
@@ -35,7 +31,7 @@ def compile_expression(text: str, variables: Variables) -> Eval:
 
 def typed(text: str, variables: Variables) -> tuple[Type, Eval]:
     """Return the type of an expression, and the compiled expression."""
-    tree = parse(text, _QUALIFIED)
+    tree = parse(text)
     checker = Checker(variables)
     found = checker.check(tree)
     if checker.findings:

@@ -134,16 +134,9 @@ class Checker:
             for argument in tree.arguments:
                 self.check(argument)
             return DYN
-        given = [*targets, *(self._argument(tree.function, one) for one in tree.arguments)]
+        given = [*targets, *map(self.check, tree.arguments)]
         self._check_literal(tree)
         return self._overload(tree, table.get(tree.function, []), given, is_method=bool(targets))
-
-    def _argument(self, function: str, tree: Tree) -> Type:
-        if function != "format" or not isinstance(tree, ListOf):
-            return self.check(tree)
-        for item in tree.items:  # The items may have different types.
-            self.check(item)
-        return list_of(DYN)
 
     def _wants_bool(self, tree: Tree) -> None:
         found = self.check(tree)
@@ -178,10 +171,6 @@ class Checker:
 
     def _macro(self, tree: Macro) -> Type:
         target = self.check(tree.target)
-        if tree.macro in ("optMap", "optFlatMap"):
-            inner = target.of[0] if target.name == "optional_type" else DYN
-            made = self._body(tree, {tree.names[0]: inner})[0]
-            return optional_of(made) if tree.macro == "optMap" else made
         if target != DYN and target.name not in ("list", "map"):
             text = "cannot be range of a comprehension (must be list, map, or dynamic)"
             self._find(tree.target.at, f"expression of type '{shown(target)}' {text}")
@@ -189,25 +178,17 @@ class Checker:
         return self._loop(tree, target)
 
     def _loop(self, tree: Macro, target: Type) -> Type:
-        body, is_condition_bool = self._body(tree, _bindings(tree.names, target))
-        made = {"map": list_of(body), "transformList": list_of(body)}.get(tree.macro)
-        if tree.macro == "transformMap":
-            made = map_of(target.of[0] if target.name == "map" else INT, body)
-        if tree.macro in ("filter", "sortBy"):
-            made = list_of(_bindings(("item",), target)["item"])
-        if made is None:
-            if tree.macro in ("all", "exists"):
-                if body not in (BOOL, DYN):
-                    text = f"expected type 'bool' but found '{shown(body)}'"
-                    self._find(tree.body.at, text)
-            elif body not in (BOOL, DYN):
-                self._not_chosen(tree, body, INT)
+        body, is_condition_bool = self._body(tree, {tree.name: _item(target)})
+        if tree.macro in ("all", "exists"):
+            if body not in (BOOL, DYN):
+                self._find(tree.body.at, f"expected type 'bool' but found '{shown(body)}'")
             return BOOL
-        if tree.macro == "filter" and body not in (BOOL, DYN):
-            self._not_chosen(tree, body, made)
-        if tree.condition is not None and not is_condition_bool:
+        made = {"map": list_of(body), "filter": list_of(_item(target))}.get(tree.macro)
+        if tree.macro != "map" and body not in (BOOL, DYN):
+            self._not_chosen(tree, body, made or INT)
+        if made is not None and not is_condition_bool:
             self._not_chosen(tree, self._last_condition, made)
-        return made
+        return made or BOOL
 
     def _not_chosen(self, tree: Macro, condition: Type, made: Type) -> None:
         words = ", ".join((shown(condition), shown(made), shown(made)))
@@ -228,18 +209,9 @@ class Checker:
         return made, is_bool
 
 
-def _bindings(names: tuple[str, ...], target: Type) -> dict[str, Type]:
-    """Return the types of a macro's variables.
-
-    One name stands for an item of a list or a key of a map. Two names stand for index or key, and
-    value.
-    """
-    if target == DYN:
-        return dict.fromkeys(names, DYN)
-    pair = (INT, target.of[0]) if target.name == "list" else target.of
-    if len(names) == 2:
-        return dict(zip(names, pair, strict=True))
-    return {names[0]: target.of[0]}
+def _item(target: Type) -> Type:
+    """Return the type of a macro's variable: an item of a list, or a key of a map."""
+    return DYN if target == DYN else target.of[0]
 
 
 def _given_by(overload: Overload, given: list[Type]) -> Type | None:

@@ -12,10 +12,9 @@ from typing import Any
 from localcluster.types.cel.checking import TYPE_NAMES
 from localcluster.types.cel.functions import FUNCTIONS, METHODS, Overload, chosen
 from localcluster.types.cel.kinds import Type
-from localcluster.types.cel.lists import in_order
 from localcluster.types.cel.operators import OPERATORS, has, select, select_optional
 from localcluster.types.cel.syntax import Call, ListOf, Literal, Macro, MapOf, Name, Select, Tree
-from localcluster.types.cel.values import CelError, Optional, boolean
+from localcluster.types.cel.values import CelError, boolean
 
 Env = Mapping[str, Any]
 Eval = Callable[[Env], Any]
@@ -104,88 +103,33 @@ def _absorbing(left: Eval, right: Eval, *, decisive: bool) -> Eval:
 
 def _macro(tree: Macro, known: frozenset[str]) -> Eval:
     target = build(tree.target, known)
-    inner = known | frozenset(tree.names)
+    inner = known | {tree.name}
     body = build(tree.body, inner)
     condition = build(tree.condition, inner) if tree.condition is not None else None
-    if tree.macro in ("optMap", "optFlatMap"):
-        return _optional_map(tree, target, body)
     loop = _LOOPS[tree.macro]
 
     def evaluate(env: Env) -> Any:
-        envs = _bound(env, tree.names, target(env))
+        container = target(env)
+        if not isinstance(container, dict | list):
+            raise CelError("no such overload")
+        envs = [{**env, tree.name: item} for item in container]
         if condition is not None:
             envs = [one for one in envs if boolean(condition(one))]
-        return loop(body, envs, tree.names)
+        return loop(body, envs, tree.name)
 
     return evaluate
 
 
-def _optional_map(tree: Macro, target: Eval, body: Eval) -> Eval:
-    is_flat = tree.macro == "optFlatMap"
-
-    def evaluate(env: Env) -> Any:
-        optional = target(env)
-        if not isinstance(optional, Optional):
-            raise CelError("no such overload")
-        if not optional.item:
-            return optional
-        made = body({**env, tree.names[0]: optional.item[0]})
-        return made if is_flat else Optional((made,))
-
-    return evaluate
+def _filtered(body: Eval, envs: Envs, name: str) -> list[Any]:
+    return [env[name] for env in envs if boolean(body(env))]
 
 
-def _bound(env: Env, names: tuple[str, ...], container: Any) -> Envs:
-    """Return the variables of each round.
-
-    One name is an item or a key. Two names are index or key, and value.
-    """
-    if not isinstance(container, dict | list):
-        raise CelError("no such overload")
-    if len(names) == 1:
-        return [{**env, names[0]: item} for item in container]
-    pairs = container.items() if isinstance(container, dict) else enumerate(container)
-    return [{**env, names[0]: first, names[1]: second} for first, second in pairs]
-
-
-def _filtered(body: Eval, envs: Envs, names: tuple[str, ...]) -> list[Any]:
-    return [env[names[-1]] for env in envs if boolean(body(env))]
-
-
-def _mapped(body: Eval, envs: Envs, _names: tuple[str, ...]) -> list[Any]:
-    return [body(env) for env in envs]
-
-
-def _once(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
-    return [boolean(body(env)) for env in envs].count(True) == 1
-
-
-def _all(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
-    return _decided(body, envs, decisive=False)
-
-
-def _exists(body: Eval, envs: Envs, _names: tuple[str, ...]) -> bool:
-    return _decided(body, envs, decisive=True)
-
-
-def _new_map(body: Eval, envs: Envs, names: tuple[str, ...]) -> dict[Any, Any]:
-    return {env[names[0]]: body(env) for env in envs}
-
-
-def _sorted(body: Eval, envs: Envs, names: tuple[str, ...]) -> list[Any]:
-    return in_order([env[names[0]] for env in envs], [body(env) for env in envs])
-
-
-_LOOPS: dict[str, Callable[[Eval, Envs, tuple[str, ...]], Any]] = {
-    "all": _all,
-    "exists": _exists,
-    "exists_one": _once,
-    "existsOne": _once,
+_LOOPS: dict[str, Callable[[Eval, Envs, str], Any]] = {
+    "all": lambda body, envs, _name: _decided(body, envs, decisive=False),
+    "exists": lambda body, envs, _name: _decided(body, envs, decisive=True),
+    "exists_one": lambda body, envs, _name: [boolean(body(env)) for env in envs].count(True) == 1,
     "filter": _filtered,
-    "map": _mapped,
-    "transformList": _mapped,
-    "transformMap": _new_map,
-    "sortBy": _sorted,
+    "map": lambda body, envs, _name: [body(env) for env in envs],
 }
 
 

@@ -30,8 +30,7 @@ class Type:
 DYN, BOOL, INT, UINT, DOUBLE = map(Type, ("dyn", "bool", "int", "uint", "double"))
 STRING, BYTES, NULL = map(Type, ("string", "bytes", "null"))
 TIMESTAMP, DURATION, TYPE = map(Type, ("timestamp", "duration", "type"))
-QUANTITY, URL, IP, CIDR = (Type(f"kubernetes.{name}") for name in ("Quantity", "URL", "IP", "CIDR"))
-NAMED_FORMAT = Type("kubernetes.NamedFormat")
+QUANTITY = Type("kubernetes.Quantity")
 _RIGHTS = "kubernetes.authorization"
 VERDICT, PATH_CHECK, GROUP_CHECK, RESOURCE_CHECK = (
     Type(f"{_RIGHTS}.{name}") for name in ("Decision", "PathCheck", "GroupCheck", "ResourceCheck")

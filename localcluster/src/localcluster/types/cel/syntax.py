@@ -73,7 +73,7 @@ class MapOf:
 
 @dataclass(frozen=True, slots=True)
 class Macro:
-    """A macro such as ``target.exists(v, body)``. ``names`` are one or two variables.
+    """A macro such as ``target.exists(v, body)``. ``name`` is its variable.
 
     ``condition`` is the second of the three arguments of ``map(v, condition, body)``.
     """
@@ -81,30 +81,15 @@ class Macro:
     at: int
     macro: str
     target: Tree
-    names: tuple[str, ...]
+    name: str
     body: Tree
     condition: Tree | None = None
 
 
 Tree = Literal | Name | Select | Call | ListOf | MapOf | Macro
 
-MACROS = {
-    "all": (2, 3),
-    "exists": (2, 3),
-    "exists_one": (2, 3),
-    "existsOne": (3,),
-    "filter": (2,),
-    "map": (2, 3),
-    "transformList": (3, 4),
-    "transformMap": (3, 4),
-    "sortBy": (2,),
-    "optMap": (2,),
-    "optFlatMap": (2,),
-}
+MACROS = {"all": (2,), "exists": (2,), "exists_one": (2,), "filter": (2,), "map": (2, 3)}
 """Macros with their allowed numbers of arguments. With another number they are methods."""
-_TWO_NAMES = frozenset({"transformList", "transformMap", "existsOne"})
-_NAMED_TWICE = frozenset({"all", "exists", "exists_one"})
-
 _TOKEN = re.compile(
     r"""(?:\s|//[^\n]*+)*+(?:
         (?P<number>0[xX][0-9a-fA-F]+[uU]?|\d+\.\d+(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+
@@ -169,21 +154,16 @@ def error_text(text: str, at: int, why: str) -> str:
     return f"ERROR: <input>:{line + 1}:{column + 1}: {why}\n | {shown}\n | {'.' * column}^"
 
 
-def parse(text: str, qualified: frozenset[str]) -> Tree:
-    """Return the tree of an expression. Raises CelSyntaxError.
-
-    ``qualified`` are functions with a dot in their names, such as ``sets.contains``. They look like
-    methods.
-    """
-    return _Parser(text, qualified).parse()
+def parse(text: str) -> Tree:
+    """Return the tree of an expression. Raises CelSyntaxError."""
+    return _Parser(text).parse()
 
 
 class _Parser:
     """Recursive descent over one expression, one method per level of precedence."""
 
-    def __init__(self, text: str, qualified: frozenset[str]) -> None:
+    def __init__(self, text: str) -> None:
         self._text = text
-        self._qualified = qualified
         self._tokens = self._scan()
         self._at = 0
         self._depth = 0
@@ -346,21 +326,14 @@ class _Parser:
         arguments = self._arguments()
         if len(arguments) in MACROS.get(name, ()):
             return self._macro(target, name, arguments, opened)
-        if isinstance(target, Name) and (full := f"{target.name}.{name}") in self._qualified:
-            return Call(opened, full, arguments)
         return Call(opened, name, arguments, target)
 
     def _macro(self, target: Tree, name: str, arguments: tuple[Tree, ...], opened: int) -> Tree:
-        has_two = name in _TWO_NAMES or (name in _NAMED_TWICE and len(arguments) == 3)
-        how_many = 2 if has_two else 1
-        names: list[str] = []
-        for argument in arguments[:how_many]:
-            if not isinstance(argument, Name):
-                raise self._error(argument.at, "argument must be a simple name")
-            names.append(argument.name)
-        rest = arguments[how_many:]
+        named, *rest = arguments
+        if not isinstance(named, Name):
+            raise self._error(named.at, "argument must be a simple name")
         condition = rest[0] if len(rest) == 2 else None
-        return Macro(opened, name, target, tuple(names), rest[-1], condition)
+        return Macro(opened, name, target, named.name, rest[-1], condition)
 
     def _arguments(self) -> tuple[Tree, ...]:
         arguments: list[Tree] = []

@@ -1,4 +1,4 @@
-"""Timestamps and durations: parsing, writing, parts. ``functions`` uses them. Pure.
+"""Timestamps and durations: parsing and writing. ``functions`` uses them. Pure.
 
 The precision is a microsecond. In cel-go it is a nanosecond.
 """
@@ -6,14 +6,11 @@ The precision is a microsecond. In cel-go it is a nanosecond.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from localcluster.types.cel.values import CelError
 
-NO_TIME = timedelta(0)
 _DURATION = re.compile(r"([+-]?)((?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+|0)")
 _PIECE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _SECONDS = {
@@ -27,7 +24,6 @@ _SECONDS = {
     "h": Fraction(3600),
 }
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)")
-_OFFSET = re.compile(r"([+-]?)(\d\d):(\d\d)")
 
 
 def timestamp(text: str) -> datetime:
@@ -77,46 +73,3 @@ def duration_text(length: timedelta) -> str:
     whole, fraction = divmod(abs(micros), 10**6)
     shown = f"{whole}" + (f".{fraction:06d}".rstrip("0") if fraction else "")
     return ("-" if micros < 0 else "") + shown + "s"
-
-
-def _in_zone(moment: datetime, zone: str) -> datetime:
-    if found := _OFFSET.fullmatch(zone):
-        away = timedelta(hours=int(found[2]), minutes=int(found[3]))
-        return moment.astimezone(timezone(-away if found[1] == "-" else away))
-    try:
-        return moment.astimezone(ZoneInfo(zone))
-    except (ZoneInfoNotFoundError, ValueError) as error:
-        raise CelError(f"unknown time zone {zone}") from error
-
-
-def _part(pick: Callable[[datetime], int]) -> Callable[..., int]:
-    return lambda moment, zone="UTC": pick(_in_zone(moment, zone))
-
-
-PARTS: dict[str, Callable[..., int]] = {
-    "getFullYear": _part(lambda moment: moment.year),
-    "getMonth": _part(lambda moment: moment.month - 1),
-    "getDayOfYear": _part(lambda moment: moment.timetuple().tm_yday - 1),
-    "getDayOfMonth": _part(lambda moment: moment.day - 1),
-    "getDate": _part(lambda moment: moment.day),
-    "getDayOfWeek": _part(lambda moment: moment.isoweekday() % 7),
-    "getHours": _part(lambda moment: moment.hour),
-    "getMinutes": _part(lambda moment: moment.minute),
-    "getSeconds": _part(lambda moment: moment.second),
-    "getMilliseconds": _part(lambda moment: moment.microsecond // 1000),
-}
-"""Parts of a timestamp. A second argument gives the time zone."""
-
-
-def _whole(length: timedelta, unit: timedelta) -> int:
-    count = abs(length) // unit
-    return -count if length < NO_TIME else count
-
-
-LENGTHS: dict[str, Callable[[timedelta], int]] = {
-    "getHours": lambda length: _whole(length, timedelta(hours=1)),
-    "getMinutes": lambda length: _whole(length, timedelta(minutes=1)),
-    "getSeconds": lambda length: _whole(length, timedelta(seconds=1)),
-    "getMilliseconds": lambda length: _whole(length, timedelta(milliseconds=1)),
-}
-"""Lengths of a duration: the whole duration in that unit, rounded towards zero."""

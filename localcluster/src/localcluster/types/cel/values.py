@@ -6,19 +6,14 @@ bool. An object is a dict, as a map is. Raises CelError, which absorbing operato
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
-from urllib.parse import SplitResult
 
 from localcluster.types.cel import rights
 from localcluster.types.cel.kinds import Type, is_object
 
-Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
-Cidr = ipaddress.IPv4Interface | ipaddress.IPv6Interface
 INT_MIN, INT_MAX = -(1 << 63), (1 << 63) - 1
 
 
@@ -46,15 +41,7 @@ class Optional:
         return self.item[0]
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFormat:
-    """A format such as ``format.dns1123Label()``. It says what is wrong with a text."""
-
-    name: str
-    complain: Callable[[str], list[str]]
-
-
-_CLASSES: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+_CLASSES: tuple[tuple[str, type], ...] = (
     ("bool", bool),
     ("int", int),
     ("double", float),
@@ -68,10 +55,6 @@ _CLASSES: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     ("null", type(None)),
     ("kubernetes.Quantity", Quantity),
     ("optional_type", Optional),
-    ("kubernetes.URL", SplitResult),
-    ("kubernetes.CIDR", (ipaddress.IPv4Interface, ipaddress.IPv6Interface)),
-    ("kubernetes.IP", (ipaddress.IPv4Address, ipaddress.IPv6Address)),
-    ("kubernetes.NamedFormat", NamedFormat),
     ("kubernetes.authorization.Authorizer", rights.Rights),
     ("kubernetes.authorization.PathCheck", rights.PathCheck),
     ("kubernetes.authorization.GroupCheck", rights.GroupCheck),
@@ -88,16 +71,16 @@ def kind_name(value: Any) -> str:
 _BY_NAME = dict(_CLASSES)
 
 
-def classes_of(kind: Type) -> type | tuple[type, ...]:
-    """Return the classes of values that fit this type. Their items are not checked."""
+def class_of(kind: Type) -> type:
+    """Return the class of values that fit this type. Their items are not checked."""
     if kind.name == "dyn" or kind.name.startswith("<"):
         return object
     return _BY_NAME["map" if is_object(kind) else kind.name]
 
 
-def is_of(value: Any, classes: type | tuple[type, ...]) -> bool:
-    """Return whether a value is of these classes. A bool is not an int."""
-    return isinstance(value, classes) and not (classes is int and isinstance(value, bool))
+def is_of(value: Any, wanted: type) -> bool:
+    """Return whether a value is of this class. A bool is not an int."""
+    return isinstance(value, wanted) and not (wanted is int and isinstance(value, bool))
 
 
 def boolean(value: Any) -> bool:
