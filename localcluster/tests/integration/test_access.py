@@ -17,7 +17,7 @@ from localcluster.client.calls import Client
 from localcluster.client.resources import CLUSTER_ROLES, NAMESPACES
 from localcluster.cluster import LocalCluster, LocalClusterConfig
 from localcluster.inprocess import InProcessTransport
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.server.server import ApiServer, ApiServerConfig
 from tests.integration.conftest import Api
 from tests.support.waiting import WAIT_S

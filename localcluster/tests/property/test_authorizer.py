@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localcluster.kinds.authorizer import GROUP, Rbac
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.server.store import Store
 from localcluster.types.role_rules import Action, allows, not_covered
 

@@ -11,7 +11,7 @@ from typing import Protocol
 import orjson
 
 from localcluster.kinds.authorizer import Authorizer
-from localcluster.kinds.registry import RequestContext, UserInfo
+from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
 from localcluster.types.refusals import (

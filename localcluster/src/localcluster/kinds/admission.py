@@ -20,7 +20,8 @@ from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.escalation import check_escalation
 from localcluster.kinds.limits import apply_runtime_class, limit_pod
 from localcluster.kinds.policies import Policies
-from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
+from localcluster.kinds.registry import Registry, ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.webhook_call import WebhookClient
 from localcluster.kinds.webhooks import Dispatcher
 from localcluster.obj import Obj

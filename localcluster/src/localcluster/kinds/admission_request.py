@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from localcluster.kinds.actions import user_object
 from localcluster.kinds.authorizer import Authorizer
-from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo, UserInfo
+from localcluster.kinds.registry import Registry, ResourceInfo
+from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.kinds.service_accounts import service_account_user
 from localcluster.obj import Obj
 from localcluster.types.cel import CelError, Eval

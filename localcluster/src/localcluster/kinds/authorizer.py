@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from localcluster.kinds.registry import ObjectReader, UserInfo
+from localcluster.kinds.request_context import ObjectReader, UserInfo
 from localcluster.obj import Obj
 from localcluster.types.refusals import StatusError, forbidden, go_quote
 from localcluster.types.role_rules import EVERYTHING, Action, Rule, allows

@@ -6,6 +6,7 @@ Descriptions of columns are empty.
 
 from __future__ import annotations
 
+import re
 import time
 from calendar import timegm
 from collections.abc import Callable
@@ -54,10 +55,6 @@ def since(text: str | None, missing: str = "<unknown>") -> str:
     return human_duration(time.time() - seconds_of(text)) if text else missing
 
 
-def _age(obj: Obj) -> str:
-    return since(obj["metadata"].get("creationTimestamp"))
-
-
 def _name(obj: Obj) -> str:
     return str(obj["metadata"].get("name", ""))
 
@@ -70,21 +67,6 @@ def _status(obj: Obj) -> Obj:
     return obj.get("status") or {}
 
 
-def _path(*keys: str, default: Any = None) -> Callable[[Obj], Any]:
-    def value(obj: Obj) -> Any:
-        found: Any = obj
-        for key in keys:
-            found = found.get(key) if isinstance(found, dict) else None
-        return default if found is None else found
-
-    return value
-
-
-NAME = Column("Name", "string", _name, format="name")
-AGE = Column("Age", "string", _age)
-CREATED_AT = Column("Created At", "date", _path("metadata", "creationTimestamp"))
-
-
 def _is_condition_true(obj: Obj, kind: str) -> bool:
     return any(
         c.get("type") == kind and c.get("status") == "True"
@@ -92,9 +74,18 @@ def _is_condition_true(obj: Obj, kind: str) -> bool:
     )
 
 
-def _template_containers(obj: Obj) -> list[Obj]:
-    template = _spec(obj).get("template") or {}
-    return list((template.get("spec") or {}).get("containers") or ())
+def _of_containers(field: str) -> Callable[[Obj], str]:
+    def value(obj: Obj) -> str:
+        template = obj.get("template") or _spec(obj).get("template") or {}
+        containers = (template.get("spec") or {}).get("containers") or ()
+        return ",".join(one.get(field, "") for one in containers)
+
+    return value
+
+
+def _pod_labels(obj: Obj) -> str:
+    metadata = (obj.get("template") or {}).get("metadata") or {}
+    return format_selector({"matchLabels": metadata.get("labels") or {}})
 
 
 def format_selector(selector: Obj | None) -> str:
@@ -111,25 +102,6 @@ def format_selector(selector: Obj | None) -> str:
         else:
             parts.append(key if operator == "Exists" else f"!{key}")
     return ",".join(parts) or _NONE
-
-
-_WIDE_TEMPLATE = (
-    Column(
-        "Containers",
-        "string",
-        lambda o: ",".join(c.get("name", "") for c in _template_containers(o)),
-        priority=1,
-    ),
-    Column(
-        "Images",
-        "string",
-        lambda o: ",".join(c.get("image", "") for c in _template_containers(o)),
-        priority=1,
-    ),
-)
-_WIDE_SELECTOR = Column(
-    "Selector", "string", lambda o: format_selector(_spec(o).get("selector")), priority=1
-)
 
 
 def _pod_status(obj: Obj) -> str:
@@ -193,21 +165,6 @@ def _pod_gates(obj: Obj) -> str:
     return f"{true}/{len(gates)}"
 
 
-PODS = (
-    NAME,
-    Column("Ready", "string", _pod_ready),
-    Column("Status", "string", _pod_status),
-    Column("Restarts", "string", _pod_restarts),
-    AGE,
-    Column("IP", "string", _path("status", "podIP", default=_NONE), priority=1),
-    Column("Node", "string", _path("spec", "nodeName", default=_NONE), priority=1),
-    Column(
-        "Nominated Node", "string", _path("status", "nominatedNodeName", default=_NONE), priority=1
-    ),
-    Column("Readiness Gates", "string", _pod_gates, priority=1),
-)
-
-
 def _job_status(obj: Obj) -> str:
     for kind in ("Complete", "Failed"):
         if _is_condition_true(obj, kind):
@@ -238,17 +195,6 @@ def _job_duration(obj: Obj) -> str:
     return human_duration((seconds_of(ended) if ended else time.time()) - started)
 
 
-JOBS = (
-    NAME,
-    Column("Status", "string", _job_status),
-    Column("Completions", "string", _job_completions),
-    Column("Duration", "string", _job_duration),
-    AGE,
-    *_WIDE_TEMPLATE,
-    _WIDE_SELECTOR,
-)
-
-
 def _node_status(obj: Obj) -> str:
     words = [
         "Ready" if c.get("status") == "True" else "NotReady"
@@ -276,33 +222,12 @@ def _node_address(kind: str) -> Callable[[Obj], str]:
     return value
 
 
-def _node_info(key: str) -> Callable[[Obj], str]:
-    def value(obj: Obj) -> str:
-        return (_status(obj).get("nodeInfo") or {}).get(key) or "<unknown>"
-
-    return value
-
-
 def _kernel(obj: Obj) -> str:
     info = _status(obj).get("nodeInfo") or {}
     version, architecture = info.get("kernelVersion"), info.get("architecture")
     if not version:
         return "<unknown>"
     return f"{version} ({architecture})" if architecture else str(version)
-
-
-NODES = (
-    NAME,
-    Column("Status", "string", _node_status),
-    Column("Roles", "string", _node_roles),
-    AGE,
-    Column("Version", "string", _path("status", "nodeInfo", "kubeletVersion", default="")),
-    Column("Internal-IP", "string", _node_address("InternalIP"), priority=1),
-    Column("External-IP", "string", _node_address("ExternalIP"), priority=1),
-    Column("OS-Image", "string", _node_info("osImage"), priority=1),
-    Column("Kernel-Version", "string", _kernel, priority=1),
-    Column("Container-Runtime", "string", _node_info("containerRuntimeVersion"), priority=1),
-)
 
 
 def _event_last_seen(obj: Obj) -> str:
@@ -335,128 +260,127 @@ def _event_count(obj: Obj) -> int:
     return int(series.get("count", 0)) if series else int(obj.get("count") or 1)
 
 
-EVENTS = (
-    Column("Last Seen", "string", _event_last_seen),
-    Column("Type", "string", _path("type", default="")),
-    Column("Reason", "string", _path("reason", default="")),
-    Column("Object", "string", _event_object),
-    Column("Subobject", "string", _path("involvedObject", "fieldPath", default=""), priority=1),
-    Column("Source", "string", _event_source, priority=1),
-    Column("Message", "string", lambda o: str(o.get("message", "")).strip()),
-    Column("First Seen", "string", _event_first_seen, priority=1),
-    Column("Count", "string", _event_count, priority=1),
-    Column("Name", "string", _name, format="name", priority=1),
-)
-
-NAMESPACES = (NAME, Column("Status", "string", _path("status", "phase", default="")), AGE)
+def _role_of(obj: Obj) -> str:
+    role = obj.get("roleRef") or {}
+    return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
 def _ready_of(obj: Obj) -> str:
     return f"{_status(obj).get('readyReplicas', 0)}/{_spec(obj).get('replicas', 0)}"
 
 
-DEPLOYMENTS = (
-    NAME,
-    Column("Ready", "string", _ready_of),
-    Column("Up-to-date", "string", lambda o: str(_status(o).get("updatedReplicas", 0))),
-    Column("Available", "string", lambda o: str(_status(o).get("availableReplicas", 0))),
-    AGE,
-    *_WIDE_TEMPLATE,
-    _WIDE_SELECTOR,
-)
-REPLICA_SETS = (
-    NAME,
-    Column("Desired", "integer", _path("spec", "replicas", default=0)),
-    Column("Current", "integer", _path("status", "replicas", default=0)),
-    Column("Ready", "integer", _path("status", "readyReplicas", default=0)),
-    AGE,
-    *_WIDE_TEMPLATE,
-    _WIDE_SELECTOR,
-)
-STATEFUL_SETS = (NAME, Column("Ready", "string", _ready_of), AGE, *_WIDE_TEMPLATE)
-DAEMON_SETS = (
-    NAME,
-    Column("Desired", "integer", _path("status", "desiredNumberScheduled", default=0)),
-    Column("Current", "integer", _path("status", "currentNumberScheduled", default=0)),
-    Column("Ready", "integer", _path("status", "numberReady", default=0)),
-    Column("Up-to-date", "integer", _path("status", "updatedNumberScheduled", default=0)),
-    Column("Available", "integer", _path("status", "numberAvailable", default=0)),
-    AGE,
-    *_WIDE_TEMPLATE,
-    _WIDE_SELECTOR,
-)
-CONFIG_MAPS = (
-    NAME,
-    Column("Data", "string", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ())),
-    AGE,
-)
-SECRETS = (
-    NAME,
-    Column("Type", "string", _path("type", default="")),
-    Column("Data", "string", lambda o: len(o.get("data") or ())),
-    AGE,
-)
-SERVICES = (
-    NAME,
-    Column("Type", "string", _path("spec", "type", default="")),
-    Column("Cluster-IP", "string", _path("spec", "clusterIP", default=_NONE)),
-    AGE,
-)
-CLAIMS = (NAME, Column("Status", "string", _path("status", "phase", default="")), AGE)
-LEASES = (NAME, Column("Holder", "string", _path("spec", "holderIdentity", default="")), AGE)
-PRIORITY_CLASSES = (
-    NAME,
-    Column("Value", "integer", _path("value", default=0)),
-    Column("Global-Default", "boolean", _path("globalDefault", default=False)),
-    AGE,
-    Column("PreemptionPolicy", "string", _path("preemptionPolicy", default="")),
-)
-WEBHOOKS = (NAME, Column("Webhooks", "integer", lambda o: len(o.get("webhooks") or ())), AGE)
-POLICIES = (
-    NAME,
-    Column("Validations", "integer", lambda o: len(_spec(o).get("validations") or ())),
-    Column("ParamKind", "string", lambda _o: "<unset>"),
-    AGE,
-)
-POLICY_BINDINGS = (
-    NAME,
-    Column("PolicyName", "string", lambda o: _spec(o).get("policyName", "")),
-    Column("ParamRef", "string", lambda _o: "<unset>"),
-    AGE,
-)
-BINDINGS = (
-    NAME,
-    Column(
-        "Role",
-        "string",
-        lambda o: f"{o.get('roleRef', {}).get('kind', '')}/{o.get('roleRef', {}).get('name', '')}",
-    ),
-    AGE,
-)
-BUDGETS = (
-    NAME,
-    Column("Min Available", "string", lambda o: str(_spec(o).get("minAvailable", "N/A"))),
-    Column("Max Unavailable", "string", lambda o: str(_spec(o).get("maxUnavailable", "N/A"))),
-    Column("Allowed Disruptions", "integer", _path("status", "disruptionsAllowed", default=0)),
-    AGE,
-)
-NAME_AND_AGE = (NAME, AGE)
-NAME_AND_CREATED = (NAME, CREATED_AT)
+_COMPUTED: dict[str, Callable[[Obj], Any]] = {
+    "age": lambda obj: since(obj["metadata"].get("creationTimestamp")),
+    "containers": _of_containers("name"),
+    "images": _of_containers("image"),
+    "selector": lambda obj: format_selector(_spec(obj).get("selector")),
+    "pod-ready": _pod_ready,
+    "pod-status": _pod_status,
+    "pod-restarts": _pod_restarts,
+    "pod-gates": _pod_gates,
+    "pod-labels": _pod_labels,
+    "job-status": _job_status,
+    "job-completions": _job_completions,
+    "job-duration": _job_duration,
+    "node-status": _node_status,
+    "node-roles": _node_roles,
+    "node-internal": _node_address("InternalIP"),
+    "node-external": _node_address("ExternalIP"),
+    "node-kernel": _kernel,
+    "event-last": _event_last_seen,
+    "event-first": _event_first_seen,
+    "event-object": _event_object,
+    "event-source": _event_source,
+    "event-count": _event_count,
+    "event-message": lambda obj: str(obj.get("message", "")).strip(),
+    "ready": _ready_of,
+    "data": lambda obj: len(obj.get("data") or ()) + len(obj.get("binaryData") or ()),
+    "webhooks": lambda obj: len(obj.get("webhooks") or ()),
+    "validations": lambda obj: len(_spec(obj).get("validations") or ()),
+    "unset": lambda _obj: "<unset>",
+    "role": _role_of,
+}
+_TEMPLATE = "Containers* containers; Images* images"
+_NAME_AND_CREATED = "Name; Created At:date .metadata.creationTimestamp"
+_TABLES = {
+    "pods": "Name; Ready pod-ready; Status pod-status; Restarts pod-restarts; Age; "
+    "IP* .status.podIP|<none>; Node* .spec.nodeName|<none>; "
+    "Nominated Node* .status.nominatedNodeName|<none>; Readiness Gates* pod-gates",
+    "jobs": "Name; Status job-status; Completions job-completions; Duration job-duration; Age; "
+    f"{_TEMPLATE}; Selector* selector",
+    "nodes": "Name; Status node-status; Roles node-roles; Age; "
+    "Version .status.nodeInfo.kubeletVersion|; Internal-IP* node-internal; "
+    "External-IP* node-external; OS-Image* .status.nodeInfo.osImage|<unknown>; "
+    "Kernel-Version* node-kernel; "
+    "Container-Runtime* .status.nodeInfo.containerRuntimeVersion|<unknown>",
+    "events": "Last Seen event-last; Type .type|; Reason .reason|; Object event-object; "
+    "Subobject* .involvedObject.fieldPath|; Source* event-source; Message event-message; "
+    "First Seen* event-first; Count* event-count; Name*",
+    "namespaces": "Name; Status .status.phase|; Age",
+    "deployments": "Name; Ready ready; Up-to-date .status.updatedReplicas|0; "
+    f"Available .status.availableReplicas|0; Age; {_TEMPLATE}; Selector* selector",
+    "replicasets": "Name; Desired:integer .spec.replicas|0; Current:integer .status.replicas|0; "
+    f"Ready:integer .status.readyReplicas|0; Age; {_TEMPLATE}; Selector* selector",
+    "statefulsets": f"Name; Ready ready; Age; {_TEMPLATE}",
+    "daemonsets": "Name; Desired:integer .status.desiredNumberScheduled|0; "
+    "Current:integer .status.currentNumberScheduled|0; Ready:integer .status.numberReady|0; "
+    "Up-to-date:integer .status.updatedNumberScheduled|0; "
+    f"Available:integer .status.numberAvailable|0; Age; {_TEMPLATE}; Selector* selector",
+    "podtemplates": "Name; Containers containers; Images images; Pod Labels pod-labels",
+    "configmaps": "Name; Data data; Age",
+    "secrets": "Name; Type .type|; Data data; Age",
+    "services": "Name; Type .spec.type|; Cluster-IP .spec.clusterIP|<none>; Age",
+    "persistentvolumeclaims": "Name; Status .status.phase|; Age",
+    "leases": "Name; Holder .spec.holderIdentity|; Age",
+    "priorityclasses": "Name; Value:integer .value|0; Global-Default:boolean .globalDefault|false; "
+    "Age; PreemptionPolicy .preemptionPolicy|",
+    "mutatingwebhookconfigurations": "Name; Webhooks:integer webhooks; Age",
+    "validatingwebhookconfigurations": "Name; Webhooks:integer webhooks; Age",
+    "validatingadmissionpolicies": "Name; Validations:integer validations; ParamKind unset; Age",
+    "validatingadmissionpolicybindings": "Name; PolicyName .spec.policyName|; ParamRef unset; Age",
+    "rolebindings": "Name; Role role; Age",
+    "clusterrolebindings": "Name; Role role; Age",
+    "poddisruptionbudgets": "Name; Min Available .spec.minAvailable|N/A; "
+    "Max Unavailable .spec.maxUnavailable|N/A; "
+    "Allowed Disruptions:integer .status.disruptionsAllowed|0; Age",
+    "roles": _NAME_AND_CREATED,
+    "clusterroles": _NAME_AND_CREATED,
+    "limitranges": _NAME_AND_CREATED,
+    "customresourcedefinitions": _NAME_AND_CREATED,
+}
+"""``Title[*][:type] [.path[|default] | computed]``. Only ``-o wide`` shows columns with ``*``."""
+_COLUMN = re.compile(r"([^*:.]+?)(\*)?(?::(\w+))?(?: (\.\S+|[a-z-]+))?")
+_TYPES: dict[str, Callable[[str], Any]] = {"integer": int, "boolean": "true".__eq__}
 
 
-def _of_containers(template: Obj, field: str) -> str:
-    spec = (template.get("template") or {}).get("spec") or {}
-    return ",".join(one.get(field, "") for one in spec.get("containers") or ())
+def columns_of(plural: str) -> tuple[Column, ...]:
+    """Return the columns of a built-in kind."""
+    return tuple(map(_column, _TABLES.get(plural, "Name; Age").split("; ")))
 
 
-def _pod_labels(template: Obj) -> str:
-    metadata = (template.get("template") or {}).get("metadata") or {}
-    return format_selector({"matchLabels": metadata.get("labels") or {}})
+def _column(text: str) -> Column:
+    found = _COLUMN.fullmatch(text)
+    assert found is not None, text
+    name, wide, kind, source = found[1], found[2], found[3] or "string", found[4]
+    if name == "Name":
+        return Column(name, kind, _name, format="name", priority=int(bool(wide)))
+    value = _COMPUTED.get(source or name.lower()) or _path(source, kind)
+    return Column(name, kind, value, priority=int(bool(wide)))
 
 
-POD_TEMPLATES = (
-    NAME,
-    Column("Containers", "string", lambda o: _of_containers(o, "name")),
-    Column("Images", "string", lambda o: _of_containers(o, "image")),
-    Column("Pod Labels", "string", _pod_labels),
-)
+def _path(source: str, kind: str) -> Callable[[Obj], Any]:
+    path, is_given, text = source.partition("|")
+    keys, default = path[1:].split("."), _TYPES.get(kind, str)(text) if is_given else None
+
+    def value(obj: Obj) -> Any:
+        found: Any = obj
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        if found is None:
+            return default
+        return str(found) if kind == "string" else found
+
+    return value
+
+
+NAME = _column("Name")

@@ -11,7 +11,7 @@ from typing import Any
 
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import not_negative, unsupported
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names
@@ -209,12 +209,6 @@ def _validate_immutable_flag(new: Obj, old: Obj, sections: tuple[str, ...]) -> l
         FieldError(FORBIDDEN, key, None, text) for key in sections if new.get(key) != old.get(key)
     ]
     return errors
-
-
-class ServiceAccountStrategy(BaseStrategy):
-    """core/v1 ServiceAccount."""
-
-    type_name = "ServiceAccount"
 
 
 class ServiceStrategy(BaseStrategy):

@@ -19,7 +19,7 @@ from localcluster.kinds.crd_rules import (
 from localcluster.kinds.crd_schema import StructuralSchema
 from localcluster.kinds.meta import immutable
 from localcluster.kinds.podspec_rules import unsupported
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names

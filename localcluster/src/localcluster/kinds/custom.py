@@ -14,14 +14,8 @@ from localcluster.kinds import meta
 from localcluster.kinds.columns import NAME, since
 from localcluster.kinds.crd_rules import MISSING
 from localcluster.kinds.crd_schema import StructuralSchema
-from localcluster.kinds.registry import (
-    ALL_VERBS,
-    Column,
-    RequestContext,
-    ResourceInfo,
-    ScalePaths,
-    Subresource,
-)
+from localcluster.kinds.registry import ALL_VERBS, Column, ResourceInfo, ScalePaths, Subresource
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy, report_unknown
 from localcluster.obj import Obj
 from localcluster.types.decode import DecodeError, Decoder

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localcluster.kinds.authorizer import GROUP, Authorizer
-from localcluster.kinds.registry import RequestContext, ResourceInfo
+from localcluster.kinds.registry import ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.types.refusals import forbidden, go_quote, not_found
 from localcluster.types.role_rules import EVERYTHING, Action, Rule, not_covered, rule_texts

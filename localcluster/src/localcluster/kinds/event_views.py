@@ -6,7 +6,7 @@ Validation follows ``pkg/apis/core/validation/events.go``. Pure.
 from __future__ import annotations
 
 from localcluster.kinds.meta import immutable
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names

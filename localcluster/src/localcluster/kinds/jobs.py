@@ -17,7 +17,7 @@ from localcluster.kinds.podspec_rules import (
     unsupported,
     validate_template,
 )
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names

@@ -15,7 +15,7 @@ from localcluster.kinds.podspec import (
     qos_class,
 )
 from localcluster.kinds.podspec_rules import validate_pod_spec
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types.refusals import FORBIDDEN, INVALID, FieldError

@@ -7,7 +7,7 @@ writes. Source: ``k8s.io/kubernetes/pkg/apis/admissionregistration/validation``.
 from __future__ import annotations
 
 from localcluster.kinds.podspec_rules import unsupported
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.kinds.webhook_config import (
     CONDITION_VARIABLES,

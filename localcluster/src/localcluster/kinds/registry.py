@@ -1,6 +1,6 @@
 """The interface between API machinery and kinds: resources, and how requests are validated.
 
-``server`` looks up resources here and calls their :class:`Strategy`. The other modules of this
+``server`` looks up resources here and calls their strategies. The other modules of this
 package fill the registry. CRDs register and unregister at runtime. There is no HTTP and no storage
 here.
 
@@ -19,108 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
+from localcluster.kinds.request_context import RequestContext
+from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
-from localcluster.types.refusals import FieldError, StatusError
 from localcluster.types.schema import ANY, Node
-
-__all__ = [
-    "Column",
-    "FieldError",
-    "ObjectReader",
-    "Registry",
-    "RequestContext",
-    "ResourceInfo",
-    "StatusError",
-    "Strategy",
-    "Subresource",
-    "UserInfo",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class UserInfo:
-    """The requesting user. It becomes ``request.userInfo`` of an AdmissionReview."""
-
-    username: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-class ObjectReader(Protocol):
-    """What strategies and admission may read from the store (implemented by ``server.store``)."""
-
-    def get(self, group: str, plural: str, namespace: str, name: str) -> Obj | None:
-        """Return the stored object or None. The caller must not change it."""
-
-    def list(self, group: str, plural: str, namespace: str = "") -> list[Obj]:
-        """Return all stored objects, of one namespace or of all ("")."""
-
-
-@dataclass(slots=True)
-class RequestContext:
-    """One request as strategies and admission see it.
-
-    ``warnings`` collects texts for ``Warning`` headers. ``field_validation`` is "Strict", "Warn" or
-    "Ignore". ``now`` is the time in whole seconds in RFC 3339, ``now_micro`` with six digits.
-    ``options`` are the Create/Update/Delete/PatchOptions of the request, as an object. ``known`` is
-    the stored object that a patch was applied to: what equals it was decoded before.
-    """
-
-    user: UserInfo
-    reader: ObjectReader
-    namespace: str = ""
-    name: str = ""
-    subresource: str = ""
-    operation: str = "CREATE"
-    verb: str = "create"
-    is_dry_run: bool = False
-    field_validation: str = "Warn"
-    field_manager: str = ""
-    options: Obj = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-    now: str = ""
-    now_micro: str = ""
-    known: Obj | None = None
-
-
-class Strategy(Protocol):
-    """The rules of one kind. Objects are changed in place, but ``old`` never is."""
-
-    def decode(self, obj: Obj, ctx: RequestContext) -> None:
-        """Drop unknown fields, check types, set defaults.
-
-        Unknown fields give warnings or errors by ``ctx.field_validation``. Raises
-        :class:`StatusError` 400 for a wrong type. A patch turns that into a 422.
-        """
-
-    def default(self, obj: Obj) -> None:
-        """Set the scheme's defaults (also after a webhook changed the object)."""
-
-    def prepare_create(self, obj: Obj, ctx: RequestContext) -> None:
-        """Drop status, set generation, generate labels ... Called once uid and name are known."""
-
-    def validate_create(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
-        """Return all broken rules of a new object (including metadata)."""
-
-    def prepare_update(self, new: Obj, old: Obj, subresource: str, ctx: RequestContext) -> None:
-        """Keep status on the main path and spec on /status. Increase the generation."""
-
-    def validate_update(
-        self, new: Obj, old: Obj, subresource: str, ctx: RequestContext
-    ) -> list[FieldError]:
-        """Return all broken rules of a change."""
-
-    def delete_grace_s(self, obj: Obj, requested_s: int | None) -> int:
-        """Return the seconds of graceful deletion. 0 means immediate deletion."""
-
-    def allows_unconditional_update(self) -> bool:
-        """Return whether a PUT may lack a resourceVersion (not for CRDs and Leases)."""
-
-    def default_propagation(self, obj: Obj) -> str:
-        """Return what DELETE does without propagationPolicy: "Background" or "Orphan"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +111,7 @@ class ResourceInfo:
     plural: str
     singular: str
     namespaced: bool
-    strategy: Strategy
+    strategy: BaseStrategy
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS

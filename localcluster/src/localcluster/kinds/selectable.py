@@ -5,69 +5,56 @@ Each function returns all its fields for any object, so that unknown fields can 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from localcluster.kinds.registry import metadata_fields
 from localcluster.obj import Obj
 
-
-def _metadata(obj: Obj) -> dict[str, str]:
-    meta = obj.get("metadata") or {}
-    fields = {"metadata.name": str(meta.get("name", ""))}
-    if "namespace" in meta:
-        fields["metadata.namespace"] = str(meta["namespace"])
-    return fields
-
-
-def pods(obj: Obj) -> dict[str, str]:
-    """Return the fields of Pods, which the scheduler and node agents select by."""
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    ips = status.get("podIPs") or []
-    return {
-        **_metadata(obj),
-        "spec.nodeName": spec.get("nodeName", ""),
-        "spec.restartPolicy": spec.get("restartPolicy", ""),
-        "spec.schedulerName": spec.get("schedulerName", ""),
-        "spec.serviceAccountName": spec.get("serviceAccountName", ""),
-        "spec.hostNetwork": "true" if spec.get("hostNetwork") else "false",
-        "status.phase": status.get("phase", ""),
-        "status.podIP": ips[0].get("ip", "") if ips else status.get("podIP", ""),
-        "status.nominatedNodeName": status.get("nominatedNodeName", ""),
-    }
+_FIELDS: dict[str, dict[str, Any]] = {
+    "pods": {
+        "spec.nodeName": "",
+        "spec.restartPolicy": "",
+        "spec.schedulerName": "",
+        "spec.serviceAccountName": "",
+        "spec.hostNetwork": False,
+        "status.phase": "",
+        "status.podIP": "",
+        "status.nominatedNodeName": "",
+    },
+    "nodes": {"spec.unschedulable": False},
+    "namespaces": {"status.phase": ""},
+    "services": {"spec.clusterIP": "", "spec.type": ""},
+    "secrets": {"type": ""},
+}
+"""The fields of a kind, and their values where an object has none."""
 
 
-def jobs(obj: Obj) -> dict[str, str]:
+def fields_of(plural: str) -> Callable[[Obj], dict[str, str]]:
+    """Return the function that reads the fields of a built-in kind."""
+    wanted = [(name, name.split("."), unset) for name, unset in _FIELDS.get(plural, {}).items()]
+
+    def read(obj: Obj) -> dict[str, str]:
+        return metadata_fields(obj) | {name: _text(obj, path, no) for name, path, no in wanted}
+
+    return _SPECIAL.get(plural, read)
+
+
+def _text(obj: Obj, path: list[str], unset: Any) -> str:
+    value: Any = obj
+    for key in path:
+        value = (value or {}).get(key)
+    shown = value or unset
+    return str(shown).lower() if isinstance(shown, bool) else str(shown)
+
+
+def _jobs(obj: Obj) -> dict[str, str]:
     """Return the fields of Jobs, among them an unusual one of old versions."""
-    return {
-        **_metadata(obj),
-        "status.successful": str((obj.get("status") or {}).get("succeeded", 0)),
-    }
+    succeeded = (obj.get("status") or {}).get("succeeded", 0)
+    return {**metadata_fields(obj), "status.successful": str(succeeded)}
 
 
-def nodes(obj: Obj) -> dict[str, str]:
-    """Return the fields of Nodes."""
-    unschedulable = bool((obj.get("spec") or {}).get("unschedulable"))
-    return {**_metadata(obj), "spec.unschedulable": "true" if unschedulable else "false"}
-
-
-def namespaces(obj: Obj) -> dict[str, str]:
-    """Return the fields of Namespaces."""
-    return {**_metadata(obj), "status.phase": (obj.get("status") or {}).get("phase", "")}
-
-
-def services(obj: Obj) -> dict[str, str]:
-    """Return the fields of Services."""
-    spec = obj.get("spec") or {}
-    return {
-        **_metadata(obj),
-        "spec.clusterIP": spec.get("clusterIP", ""),
-        "spec.type": spec.get("type", ""),
-    }
-
-
-def secrets(obj: Obj) -> dict[str, str]:
-    """Return the fields of Secrets."""
-    return {**_metadata(obj), "type": obj.get("type", "")}
-
-
-def events(obj: Obj) -> dict[str, str]:
+def _events(obj: Obj) -> dict[str, str]:
     """Return the fields of Events, in either API."""
     involved = obj.get("involvedObject") or obj.get("regarding") or {}
     source = obj.get("source") or obj.get("deprecatedSource") or {}
@@ -76,7 +63,7 @@ def events(obj: Obj) -> dict[str, str]:
         or obj.get("reportingComponent")
         or (obj.get("reportingController") or "")
     )
-    fields = _metadata(obj)
+    fields = metadata_fields(obj)
     for key in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath"):
         fields[f"involvedObject.{key}"] = str(involved.get(key, ""))
         fields[f"regarding.{key}"] = fields[f"involvedObject.{key}"]
@@ -85,3 +72,6 @@ def events(obj: Obj) -> dict[str, str]:
     fields["source"] = component
     fields["type"] = obj.get("type", "")
     return fields
+
+
+_SPECIAL: dict[str, Callable[[Obj], dict[str, str]]] = {"jobs": _jobs, "events": _events}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.types import names
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"

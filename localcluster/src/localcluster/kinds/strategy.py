@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from localcluster.kinds import meta
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.types import names
 from localcluster.types.decode import DecodeError, Decoder, zero

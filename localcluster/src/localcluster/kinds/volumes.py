@@ -5,7 +5,7 @@ They are stored for schedulers and clients that read them. No controller binds o
 
 from __future__ import annotations
 
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types.refusals import REQUIRED, FieldError

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from localcluster.kinds.podspec_rules import unsupported
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types import names

@@ -19,7 +19,8 @@ from localcluster.kinds.admission_request import (
     seen_as,
 )
 from localcluster.kinds.authorizer import Authorizer
-from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
+from localcluster.kinds.registry import Registry, ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.webhook_call import (
     CallFailed,
     WebhookClient,

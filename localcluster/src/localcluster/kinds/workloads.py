@@ -14,7 +14,7 @@ from localcluster.kinds.podspec_rules import (
     unsupported,
     validate_template,
 )
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.kinds.strategy import BaseStrategy
 from localcluster.obj import Obj
 from localcluster.types.label_match import match_label_selector
@@ -229,9 +229,3 @@ class PodTemplateStrategy(BaseStrategy):
     def validate(self, obj: Obj, ctx: RequestContext) -> list[FieldError]:
         """Check the template."""
         return validate_template(obj["template"], "template")
-
-
-class ControllerRevisionStrategy(BaseStrategy):
-    """apps/v1 ControllerRevision: immutable data."""
-
-    type_name = "ControllerRevision"

@@ -14,7 +14,8 @@ from typing import Any
 import yaml
 
 from localcluster.kinds.authorizer import require
-from localcluster.kinds.registry import RequestContext, ResourceInfo
+from localcluster.kinds.registry import ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server import managed_fields, writes
 from localcluster.server.fieldsets import (

@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 
 from localcluster.kinds.actions import user_object
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.obj import Obj
 from localcluster.server.request import ApiRequest
 from localcluster.types.role_rules import Action

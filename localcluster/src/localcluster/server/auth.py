@@ -21,7 +21,7 @@ from urllib.parse import unquote
 import orjson
 from multidict import CIMultiDictProxy
 
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.kinds.service_accounts import service_account_user
 from localcluster.server.http_refusals import unauthorized
 from localcluster.types.refusals import bad_request, go_quote

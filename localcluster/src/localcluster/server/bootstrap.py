@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from localcluster.kinds.core import SYSTEM_PRIORITIES
 from localcluster.kinds.default_roles import default_roles
-from localcluster.kinds.registry import RequestContext
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server.auth import ADMIN
 from localcluster.server.machinery import Machinery

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from localcluster.kinds.crd import DEFINITIONS, mark_for_deletion
-from localcluster.kinds.registry import RequestContext, ResourceInfo
+from localcluster.kinds.registry import ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server.http_refusals import invalid_options, method_not_allowed, success
 from localcluster.server.machinery import (

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from localcluster.kinds.authorizer import MASTERS, Authorizer, refusal, require
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.kinds.service_accounts import service_account_groups, service_account_of
 from localcluster.server.audit import AuditLog
 from localcluster.server.request import ApiRequest, bool_parameter

@@ -16,7 +16,8 @@ from typing import Protocol
 import orjson
 
 from localcluster.kinds.authorizer import AlwaysAllow, Authorizer
-from localcluster.kinds.registry import Registry, RequestContext, ResourceInfo
+from localcluster.kinds.registry import Registry, ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server import tables
 from localcluster.server.negotiation import Media, encode, negotiate

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import orjson
 import yaml
 
-from localcluster.kinds.registry import Registry, ResourceInfo, UserInfo
+from localcluster.kinds.registry import Registry, ResourceInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.obj import Obj
 from localcluster.server import protobuf
 from localcluster.server.http_refusals import (

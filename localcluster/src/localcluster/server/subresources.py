@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import orjson
 
-from localcluster.kinds.registry import RequestContext, Subresource
+from localcluster.kinds.registry import Subresource
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server.deletion import delete_context, delete_object, options_from_object
 from localcluster.server.http_refusals import method_not_allowed, success

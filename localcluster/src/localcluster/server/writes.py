@@ -13,7 +13,8 @@ from typing import Any
 
 import orjson
 
-from localcluster.kinds.registry import RequestContext, ResourceInfo
+from localcluster.kinds.registry import ResourceInfo
+from localcluster.kinds.request_context import RequestContext
 from localcluster.obj import Obj
 from localcluster.server import managed_fields
 from localcluster.server.deletion import is_finished_by_update

@@ -9,7 +9,7 @@ import pytest
 from localcluster.kinds import authorizer as module
 from localcluster.kinds.authorizer import GROUP, AlwaysAllow, Rbac
 from localcluster.kinds.default_roles import default_roles
-from localcluster.kinds.registry import UserInfo
+from localcluster.kinds.request_context import UserInfo
 from localcluster.server.store import Store
 from localcluster.types.role_rules import Action, allows
 

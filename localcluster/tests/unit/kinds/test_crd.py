@@ -8,7 +8,7 @@ import pytest
 
 from localcluster.kinds.crd_schema import MISSING, NOT_CHECKED, StructuralSchema
 from localcluster.kinds.custom import CustomStrategy, printer_columns
-from localcluster.kinds.registry import RequestContext, UserInfo
+from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.types.decode import DecodeError, Decoder, parse_time
 from localcluster.types.jsonpath import JsonPathError, compile_path
 from localcluster.types.quantity import QuantityError, canonical

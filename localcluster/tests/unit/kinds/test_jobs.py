@@ -9,7 +9,7 @@ import pytest
 
 from localcluster.kinds.builtin import build_registry
 from localcluster.kinds.jobs import JobStrategy
-from localcluster.kinds.registry import RequestContext, UserInfo
+from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.obj import Obj
 from tests.support.resource_requests import EmptyReader
 

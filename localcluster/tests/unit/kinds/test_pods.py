@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from localcluster.kinds.pods import PodStrategy
-from localcluster.kinds.registry import RequestContext, UserInfo
+from localcluster.kinds.request_context import RequestContext, UserInfo
 from localcluster.obj import Obj
 from tests.support.resource_requests import EmptyReader
 
