@@ -1,10 +1,8 @@
-"""Of all tests: how examples are drawn, and pytest's own tool for the tests of our plugin."""
+"""How examples of property tests are drawn."""
 
 from __future__ import annotations
 
 import hypothesis
-
-pytest_plugins = ["pytester"]
 
 # How fast a machine is decides no test, and each run draws the same examples of the present code.
 hypothesis.settings.register_profile(

@@ -7,7 +7,6 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,19 +156,13 @@ async def _create(
 
 @dataclass(slots=True)
 class Application:
-    """One apply on an existing object, computed from the present state at each attempt.
-
-    ``complete`` may change the merged object last. ``shown_as`` are the version and the path that
-    conflicts name if they differ from the applied object.
-    """
+    """One apply on an existing object, computed from the present state at each attempt."""
 
     machinery: Machinery
     info: ResourceInfo
     applied: Obj
     ctx: RequestContext
     is_forced: bool
-    complete: Callable[[Obj], None] | None = None
-    shown_as: tuple[str, str] | None = None
     _managers: Managers = field(default_factory=dict)
 
     def make(self, entry: Entry) -> Obj:
@@ -188,8 +181,6 @@ class Application:
         changes.compare(live, pruned, node)
         changed, removed = without_system(changes.changed), without_system(changes.removed)
         self._managers = self._settle(known, me, fields, changed, removed)
-        if self.complete is not None:
-            self.complete(pruned)
         return writes.decode_patched(self.machinery, pruned, entry, info, self.ctx)
 
     def _settle(
@@ -201,7 +192,7 @@ class Application:
             if manager != me and owned.fields & changed
         }
         if clashes and not self.is_forced:
-            raise conflicts_error(clashes, self.shown_as)
+            raise conflicts_error(clashes)
         result: Managers = {}
         for manager, owned in known.items():
             left = owned.fields - clashes.get(manager, frozenset()) - removed
@@ -227,9 +218,7 @@ class Application:
         return managed_fields.Managed(known, is_visible=True)
 
 
-def conflicts_error(
-    clashes: dict[Manager, Fields], shown_as: tuple[str, str] | None = None
-) -> StatusError:
+def conflicts_error(clashes: dict[Manager, Fields]) -> StatusError:
     """Return a 409 that names every conflicting manager and field."""
     causes: list[Obj] = []
     lines: list[str] = []
@@ -238,10 +227,8 @@ def conflicts_error(
         if manager.subresource:
             who += f' with subresource "{manager.subresource}"'
         if manager.operation == "Update":
-            who += f" using {shown_as[0] if shown_as else manager.api_version}"
+            who += f" using {manager.api_version}"
         paths = [path_text(path) for path in sorted(clashes[manager])]
-        if shown_as:
-            paths = [shown_as[1]]
         causes += [
             {"reason": "FieldManagerConflict", "message": f"conflict with {who}", "field": path}
             for path in paths

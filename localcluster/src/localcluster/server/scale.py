@@ -1,9 +1,7 @@
-"""``/scale`` of workloads and custom resources: read, write and apply a Scale.
+"""``/scale`` of workloads and custom resources: read and write a Scale.
 
 ``routes`` calls it. An ``autoscaling/v1`` Scale is not an object: it shows three fields of one. The
-registry says where these are. An apply of a Scale applies that one field to the object, with a
-manager that has the subresource ``scale``. Conflicts name the Scale
-(``managedfields.NewScaleHandler``).
+registry says where these are. A Scale cannot be applied here.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import orjson
 
 from localcluster.kinds.registry import ScalePaths
 from localcluster.obj import Obj
-from localcluster.server import apply, writes
+from localcluster.server import writes
 from localcluster.server.http_refusals import unsupported_patch
 from localcluster.server.machinery import Machinery, copy_of
 from localcluster.server.patching import (
@@ -24,18 +22,10 @@ from localcluster.server.patching import (
     apply_json_patch,
     apply_merge_patch,
 )
-from localcluster.server.request import Answer, ApiRequest, Target, bool_parameter, decode_object
+from localcluster.server.request import Answer, ApiRequest, Target, decode_object
 from localcluster.server.store import Entry
 from localcluster.server.subresources import present
-from localcluster.server.typecheck import check_typed
-from localcluster.types.refusals import (
-    INVALID,
-    FieldError,
-    StatusError,
-    bad_request,
-    invalid,
-)
-from localcluster.types.table import builtin_node
+from localcluster.types.refusals import INVALID, FieldError, bad_request, invalid, not_served
 
 _GROUP, _VERSION, _KIND = "autoscaling", "v1", "Scale"
 _API_VERSION = f"{_GROUP}/{_VERSION}"
@@ -98,7 +88,7 @@ def get_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answ
 async def write_scale(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
     """Handle PUT or PATCH of .../scale."""
     if request.content_type == writes.APPLY_PATCH:
-        return await _apply(machinery, request, target)
+        raise not_served("the apply of a Scale")
     ctx = writes.write_context(machinery, request, target, "UPDATE", "UpdateOptions")
     paths = _scale_paths(target)
 
@@ -138,54 +128,6 @@ def _answer(
     answer = machinery.answer_object(request, target.info, scale_of(obj, _scale_paths(target)))
     answer.warnings = warnings
     return answer
-
-
-async def _apply(machinery: Machinery, request: ApiRequest, target: Target) -> Answer:
-    """Apply only the number, for a manager of its own. A number given up becomes 0."""
-    apply.check_manager(request)
-    ctx = writes.write_context(machinery, request, target, "UPDATE", "PatchOptions")
-    config = apply.read_config(request, (_GROUP, _VERSION, _KIND))
-    check_typed(config, builtin_node(_KIND), _API_VERSION, _KIND)
-    present(machinery, target)
-    info, paths = target.info, _scale_paths(target)
-    wanted = (config.get("spec") or {}).get("replicas")
-    if wanted is not None:
-        _check_replicas(wanted, target.name)
-    system = ("uid", "resourceVersion")
-    given = {k: v for k, v in (config.get("metadata") or {}).items() if k in system}
-    applied: Obj = {"apiVersion": info.api_version, "kind": info.kind, "metadata": given}
-    if wanted is not None:
-        _put(applied, paths.spec, wanted)
-
-    def complete(merged: Obj) -> None:
-        apply.check_name(config, target)
-        if info.is_custom and wanted is not None:
-            raise _not_convertible(target.name)
-        if _at(merged, paths.spec) is None:
-            _put(merged, paths.spec, 0)
-
-    application = apply.Application(
-        machinery,
-        info,
-        applied,
-        ctx,
-        is_forced=bool_parameter(request.query, "force"),
-        complete=complete,
-        shown_as=(_API_VERSION, ".spec.replicas"),
-    )
-    whole = _whole(target)
-    outcome = await writes.change(machinery, whole, application.make, ctx, own=application.own)
-    return _answer(machinery, request, target, outcome, ctx.warnings)
-
-
-def _not_convertible(name: str) -> StatusError:
-    """Return the error of a real server for an apply to the scale of a custom resource.
-
-    A real server cannot do it.
-    """
-    why = f"request to convert CR to an invalid group/version: {_API_VERSION}"
-    what = f"failed to convert new object (/{name}; {_API_VERSION}, Kind={_KIND}) to proper version"
-    return StatusError(500, "", f"{what}: {why}")
 
 
 def _wanted_scale(request: ApiRequest, present: Obj) -> Obj:
