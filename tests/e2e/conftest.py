@@ -20,6 +20,7 @@ from fluxqueue.kube.resources import NODES as NODE_OBJECTS
 from tests.support.control_plane import missing_reason
 from tests.support.e2e.health import assert_nothing_left, assert_own_nodes
 from tests.support.e2e.objects import job
+from tests.support.e2e.queues import Queues
 from tests.support.e2e.rights import is_under_rights, sufficient_rights
 from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.e2e.world import NODES, World, embedded_world, real_world
@@ -101,6 +102,15 @@ async def unmanaged(world: World, space: Space) -> AsyncIterator[Space]:
     made = await make_space(world, {"fluxqueue/managed": "false"})
     yield made
     await remove_space(made)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def queues(space: Space) -> AsyncIterator[Queues]:
+    """Queues of the test's own."""
+    made = Queues(space)
+    yield made
+    for short in list(made.made):
+        await made.delete(short)
 
 
 @pytest_asyncio.fixture(loop_scope="session")

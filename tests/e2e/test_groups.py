@@ -12,7 +12,6 @@ from fluxqueue.kube import steer
 from fluxqueue.kube.client import KubeClient
 from fluxqueue.kube.resources import FLUXJOBS, JOBS, PODS
 from fluxqueue.scheduler.resource_set import read_resource_set
-from tests.e2e.conftest import make_space, remove_space
 from tests.support.e2e.custom_kinds import MPI_JOB, POD_GROUP, define
 from tests.support.e2e.group_members import (
     SIZES,
@@ -25,7 +24,7 @@ from tests.support.e2e.group_members import (
 )
 from tests.support.e2e.kills import kill_part
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod, job
-from tests.support.e2e.space import Space
+from tests.support.e2e.space import Space, make_space, remove_space
 from tests.support.upstream import MANIFESTS
 from tests.support.waiting import eventually, until
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fluxqueue.kube.resources import FLUXJOBS
-from tests.e2e.test_queues import queues
 from tests.support.e2e.database import everybody_killed
 from tests.support.e2e.explaining import ask
 from tests.support.e2e.objects import FOR_EVER, Obj, bare_pod
 from tests.support.e2e.queues import Queues
 from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
-
-__all__ = ["queues"]
 
 LOWER = {"within": "lowerPriority"}
 

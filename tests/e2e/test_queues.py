@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-import pytest_asyncio
 
 from fluxqueue.errors import Invalid, NotFound
 from fluxqueue.kube.client import PatchKind
@@ -15,15 +12,6 @@ from tests.support.e2e.objects import FOR_EVER, job
 from tests.support.e2e.queues import Queues, queue
 from tests.support.e2e.space import WAITING, Space
 from tests.support.waiting import eventually
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def queues(space: Space) -> AsyncIterator[Queues]:
-    """Queues of the test's own."""
-    made = Queues(space)
-    yield made
-    for short in list(made.made):
-        await made.delete(short)
 
 
 async def _reason(space: Space, name: str) -> str:

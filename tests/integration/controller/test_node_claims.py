@@ -16,8 +16,8 @@ from fluxqueue.kube.resources import (
     SERVICE_ACCOUNTS,
 )
 from fluxqueue.workload.pod_resources import CLAIMED, raw_request
-from tests.integration.controller.test_devices import DRIVER, Watched, gpu_class, gpu_slice
 from tests.support.control_plane import ControlPlane, Options, features_here, missing_reason
+from tests.support.devices import DRIVER, Watched, gpu_class, gpu_slice
 from tests.support.waiting import eventually
 
 

@@ -7,80 +7,32 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from fluxqueue.clock import ManualClock, SystemClock
 from fluxqueue.db.database import Transaction
 from fluxqueue.db.reading.snapshot import read_rows
 from fluxqueue.db.store.matcher_rows import NodeChanges, take_changes
 from fluxqueue.db.store.statuses import read_statuses
 from fluxqueue.db.task_queue import TaskName
-from fluxqueue.fluxjob.observation import WorkloadSeen
-from fluxqueue.fluxjob.pod_facts import PodFact
 from fluxqueue.fluxjob.times import to_rfc3339
 from fluxqueue.graph.ledger.shares import ShareLedger
 from fluxqueue.process.metrics import REGISTRY
 from fluxqueue.worker import schedule
 from fluxqueue.worker.status import _rendered
 from tests.support.pool_model import request
-from tests.support.rows import Rows, but, cpu_node, pod
+from tests.support.preempting import (
+    HIGH,
+    LOW,
+    LOWER,
+    events,
+    leave,
+    now_as_database,
+    pending_actions,
+    running,
+    start,
+    vacating,
+)
+from tests.support.rows import Rows, but, cpu_node
 from tests.support.seen import job, queue, see_queues, told
 from tests.support.steering import cancel
-
-LOWER: dict[str, Any] = {"within": "lowerPriority"}
-
-
-def now_as_database(rows: Rows) -> ManualClock:
-    """A clock that begins at the database's time and goes by hand."""
-    rows.clock = ManualClock(SystemClock().now_s())
-    return rows.clock
-
-
-async def start(rows: Rows, clock: ManualClock, *jobs: WorkloadSeen) -> None:
-    """Start jobs one after the other, a second apart, each with a running pod."""
-    for one in jobs:
-        await rows.see(one)
-        await rows.match()
-        await rows.see(but(one, is_suspended=False, pods=pods_of(one, "Pending")))
-        await rows.reconcile(one.uid)
-        await rows.see(running(one))
-        await rows.reconcile(one.uid)
-        clock.advance(1)
-
-
-def pods_of(one: WorkloadSeen, phase: str) -> tuple[PodFact, ...]:
-    """Its pods; those that run have no gate any more."""
-    return tuple(pod(f"{one.uid}-{n}", phase, is_gated=phase == "Pending") for n in range(one.size))
-
-
-def running(one: WorkloadSeen) -> WorkloadSeen:
-    """The same with its pods running."""
-    return but(one, is_suspended=False, pods=pods_of(one, "Running"))
-
-
-async def leave(rows: Rows, one: WorkloadSeen) -> None:
-    """It is suspended and its pods are gone."""
-    await rows.see(but(one, is_suspended=True, pods=()))
-    await rows.reconcile(one.uid)
-
-
-async def vacating(rows: Rows) -> dict[str, str]:
-    """For whom somebody is asked to leave, by UID."""
-    found = await rows.fetch("SELECT uid, vacate_by FROM fluxjobs WHERE vacate_by IS NOT NULL")
-    return {row["uid"]: row["vacate_by"] for row in found}
-
-
-async def events(rows: Rows, uid: str) -> list[tuple[str, str]]:
-    """What is to be told of it by Events."""
-    notices = await rows.value("SELECT notices FROM fluxjobs WHERE uid = :uid", uid=uid)
-    return [(one["event"], one["message"]) for one in notices]
-
-
-async def pending_actions(rows: Rows) -> int:
-    """Rows of preemptions that are left."""
-    return int(await rows.value("SELECT count(*) FROM preemptions"))
-
-
-LOW = [job(name, "q", request(cpu=4)) for name in ("a", "b", "c")]
-HIGH = job("high", "q", request(cpu=4), priority=10)
 
 
 async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:

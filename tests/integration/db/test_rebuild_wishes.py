@@ -21,8 +21,7 @@ from fluxqueue.policy.queue_rules import read_rules
 from fluxqueue.scheduler.adoption import PlacedPod
 from fluxqueue.scheduler.record import DecisionRecord, read_record
 from fluxqueue.worker import status
-from tests.integration.db import test_preemption as preempting
-from tests.support import steering
+from tests.support import preempting, steering
 from tests.support.pool_model import request
 from tests.support.rows import Rows, but, cpu_node, pod, workload
 from tests.support.seen import job, queue, see_queues, told

@@ -26,7 +26,7 @@ from fluxqueue.jobspec.model import NODE
 from fluxqueue.workload.annotations import read_wishes
 from fluxqueue.workload.kinds.batch_job import BATCH_JOB
 from fluxqueue.workload.starting import parse_begin_time
-from tests.unit.cli.slurm_headers import HEADERS
+from tests.support.slurm_headers import HEADERS
 
 Obj = dict[str, Any]
 
