@@ -1,4 +1,4 @@
-"""Fixtures that every kind of test may use; what they are made of is in ``tests/support``."""
+"""Fixtures that every kind of test may use. What they are made of is in ``tests/support``."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def database_url(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterator[str]:
-    """A database at head with nothing in it; one that no other test has had where so marked."""
+    """A database at head with nothing in it. One that no other test has had where so marked."""
     if request.node.get_closest_marker("own_database") is None:
         yield postgres.wiped()
         return
@@ -123,7 +123,7 @@ def own_postgres(_postgres_template: LocalPostgres) -> Iterator[LocalPostgres]:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A real control plane for the session; tests that use it are marked ``real_cluster``."""
+    """A real control plane for the session. Tests that use it are marked ``real_cluster``."""
     if reason := missing_reason():
         pytest.skip(reason)
     with ControlPlane() as running:

@@ -1,1 +1,1 @@
-"""What tenants, and the world around, may do to the queue; nothing of it may harm other tenants."""
+"""What tenants, and the world around, may do to the queue. Nothing of it may harm other tenants."""

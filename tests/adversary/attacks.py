@@ -1,6 +1,6 @@
 """What a tenant with ``edit`` in one namespace may try in order to stop the queue for all others.
 
-Each attack is a coroutine that gets the tenant and does its worst; ``test_attacks`` runs one after
+Each attack is a coroutine that gets the tenant and does its worst. ``test_attacks`` runs one after
 the other while it probes. An attack asserts nothing by itself: probes, answers and logs are judged.
 ``make test`` runs each at a small part of its size, ``make adversary`` at the whole of it.
 """
@@ -433,7 +433,7 @@ async def small_jobs_that_all_fit(tenant: Tenant, size: float) -> None:
 
 @_attack
 async def many_jobs_at_once(tenant: Tenant, size: float) -> None:
-    """Five thousand Jobs; each is larger than what is left on the nodes that it may have."""
+    """Five thousand Jobs. Each is larger than what is left on the nodes that it may have."""
     await tenant.create_all(
         JOBS,
         (

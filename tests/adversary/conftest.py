@@ -64,7 +64,7 @@ async def world(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def victim(world: World) -> AsyncIterator[Tenant]:
-    """The tenant whose Jobs are to go on; made first, gone last."""
+    """The tenant whose Jobs are to go on. Made first, gone last."""
     async with tenancy(world, "vera") as made:
         yield made
     await assert_nothing_left(world)

@@ -12,7 +12,7 @@ _TRACEBACK = re.compile(
 
 
 class Logs:
-    """Made at the beginning of an attack; what was logged before does not count."""
+    """Made at the beginning of an attack. What was logged before does not count."""
 
     def __init__(self, world: World) -> None:
         self._files = {part.log: part.log.stat().st_size for part in world.stack.parts.values()}

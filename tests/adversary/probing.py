@@ -1,6 +1,6 @@
 """Probe Jobs of another tenant, one after the other, while an attack runs: how soon they go on.
 
-``Probing`` measures; ``assert_on_time`` judges by the goals. ``make adversary`` prints the figures.
+``Probing`` measures. ``assert_on_time`` judges by the goals. ``make adversary`` prints the figures.
 """
 
 from __future__ import annotations

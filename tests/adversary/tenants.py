@@ -55,7 +55,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Tenant:
-    """One user, in their namespace; ``faults`` are the answers that a good system never gives."""
+    """One user, in their namespace. ``faults`` are the answers that a good system never gives."""
 
     space: Space
     user: str
@@ -71,7 +71,7 @@ class Tenant:
         body: Mapping[str, Any] | Iterable[Any] | bytes | None = None,
         kind: str = "application/json",
     ) -> Answer:
-        """Send once, without a retry; ``body`` may be bytes that are no JSON."""
+        """Send once, without a retry. ``body`` may be bytes that are no JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {
             "Authorization": self.authorization,
@@ -94,7 +94,7 @@ class Tenant:
         return answer
 
     async def create(self, resource: ApiResource, body: Any, *, dry_run: bool = False) -> Answer:
-        """POST; what was already there is a Conflict."""
+        """POST. What was already there is a Conflict."""
         path = resource.path(self.space.name) + ("?dryRun=All" if dry_run else "")
         if isinstance(body, dict):
             body = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
@@ -135,7 +135,7 @@ def is_fault(answer: Answer) -> bool:
 
 @asynccontextmanager
 async def tenancy(world: World, user: str, *roles: str) -> AsyncIterator[Tenant]:
-    """A namespace in which ``user`` has ``edit``, and further ClusterRoles; gone afterwards."""
+    """A namespace in which ``user`` has ``edit``, and further ClusterRoles. Gone afterwards."""
     space = await make_space(world)
     for role in ("edit", *roles):
         await let(world, space.name, user, role)

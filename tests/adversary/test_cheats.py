@@ -32,7 +32,7 @@ WATCHED_S = 2.0
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def bounded(mallory: Tenant) -> AsyncIterator[Tenant]:
-    """A queue with limits of a job and of a user; made by the administrator."""
+    """A queue with limits of a job and of a user. Made by the administrator."""
     client = mallory.space.client
     spec = {"limits": {"perJob": {"cpu": "2"}, "perUser": {"cpu": f"{PER_USER_M}m", "jobs": 3}}}
     head = {"apiVersion": FLUXQUEUES.api_version, "kind": FLUXQUEUES.kind}

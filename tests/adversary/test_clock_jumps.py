@@ -1,6 +1,6 @@
 """The clock of a worker jumps by an hour, forwards and backwards: work goes on.
 
-The worker is given a clock whose time of day is moved; its monotonic clock goes on, as an operating
+The worker is given a clock whose time of day is moved. Its monotonic clock goes on, as an operating
 system has it. What processes agree on goes by the database's clock, which stays.
 """
 
@@ -50,7 +50,7 @@ async def admin() -> AsyncIterator[KubeClient]:
 @pytest.mark.cases_long("other jumps")
 @pytest.mark.parametrize("jumps", [(HOUR_S, 0), (-HOUR_S, 0), (HOUR_S, -HOUR_S, HOUR_S)])
 async def test_work_goes_on(database_url: str, admin: KubeClient, jumps: tuple[int, ...]) -> None:
-    """Before, after and between the jumps what comes is released; the role is kept."""
+    """Before, after and between the jumps what comes is released. The role is kept."""
     clock, settings = JumpingClock(), settings_for(database_url)
     async with rows_of(database_url) as rows, Database(settings, role="worker") as database:
         await rows.add_nodes(cpu_node("n0", cpu=64))

@@ -21,7 +21,7 @@ from tests.support.workloads import admission_review
 
 
 def _admit(obj: Any) -> tuple[str, str]:
-    """Verdict and reason; the least of two costs is judged."""
+    """Verdict and reason. The least of two costs is judged."""
     body = json.dumps(admission_review(obj)).encode()
     costs = []
     for _ in range(2):

@@ -78,7 +78,7 @@ def _in_use(pods: list[Obj]) -> Counter[str]:
 
 
 async def _assert_counted(world: World, *, told: str = "") -> None:
-    """Wait until the rows count exactly what the pods on each node ask for; invariants hold.
+    """Wait until the rows count exactly what the pods on each node ask for. Invariants hold.
 
     ``told``: a namespace in which the checker may name pods that run without a slot.
     """

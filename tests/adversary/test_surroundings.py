@@ -45,7 +45,7 @@ SPARE_BYTES = 64 << 10
 
 @contextmanager
 def _small_disk() -> Iterator[Path | None]:
-    """A file system of its own that can be filled; None where this user may not mount one."""
+    """A file system of its own that can be filled. None where this user may not mount one."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-disk-") as name:
         mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0755", "tmpfs", name]
         if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -91,7 +91,7 @@ async def world(
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def space(world: World, proxy: ApiProxy) -> AsyncIterator[Space]:
-    """A namespace; after the test nothing is left of it in the rows."""
+    """A namespace. After the test nothing is left of it in the rows."""
     made = await make_space(world)
     yield made
     proxy.faults = {}
@@ -100,7 +100,7 @@ async def space(world: World, proxy: ApiProxy) -> AsyncIterator[Space]:
 
 
 async def _work_through(space: Space, until_s: float, name: str) -> list[str]:
-    """Submit small Jobs at a steady pace; give their names."""
+    """Submit small Jobs at a steady pace. Give their names."""
     names = []
     while time.monotonic() < until_s:
         names.append(f"{name}-{len(names)}")
@@ -120,7 +120,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_an_api_server_that_refuses(space: Space, proxy: ApiProxy, fault: str) -> None:
-    """Most requests of our parts, for a minute; what was submitted meanwhile completes, once."""
+    """Most requests of our parts, for a minute. What was submitted meanwhile completes, once."""
     async with space.recording() as seen:
         proxy.faults = FAULTS[fault]
         names = await _work_through(space, time.monotonic() + TROUBLE_S, f"refused-{fault}")
@@ -145,7 +145,7 @@ def _fill_the_log(url: str) -> None:
 
 
 async def test_a_full_disk(space: Space, disk: Path | None) -> None:
-    """The database can write nothing more. Jobs are admitted; when there is room, all complete."""
+    """The database can write nothing more. Jobs are admitted. When there is room, all complete."""
     if disk is None:
         pytest.skip("a disk of its own needs the right to mount one")
     await space.create(job("before", run={"duration": "200ms"}))
@@ -208,7 +208,7 @@ async def test_a_database_that_is_older_than_the_cluster(space: Space, tmp_path:
 
 @pytest.mark.parametrize("attack", ["costly-requests", "many-jobs-at-once", "jobs-come-and-go"])
 async def test_three_workers_under_attack(world: World, attack: str) -> None:
-    """One of them decides; the others carry out what it has decided."""
+    """One of them decides. The others carry out what it has decided."""
     async with tenancy(world, "vera") as victim, tenancy(world, "mallory") as mallory:
         await _attacked(victim, mallory, attack)
     await assert_nothing_left(world)

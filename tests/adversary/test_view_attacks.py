@@ -68,7 +68,7 @@ async def _send(view: Viewing, method: str, path: str, **headers: str) -> tuple[
 
 
 async def test_another_site_can_neither_read_nor_send(view: Viewing) -> None:
-    """A browser has no token to send along; and nothing allows another site to read an answer."""
+    """A browser has no token to send along, and nothing allows another site to read an answer."""
     token = {"Authorization": f"Bearer {view.tokens['admin']}"}
     paths = [ROOT + one.path for one in ENDPOINTS] + [f"{ROOT}/changes", f"{ROOT}/whoami"]
     site = {"Origin": SITE, "Referer": f"{SITE}/", "Sec-Fetch-Site": "cross-site"}
@@ -100,7 +100,7 @@ async def test_a_token_counts_in_a_header_only(view: Viewing) -> None:
 
 
 async def test_answers_are_kept_from_scripts_and_caches(view: Viewing) -> None:
-    """No browser takes an answer for a page or a script; no cache gives it to another caller."""
+    """No browser takes an answer for a page or a script. No cache gives it to another caller."""
     for path in ("/queue", "/jobs", "/nodes", "/whoami"):
         answer = await view.get(path)
         assert answer.headers["Content-Type"].startswith("application/json")

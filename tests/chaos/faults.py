@@ -43,7 +43,7 @@ class Chaos:
     _away: set[str] = field(default_factory=set)
 
     async def run(self, plan: Sequence[Step]) -> None:
-        """Do everything at its time; steps that last may overlap."""
+        """Do everything at its time. Steps that last may overlap."""
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for step in plan:
@@ -111,7 +111,7 @@ class Chaos:
         return [pid]
 
     async def _lose_database(self) -> None:
-        """Nobody is told; the server may be starting, or be killed meanwhile."""
+        """Nobody is told. The server may be starting, or be killed meanwhile."""
         while True:
             try:
                 await database.empty(self.world.stack)
@@ -134,7 +134,7 @@ class Chaos:
             )
 
     async def _lose_node(self, step: Step) -> None:
-        """Its kubelet says nothing for a while, or it leaves the cluster; then it is back."""
+        """Its kubelet says nothing for a while, or it leaves the cluster. Then it is back."""
         fleet, name = self.world.late_nodes.fleet, step.target
         if name in self._away:
             return

@@ -1,4 +1,4 @@
-"""What users do meanwhile: a stream of Jobs and Pods from a seed; some fail, some are cancelled.
+"""What users do meanwhile: a stream of Jobs and Pods from a seed. Some fail, some are cancelled.
 
 Users try again until they are heard, as ``kubectl`` in a loop does. They see the cluster without
 the proxy's faults, but not without a dead webhook.

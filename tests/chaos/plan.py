@@ -1,6 +1,6 @@
 """What goes wrong, and when: a list of faults drawn from a seed alone.
 
-The same seed and duration give the same list on every machine; what the faults meet depends on how
+The same seed and duration give the same list on every machine. What the faults meet depends on how
 fast the machine is.
 """
 
@@ -48,7 +48,7 @@ class Step:
 def make_plan(
     seed: int, duration_s: float, *, loses_database: bool = False, restarts_cluster: bool = False
 ) -> list[Step]:
-    """Draw the faults of one run; the last tenth of the time is left quiet.
+    """Draw the faults of one run. The last tenth of the time is left quiet.
 
     ``loses_database``: half way through the database is dropped, and an empty one put in its place.
     ``restarts_cluster``: in the second quarter the API server ends with all connections and starts

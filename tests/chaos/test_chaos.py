@@ -1,7 +1,7 @@
 """Everything fails at random, and every Job ends exactly once.
 
-``make chaos SEED=n DURATION=s`` runs it for longer; the short form is one of the tests. The seed
-is printed; on failure also the faults with their times, and where the parts' logs are.
+``make chaos SEED=n DURATION=s`` runs it for longer. The short form is one of the tests. The seed
+is printed. On failure also the faults with their times, and where the parts' logs are.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ RESTARTS_CLUSTER = DURATION_S >= 20
 
 PAUSE_S = 0.25
 PATIENCE_S = 100.0
-"""Without one more end; beyond every back-off, every resync and the loss of a node."""
+"""Without one more end. Beyond every back-off, every resync and the loss of a node."""
 JUDGEMENT_S = 600.0
-"""On the slowest of machines; what hangs is found, and named, long before."""
+"""On the slowest of machines. What hangs is found, and named, long before."""
 ENVIRON = {
     # What a watch has lost for good is found again within the test.
     "FLUXQUEUE_RESYNC_INTERVAL_S": "10",

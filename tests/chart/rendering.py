@@ -48,7 +48,7 @@ def render_files(
     namespace: str = NAMESPACE,
     is_upgrade: bool = False,
 ) -> dict[str, str]:
-    """Render to text by template; raises what Helm raises."""
+    """Render to text by template. Raises what Helm raises."""
     text = _render(json.dumps(values or {}, sort_keys=True), name, namespace, is_upgrade)
     files: dict[str, str] = json.loads(text)
     return {path.removeprefix("fluxqueue/templates/"): one for path, one in files.items()}
@@ -71,7 +71,7 @@ def id_of(document: Document) -> DocumentId:
 
 
 def by_id(documents: list[Document]) -> dict[DocumentId, Document]:
-    """Index them; two of the same kind and name are a mistake of the chart."""
+    """Index them. Two of the same kind and name are a mistake of the chart."""
     found = {id_of(document): document for document in documents}
     assert len(found) == len(documents), "two documents of one kind and name"
     return found

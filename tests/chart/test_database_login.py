@@ -1,6 +1,6 @@
 """The environment that the chart gives, against a real Postgres that asks for a password.
 
-The URL has none; libpq takes it from ``PGPASSWORD`` and the TLS mode from ``PGSSLMODE``, for every
+The URL has none. Libpq takes it from ``PGPASSWORD`` and the TLS mode from ``PGSSLMODE``, for every
 way in which we connect: psycopg, SQLAlchemy, procrastinate.
 """
 

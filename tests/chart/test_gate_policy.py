@@ -1,7 +1,7 @@
 """The admission policy, enforced by an API server: who may let queued work go, and who is not
 hindered.
 
-The chart's own accounts and rights are used; the Job controller is the cluster's. The webhook is
+The chart's own accounts and rights are used. The Job controller is the cluster's. The webhook is
 not running: work is gated by hand, as the webhook would.
 """
 
@@ -137,7 +137,7 @@ def _pod_spec() -> dict[str, Any]:
 
 @pytest_asyncio.fixture
 async def people(plane: Plane) -> AsyncIterator[People]:
-    """The policies and the worker's account in force; all of it gone after the test."""
+    """The policies and the worker's account in force. All of it gone after the test."""
     documents = [
         one
         for one in render(VALUES, name=RELEASE, namespace=OURS)
@@ -257,7 +257,7 @@ def _remove_gate(index: int) -> list[dict[str, Any]]:
 
 
 async def _refused(people: People, resource: ApiResource, name: str, patch: Any) -> str:
-    """Patch as the administrator; give the policy's message."""
+    """Patch as the administrator. Give the policy's message."""
     kind = PatchKind.JSON if isinstance(patch, list) else PatchKind.MERGE
     with pytest.raises(ApiError) as caught:
         await people.admin.patch(resource, people.namespace, name, patch, kind=kind)
@@ -266,7 +266,7 @@ async def _refused(people: People, resource: ApiResource, name: str, patch: Any)
 
 
 async def test_pods(people: People) -> None:
-    """Gate and label of a queued pod stay; everything else is its owner's."""
+    """Gate and label of a queued pod stay. Everything else is its owner's."""
     admin, namespace = people.admin, people.namespace
     pod = await people.pod("queued", OTHER_GATE, labels.GATE)
     said = await _refused(people, PODS, "queued", _remove_gate(1))
@@ -295,7 +295,7 @@ async def test_pods(people: People) -> None:
 
 
 async def _refused_creation(people: People, resource: ApiResource, body: dict[str, Any]) -> str:
-    """Create as the administrator; give the policy's message."""
+    """Create as the administrator. Give the policy's message."""
     with pytest.raises(ApiError) as caught:
         await people.admin.create(resource, people.namespace, body)
     assert _is_refusal(caught.value), str(caught.value)
@@ -343,7 +343,7 @@ def _with(body: dict[str, Any], *path: str, value: Any) -> dict[str, Any]:
 
 
 async def test_forged_jobs(people: People) -> None:
-    """As of pods; also by an edit of one that was created without the gate."""
+    """As of pods. Also by an edit of one that was created without the gate."""
     admin, namespace = people.admin, people.namespace
     good, inner = people.job_body("forged"), ("spec", "template", "metadata")
     marked = _with(good, *inner, "annotations", value={labels.GROUP: "gang 3-3"})
@@ -472,11 +472,11 @@ BOTH = [
 @pytest.mark.cases_long("the other kinds")
 @pytest.mark.parametrize(("plane", "resource"), [*BOTH, *ONLY_REAL], indirect=["plane"])
 async def test_forged_templates(people: People, resource: ApiResource) -> None:
-    """A tenant names no other user in a template, by no operation; a controller copies what is
+    """A tenant names no other user in a template, by no operation. A controller copies what is
     there.
     """
     await _bind(people, MALLORY)
-    # With the role `edit` nobody writes revisions; a role with all of `apps` may.
+    # With the role `edit` nobody writes revisions. A role with all of `apps` may.
     mallory = people if resource is CONTROLLER_REVISIONS else _as(people, MALLORY)
     forged = _template_of(resource, "forged", "alice")
     await _refused_creation(mallory, resource, forged)
@@ -598,7 +598,7 @@ async def test_a_gitops_account_names_the_user(people: People) -> None:
 
 
 async def _define(admin: KubeClient, resource: ApiResource) -> None:
-    """Install a definition of any fields, with a status; wait until it is served."""
+    """Install a definition of any fields, with a status. Wait until it is served."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True}
     version |= {"schema": {"openAPIV3Schema": schema}, "subresources": {"status": {}}}
@@ -622,7 +622,7 @@ async def _define(admin: KubeClient, resource: ApiResource) -> None:
 
 
 async def test_what_waits_suspended_names_its_user(people: People) -> None:
-    """As long as it asks to be queued; the user that was stored before that was its author's."""
+    """As long as it asks to be queued. The user that was stored before that was its author's."""
     await _define(people.admin, JOB_SET)
     admin, namespace = people.admin, people.namespace
     asks, out = {labels.MANAGED: "true"}, {labels.MANAGED: "false"}
@@ -666,7 +666,7 @@ async def test_forged_templates_of_leader_worker_sets(people: People, part: str)
 
 
 async def test_a_released_pod_keeps_its_user(people: People) -> None:
-    """Also by subresources; its owner may change all else, and so may fluxqueue."""
+    """Also by subresources. Its owner may change all else, and so may fluxqueue."""
     admin, namespace = people.admin, people.namespace
     pod = await people.pod("member", labels.GATE)
     to = Destination("n", "n")
@@ -686,7 +686,7 @@ async def test_a_released_pod_keeps_its_user(people: People) -> None:
 
 
 def _marks(resource: ApiResource, meta: dict[str, Any]) -> list[dict[str, str]]:
-    """What we go by; number and group stand in the template of a BatchJob, not on itself."""
+    """What we go by. Number and group stand in the template of a BatchJob, not on itself."""
     inner = {labels.JOBID, labels.GROUP} if resource is JOBS else set()
     return [
         {key: value for key, value in (meta.get(place) or {}).items() if key not in inner}
@@ -695,7 +695,7 @@ def _marks(resource: ApiResource, meta: dict[str, Any]) -> list[dict[str, str]]:
 
 
 async def _said_to(people: People, path: str, patch: dict[str, Any]) -> str | None:
-    """Patch as the administrator; why it was refused, None where it was not."""
+    """Patch as the administrator. Why it was refused, None where it was not."""
     try:
         kind = "application/merge-patch+json"
         await people.admin.request("PATCH", path, body=patch, content_type=kind)
@@ -888,7 +888,7 @@ async def test_authors_unsuspend_what_they_suspended(people: People) -> None:
 
 @pytest.mark.parametrize("plane", REAL, indirect=True)  # the embedded cluster has no CronJobs
 async def test_controllers_unsuspend_their_jobs_and_cron_jobs_do_not(people: People) -> None:
-    """A JobSet says `run` again and again, and would fail for ever; its pods are gated anyway."""
+    """A JobSet says `run` again and again, and would fail for ever. Its pods are gated anyway."""
     template = {"spec": {"template": {"spec": _pod_spec()}}}
     cron_job = await people.admin.create(
         CRON_JOBS,

@@ -2,7 +2,7 @@
 
 On the embedded cluster, and on a real control plane whose kubelets are simulated: every document is
 accepted, hooks run to their end, and what must outlive an upgrade or a removal does. What the pods
-would do is simulated; the programs themselves run in ``test_parts.py``.
+would do is simulated. The programs themselves run in ``test_parts.py``.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ async def _any_certificate(place: Place) -> bytes:
 
 @pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_removal_leaves_what_it_says_and_nothing_else(place: Place) -> None:
-    """Password, volume and definitions stay; a second installation finds them."""
+    """Password, volume and definitions stay. A second installation finds them."""
     await place.install()
     password = _password(await place.find(SECRETS, f"{FULLNAME}-postgres"))
     removed = await place.run(place.helm.uninstall, RELEASE)

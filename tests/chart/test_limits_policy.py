@@ -88,7 +88,7 @@ class Space:
 
 @pytest_asyncio.fixture
 async def space(plane: Plane) -> AsyncIterator[Space]:
-    """The policy in force, with one user and one operator; all of it gone after the test."""
+    """The policy in force, with one user and one operator. All of it gone after the test."""
     rendered = render(name=RELEASE)
     made: list[tuple[ApiResource, dict[str, Any]]] = [
         (CRDS, definition(one)) for one in (TRAIN_JOBS, MPI_JOBS)

@@ -53,7 +53,7 @@ class Network:
         self.policies = [one["spec"] for one in documents if one["kind"] == "NetworkPolicy"]
 
     def allows(self, source: str, target: str, port: int, protocol: str = "TCP") -> bool:
-        """Whether both ends let it through; an end that is no component lies outside."""
+        """Whether both ends let it through. An end that is no component lies outside."""
         names = self.pods.get(target, (OUTSIDE, {}))[1]
         return all(
             any(self._fits(rule, way, other, port, protocol, names) for rule in rules)
@@ -65,7 +65,7 @@ class Network:
         )
 
     def _rules(self, component: str, direction: str) -> list[dict[str, Any]] | None:
-        """All rules for one pod; None where no policy speaks of it."""
+        """All rules for one pod. None where no policy speaks of it."""
         if component not in self.pods:
             return None
         labels = self.pods[component][0]

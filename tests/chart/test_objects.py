@@ -48,7 +48,7 @@ from tests.chart.rendering import (
 def test_webhook_configuration_is_the_one_of_the_code(
     namespaces: str, policies: tuple[Any, Any]
 ) -> None:
-    """`fluxqueue up` and the chart install the same; only the caBundle is the controller's."""
+    """`fluxqueue up` and the chart install the same. Only the caBundle is the controller's."""
     jobs, pods = policies
     expected = WebhookConfiguration(
         WebhookEndpoint(service="blue-fluxqueue-webhook", namespace="queue"),
@@ -221,7 +221,7 @@ def test_up_and_the_chart_give_users_the_same_roles() -> None:
 
 
 def test_what_no_policy_is_about_costs_no_selector() -> None:
-    """An API server parses a policy's selectors for each request, before it looks at its rules; a
+    """An API server parses a policy's selectors for each request, before it looks at its rules. A
     binding's only where the rules hold."""
     policies = _policies({})
     assert len(policies) == 10

@@ -54,7 +54,7 @@ async def _namespace(world: World, **labels: str) -> str:
 
 
 async def _helm_test(world: World, namespace: str, **more: Any) -> tuple[int, str]:
-    """Run the container of the test pod as it is rendered; give exit code and output."""
+    """Run the container of the test pod as it is rendered. Give exit code and output."""
     one = container("Pod", NAME, {"test": {"namespace": namespace, "timeoutSeconds": 150}})
     given = environment(one)
     variables = {**given, "KUBECONFIG": str(world.kubeconfig), **more}

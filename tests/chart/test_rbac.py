@@ -158,7 +158,7 @@ WORKER: set[Rule] = {
 
 
 def test_controller() -> None:
-    """It sees the cluster and makes FluxJobs; its certificates are one Secret and one caBundle."""
+    """It sees the cluster and makes FluxJobs. Its certificates are one Secret and one caBundle."""
     assert (
         _rights(f"{RELEASE}-controller")
         == {
@@ -332,7 +332,7 @@ def test_the_test_may_act_in_its_own_namespace_only() -> None:
 
 
 def test_people_get_the_rights_that_go_with_what_they_may_already() -> None:
-    """Who may change a namespace's work steers it there; priorities and queues take an operator.
+    """Who may change a namespace's work steers it there. Priorities and queues take an operator.
     Everybody may ask, and reads what he knows the name of."""
     reads = {(FLUX, "placementreviews", (), ("create", "delete", "get"))} | {
         (FLUX, resource, (), ("get", "list", "watch"))

@@ -207,7 +207,7 @@ def test_bundled_database_keeps_its_volume() -> None:
 
 
 def test_a_new_version_of_the_chart_restarts_no_database() -> None:
-    """Labels of pods carry no version; a changed pod template would be a restart."""
+    """Labels of pods carry no version. A changed pod template would be a restart."""
     text = yaml.safe_dump(find("StatefulSet", "fluxqueue-postgres")["spec"])
     assert __version__ not in text
 

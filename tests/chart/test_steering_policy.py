@@ -58,7 +58,7 @@ class People:
 
 @pytest_asyncio.fixture
 async def people(plane: Plane) -> AsyncIterator[People]:
-    """The policy and the roles in force; all of it gone after the test."""
+    """The policy and the roles in force. All of it gone after the test."""
     policies = [
         (POLICIES[one["kind"]], one)
         for one in render(name=RELEASE)
@@ -111,7 +111,7 @@ async def _is_in_force(people: People) -> bool:
 
 
 async def test_an_operator_decides_about_others_and_a_user_does_not(people: People) -> None:
-    """The refusal says what is needed; holding, and asking to be requeued, is a user's own."""
+    """The refusal says what is needed. Holding, and asking to be requeued, is a user's own."""
     for spec in ({"priority": 7}, {"queue": "gold"}):
         with pytest.raises(ApiError, match=r"verb operate .*steered-fluxqueue-operator"):
             await people.patch("user", **spec)

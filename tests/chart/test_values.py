@@ -1,4 +1,4 @@
-"""Values: the schema is in step and refuses what cannot be meant; every value does something."""
+"""Values: the schema is in step and refuses what cannot be meant. Every value does something."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ def test_every_value_does_something(path: str) -> None:
 
 
 def _stable(values: dict[str, Any]) -> dict[str, str]:
-    """Render without the one random thing; the text, because it need not be parsed."""
+    """Render without the one random thing. The text, because it need not be parsed."""
     files = render_files(values)
     del files["NOTES.txt"]
     return {path: re.sub(r"password: \S{50,}", "", text) for path, text in files.items()}

@@ -1,6 +1,6 @@
 """Fluxion's own recorded cases: the same arguments and commands must give the same bytes.
 
-267 runs of flux-sched's resource-query (v0.54), from its shell tests; they live beside the
+267 runs of flux-sched's resource-query (v0.54), from its shell tests. They live beside the
 repository (``FLUXQUEUESHARED`` overrides) and are skipped where they are not at hand.
 """
 
@@ -39,7 +39,7 @@ def load_case(path: Path) -> dict[str, Any]:
 
 
 def replay(case: dict[str, Any], out: Path) -> str:
-    """Run a case in the corpus folder; returns what was written to the ``-t`` file."""
+    """Run a case in the corpus folder. Returns what was written to the ``-t`` file."""
     arguments = [str(out) if a == "OUT" else a for a in case["args"]]
     before = Path.cwd()
     os.chdir(_CORPUS)

@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     params=["embedded", pytest.param("real", marks=pytest.mark.real_cluster)],
 )
 def cluster_kind(request: pytest.FixtureRequest) -> str:
-    """The cluster the suite runs against; both must answer alike."""
+    """The cluster the suite runs against. Both must answer alike."""
     kind: str = request.param
     return kind
 
@@ -56,7 +56,7 @@ def cluster_kind(request: pytest.FixtureRequest) -> str:
 async def world(
     cluster_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[World]:
-    """Everything running; at the end the whole cluster must be free for one last Job.
+    """Everything running. At the end the whole cluster must be free for one last Job.
 
     It ends when a process leaves this folder: four worlds that look for work five times a second
     would cost the tests that follow a sixth of the machine.

@@ -51,7 +51,7 @@ async def test_an_invalid_wish_is_refused_with_field_value_and_way_out(
 
 
 async def test_a_dry_run_has_no_side_effect(space: Space) -> None:
-    """The answer shows what would be stored; nothing is, anywhere."""
+    """The answer shows what would be stored. Nothing is, anywhere."""
     answer = await space.create(job("dry"), dry_run=True)
     assert answer["spec"]["suspend"] is True
     assert answer["spec"]["template"]["spec"]["schedulingGates"] == GATE
@@ -104,7 +104,7 @@ async def test_system_namespaces_are_never_touched(space: Space) -> None:
 
 
 async def test_pods_of_a_taken_job_are_not_taken_a_second_time(space: Space) -> None:
-    """A Job's pods have its gate from the template; there is one FluxJob, the Job's."""
+    """A Job's pods have its gate from the template. There is one FluxJob, the Job's."""
     await space.create(job("whole", pods=3))
     await space.until_job("whole")
     sql = "SELECT workload_kind FROM fluxjobs WHERE namespace = :namespace"

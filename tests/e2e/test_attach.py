@@ -51,7 +51,7 @@ async def _rest(process: Process) -> tuple[str, str, int]:
 
 
 async def test_logs_are_followed_while_pods_run(space: Space) -> None:
-    """Line by line, told apart by index; a Job that is cancelled ends with exit code 4."""
+    """Line by line, told apart by index. A Job that is cancelled ends with exit code 4."""
     async with _submitting(space, "--tasks", "2", "--hold") as process:
         assert await _lines(process, 1) == ["hello: submitted\n"]
         notes = {"localcluster/never-ends": "true", "localcluster/logs": "begins\ngrößer"}

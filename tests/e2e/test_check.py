@@ -23,7 +23,7 @@ BROKEN_S = 8.0
 
 
 async def run_check(space: Space, *more: str, patience_s: float = PATIENCE_S) -> tuple[int, str]:
-    """Run the command as a user does; exit code and output."""
+    """Run the command as a user does. Exit code and output."""
     world = space.world
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "fluxqueue", "check"),

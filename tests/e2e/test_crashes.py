@@ -25,7 +25,7 @@ WAVE = 10
 
 
 def _wave(victim: str) -> list[Obj]:
-    """Ten Jobs of mixed size; half of them Indexed, so that two pods of one slot could be told."""
+    """Ten Jobs of mixed size. Half of them Indexed, so that two pods of one slot could be told."""
     return [
         job(
             f"{victim}-{n}",
@@ -101,7 +101,7 @@ async def _matcher(world: World) -> tuple[str, int]:
 
 @pytest.mark.long("the lease of a frozen process has to end")
 async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
-    """SIGSTOP in the middle of a burst: another matches on; SIGCONT has no second effect."""
+    """SIGSTOP in the middle of a burst: another matches on. SIGCONT has no second effect."""
     world = space.world
     holder, term = await _matcher(world)
     names = [f"burst-{n}" for n in range(20)]
@@ -124,10 +124,10 @@ async def test_a_frozen_matcher_is_replaced_and_fenced(space: Space) -> None:
 
 
 async def test_nothing_slips_past_a_dead_webhook(space: Space) -> None:
-    """While it is away Jobs are refused; who tries again is taken in when it is back."""
+    """While it is away Jobs are refused. Who tries again is taken in when it is back."""
 
     async def is_refused() -> bool:
-        """It may be back before the API server asks; then what it lets pass is taken in."""
+        """It may be back before the API server asks. Then what it lets pass is taken in."""
         await kill_part(space.world, "webhook")
         try:
             made = await space.create(job("patient"), dry_run=True)

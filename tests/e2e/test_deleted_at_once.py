@@ -21,7 +21,7 @@ from tests.support.e2e.space import Space
 from tests.support.waiting import WAIT_S, eventually
 
 ROUNDS = int(os.environ.get("FLUXQUEUE_TEST_DELETED", "2"))
-"""How many Jobs are deleted in each way; 50 make 200 in all."""
+"""How many Jobs are deleted in each way. 50 make 200 in all."""
 MOMENT = {"duration": "100ms"}
 
 
@@ -62,7 +62,7 @@ WAYS: dict[str, Callable[[Space, str], Awaitable[None]]] = {
 @pytest.mark.cases_long("the other cases are variations of the first")
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_job_that_succeeded_is_completed(space: Space, way: str) -> None:
-    """In rows and in accounting; its successor runs."""
+    """In rows and in accounting. Its successor runs."""
     names = [f"{way}-{number}" for number in range(ROUNDS)]
     ttl = {"ttlSecondsAfterFinished": 0} if way == "ttl" else {}
 
@@ -127,7 +127,7 @@ async def _delete_pods(space: Space) -> None:
 
 
 async def test_one_that_is_deleted_while_it_runs_is_cancelled(space: Space) -> None:
-    """Its pods succeed when they are told to end; that is not success."""
+    """Its pods succeed when they are told to end. That is not success."""
     await space.create(job("stopped", run={"duration": "60s"}))
     await space.until_state("stopped", "Running")
     await space.delete("stopped")

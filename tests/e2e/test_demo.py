@@ -44,7 +44,7 @@ async def start_demo(folder: Path, *more: str) -> asyncio.subprocess.Process:
 @pytest.mark.slow
 @pytest.mark.long("the whole of `make demo`, which plays for a minute")
 async def test_the_demo_loses_nothing_and_leaks_nothing(folder: Path) -> None:
-    """Four scenes, each with its figures; two pods at once where only two fit; exit code 0."""
+    """Four scenes, each with its figures. Two pods at once where only two fit. Exit code 0."""
     process = await start_demo(folder)
     out, _ = await process.communicate()
     text = out.decode()

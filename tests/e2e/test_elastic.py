@@ -66,7 +66,7 @@ async def test_who_is_made_larger_while_it_waits_starts_as_large_as_it_is(space:
 async def test_a_running_job_grows_as_room_comes_and_shrinks_at_once(
     space: Space, mode: str
 ) -> None:
-    """What runs is not touched; what leaves gives back its slot, and no other."""
+    """What runs is not touched. What leaves gives back its slot, and no other."""
     first_size = {} if mode == "Indexed" else {"completions": 8}
 
     def sized(pods: int) -> Obj:
@@ -127,7 +127,7 @@ async def test_a_job_without_pods_is_held_until_its_parallelism_is_raised(
 
 
 async def test_a_pod_that_is_resized_in_place_takes_its_room(space: Space) -> None:
-    """What it was made larger by is nobody else's; it comes back with the pod."""
+    """What it was made larger by is nobody else's. It comes back with the pod."""
     made = await space.create(
         bare_pod("elastic", cpu="4", nodeSelector={"pool": "single"}, run=FOR_EVER)
     )

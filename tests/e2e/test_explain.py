@@ -88,7 +88,7 @@ async def test_the_answer_is_what_then_happens(space: Space) -> None:
 
 
 async def test_backfilling_and_changes(space: Space) -> None:
-    """A shorter run fits before a promise; so says the variant, the change, and the queue."""
+    """A shorter run fits before a promise, so says the variant, the change, and the queue."""
     await space.create(
         job("first", cpu="10", pool="single", run=FOR_EVER, wishes={"duration": "1h"})
     )
@@ -161,7 +161,7 @@ async def test_what_cannot_be_asked_is_refused(space: Space) -> None:
 
 
 async def test_explain_in_words_and_exit_codes(space: Space, tmp_path: Path) -> None:
-    """0 now, 3 later, 4 never, 2 what is not there; prose and tables, JSON for programs."""
+    """0 now, 3 later, 4 never, 2 what is not there. Prose and tables, JSON for programs."""
     shell = _shell(space)
     await space.create(
         job("full", cpu="16", pool="single", run=FOR_EVER, wishes={"duration": "1h"})

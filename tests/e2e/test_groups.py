@@ -42,7 +42,7 @@ def member_job(name: str, group: str, size: int | str, **more: Any) -> Obj:
 
 
 async def test_a_group_gathers_and_starts_as_one(space: Space) -> None:
-    """Visible with its first pod; unequal pods get slots of their own kind; free with the last."""
+    """Visible with its first pod. Unequal pods get slots of their own kind. Free with the last."""
     await space.create(member("launcher", "mpi", 3, cpu="2"))
     found = await until_reason(space, "mpi", "Gathering", "1 of 3 pods; missing 2")
     assert found["spec"]["size"] == 3
@@ -58,7 +58,7 @@ async def test_a_group_gathers_and_starts_as_one(space: Space) -> None:
 
 
 async def test_jobs_and_pods_of_one_group_wait_for_each_other(space: Space) -> None:
-    """Pods of two Jobs and a bare Pod; the spelling of before does as well."""
+    """Pods of two Jobs and a bare Pod. The spelling of before does as well."""
     await space.create(member_job("left", "trio", 5, pods=2))
     await until_reason(space, "trio", "Gathering", "2 of 5 pods; missing 3")
     await space.create(member_job("right", "trio", 5, pods=2))
@@ -83,7 +83,7 @@ async def test_a_job_as_large_as_its_group_is_the_group(space: Space) -> None:
 
 
 async def test_a_member_that_is_deleted_is_missed_and_then_not(space: Space) -> None:
-    """While it gathers another may take its place; while it runs its slot goes back at once."""
+    """While it gathers another may take its place. While it runs its slot goes back at once."""
     await space.create(member("a", "pair", 2, cpu="16", run=FOR_EVER))
     await until_reason(space, "pair", "Gathering", "1 of 2 pods; missing 1")
     await space.delete("a", PODS)
@@ -106,7 +106,7 @@ async def test_a_member_that_is_deleted_is_missed_and_then_not(space: Space) -> 
 
 
 async def test_a_group_starts_with_its_least_size_and_grows(space: Space) -> None:
-    """Three of five fit beside another; the others follow when that has ended."""
+    """Three of five fit beside another. The others follow when that has ended."""
     big = bare_pod("big", cpu="16", run=FOR_EVER, nodeSelector={"pool": "main"})
     await space.create(big)
     await space.until_state("big", "Running")
@@ -194,7 +194,7 @@ async def test_a_group_survives_its_controller(space: Space) -> None:
 
 
 async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> None:
-    """All of it goes; one of its pods alone, or its Job, would come again."""
+    """All of it goes. One of its pods alone, or its Job, would come again."""
     await space.create(member_job("part", "whole", 3, pods=2, run=FOR_EVER))
     await space.create(member("solo", "whole", 3, run=FOR_EVER))
     await steer.cancel(space.client, await space.until_state("whole", "Running"))
@@ -205,7 +205,7 @@ async def test_cancelling_a_group_deletes_its_pods_and_jobs(space: Space) -> Non
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_pods_that_do_not_come_are_said_to_be_overdue(space: Space) -> None:
-    """In the reason, and with a Warning on the FluxJob; it waits on, and starts when they come."""
+    """In the reason, and with a Warning on the FluxJob. It waits on, and starts when they come."""
     await define(space, POD_GROUP)
     kind = {"apiVersion": POD_GROUP.api_version, "kind": POD_GROUP.kind}
     body = {**kind, "metadata": {"name": "late"}}
@@ -263,8 +263,8 @@ async def test_the_workers_of_an_mpijob_of_before_start_as_a_group(space: Space)
 
 async def test_who_joins_a_group_is_its_user_or_is_named(space: Space) -> None:
     """Bob may make pods in the namespace, and write on his what he likes: the name of the group of
-    Alice makes him a group by himself, which starts neither. Where her pods name him, he is let in;
-    that his name her is not enough."""
+    Alice makes him a group by himself, which starts neither. Where her pods name him, he is let in.
+    That his name her is not enough."""
     alice, bob = await acting(space, "alice"), await acting(space, "bob")
     users = {"fluxqueue/group-users": "alice,bob"}
 

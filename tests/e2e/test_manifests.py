@@ -69,7 +69,7 @@ async def test_a_manifest_runs(space: Space, document: Obj) -> None:
 @pytest.mark.skipif(not FILES, reason=f"{MANIFESTS} has no manifests")
 @pytest.mark.parametrize("document", [one for one in _documents() if one.values[0]["kind"] in SETS])
 async def test_a_set_runs_queued_where_its_namespace_says_so(space: Space, document: Obj) -> None:
-    """Unchanged, whatever scheduler it names; and what it had is given back when it goes."""
+    """Unchanged, whatever scheduler it names, and what it had is given back when it goes."""
     managed = await make_space(space.world, {"fluxqueue/sets": "managed"})
     try:
         await _assert_queued(managed, SETS[document["kind"]], document)
@@ -106,7 +106,7 @@ async def _assert_left_alone(space: Space, resource: ApiResource, document: Obj)
 
 
 async def _assert_unknown(space: Space, document: Obj) -> None:
-    """Needs a definition; where no test has brought it, the API server says so."""
+    """Needs a definition. Where no test has brought it, the API server says so."""
     group, _, version = document["apiVersion"].partition("/")
     plural = f"{document['kind'].lower()}s"
     resource = ApiResource(group, version, plural, document["kind"], True)

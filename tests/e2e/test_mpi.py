@@ -1,6 +1,6 @@
 """MPIJobs of the shapes that our predecessors ran: queued whole, released whole, freed at the end.
 
-LAMMPS and AMG as flux-k8s has them, GROMACS without any requests; the operator is played by
+LAMMPS and AMG as flux-k8s has them, GROMACS without any requests. The operator is played by
 ``operators``.
 """
 

@@ -1,6 +1,6 @@
 """Kubernetes' own groups: pods that name a PodGroup of ``scheduling.k8s.io``.
 
-On the embedded cluster the kind is a definition of the same structure, and nobody else heeds it; on
+On the embedded cluster the kind is a definition of the same structure, and nobody else heeds it. On
 a real one its feature gates are open, and kube-scheduler lets no such pod go but with its group.
 """
 
@@ -98,7 +98,7 @@ def member(name: str, group: str, **more: Any) -> Obj:
 
 
 async def test_a_group_of_kubernetes_gathers_and_starts_as_one(gang_space: Space) -> None:
-    """Its object may come after its first pod; pods beyond its least size grow it."""
+    """Its object may come after its first pod. Pods beyond its least size grow it."""
     space = gang_space
     await space.create(member("a", "own", cpu="2", run=FOR_EVER))
     await until_reason(space, "own", "Gathering", "waits for PodGroup own")
@@ -127,7 +127,7 @@ async def all_run(space: Space, count: int) -> None:
 
 
 async def test_its_topology_and_priority_count(gang_space: Space) -> None:
-    """Three pods of which a zone holds two never run in one; its class is theirs."""
+    """Three pods of which a zone holds two never run in one. Its class is theirs."""
     space = gang_space
     value = {"metadata": {"name": f"urgent-{space.name}"}, "value": 77}
     await space.client.create(PRIORITY_CLASSES, None, value)

@@ -41,7 +41,7 @@ from tests.support.owners import job_set_spec
 
 
 async def test_a_rayjob_is_the_owner_of_its_clusters_pods(space: Space) -> None:
-    """Pod -> RayCluster -> RayJob; a worker group that is made larger grows it. (It keeps its
+    """Pod -> RayCluster -> RayJob. A worker group that is made larger grows it. (It keeps its
     cluster at its end, so its operator lets nobody suspend it.)
     """
     cluster = {
@@ -126,7 +126,7 @@ async def test_owners_whose_pods_come_out_of_step_do_not_clog(space: Space) -> N
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space) -> None:
-    """In a namespace whose sets are managed; it survives its controller."""
+    """In a namespace whose sets are managed. It survives its controller."""
     managed = await make_space(space.world, {"fluxqueue/sets": "managed"})
     try:
         made = await create(managed, GANG, "odd", {})
@@ -146,7 +146,7 @@ async def test_a_kind_that_nobody_knows_starts_with_those_that_come(space: Space
 
 
 async def test_what_does_not_ask_is_left_alone(space: Space) -> None:
-    """Its Jobs are queued one by one, as any; its pods run beside the queue."""
+    """Its Jobs are queued one by one, as any. Its pods run beside the queue."""
     await define(space, JOB_SET)
     body = {"apiVersion": JOB_SET.api_version, "kind": "JobSet", "metadata": {"name": "free"}}
     made = await space.client.create(JOB_SET, space.name, body | {"spec": {}})

@@ -22,7 +22,7 @@ from tests.support.e2e.space import Space
 from tests.support.waiting import eventually
 
 FIRST = ("user/run", "user/waiting", "developer/extending")
-"""Pages that run in every run; the others are played in ``make test-long``."""
+"""Pages that run in every run. The others are played in ``make test-long``."""
 
 
 NEEDS_VIEW = ("user/cli", "reference/view")
@@ -49,7 +49,7 @@ LATER = [page for page in _pages() if page not in (*FIRST, *OF_ITS_OWN)]
 
 
 def test_no_command_stands_where_nobody_runs_it() -> None:
-    """Prompts stand in ``console`` blocks; what cannot be run is there, and is named once."""
+    """Prompts stand in ``console`` blocks. What cannot be run is there, and is named once."""
     texts = [page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *DOCS.rglob("*.md"))]
     for text in texts:
         assert not re.findall(r"^ *\$ .*", BLOCK.sub("", text), re.MULTILINE)

@@ -32,7 +32,7 @@ async def test_spread_puts_one_pod_on_each_node(space: Space) -> None:
 
 
 async def test_within_keeps_all_pods_in_one_zone(space: Space) -> None:
-    """Four pods of a zone's half size need the whole of one zone; six fit none."""
+    """Four pods of a zone's half size need the whole of one zone. Six fit none."""
     zone_of = {
         node["metadata"]["name"]: node["metadata"]["labels"].get(ZONE)
         for node in (await space.client.list(NODES)).items
@@ -98,7 +98,7 @@ async def test_foreign_pods_are_subtracted_and_given_back(space: Space, unmanage
 
 
 async def test_a_cordoned_node_gets_nothing_until_it_is_uncordoned(space: Space) -> None:
-    """What runs there stays; what wants to go there waits, and is not called impossible."""
+    """What runs there stays. What wants to go there waits, and is not called impossible."""
     await space.create(job("stays", cpu="8", pool="single", run=FOR_EVER))
     await space.until_state("stays", "Running")
     await _cordon(space, is_cordoned=True)
@@ -121,7 +121,7 @@ async def _cordon(space: Space, *, is_cordoned: bool) -> None:
 
 
 async def test_a_node_that_joins_makes_the_impossible_possible(space: Space, late: World) -> None:
-    """Unsatisfiable is about the cluster as it is; it is looked at again when nodes change."""
+    """Unsatisfiable is about the cluster as it is. It is looked at again when nodes change."""
     await space.create(job("huge", cpu="30"))
     await space.until_state("huge", "Unsatisfiable")
     await late.late_nodes.add(late_node(1, "32"))

@@ -74,7 +74,7 @@ async def test_a_gang_that_does_not_fit_whole_starts_no_pod(space: Space) -> Non
 
 
 async def test_backfill_fills_the_gap_and_does_not_delay_the_head(space: Space) -> None:
-    """What ends before the reserved start may go first; what would delay it may not."""
+    """What ends before the reserved start may go first. What would delay it may not."""
     async with space.recording() as seen:
         first = job("first", cpu="12", pool="single", run=FOR_EVER, activeDeadlineSeconds=3000)
         await space.create(first)
@@ -111,7 +111,7 @@ async def test_a_deleted_waiting_job_leaves_the_queue_at_once(space: Space) -> N
 
 
 async def test_a_deleted_running_job_gives_back_when_its_pods_are_gone(space: Space) -> None:
-    """Its pods take two seconds to stop; until then their cores are theirs."""
+    """Its pods take two seconds to stop. Until then their cores are theirs."""
     async with space.recording() as seen:
         stubborn = {**FOR_EVER, "termination": "2s"}
         patient = {"terminationGracePeriodSeconds": 10}
@@ -151,7 +151,7 @@ async def test_what_no_node_can_hold_is_said_at_once_and_blocks_nobody(space: Sp
 
 
 async def test_a_gang_larger_than_the_cluster_is_unsatisfiable(space: Space) -> None:
-    """Every pod alone would fit; all together never will."""
+    """Every pod alone would fit. All together never will."""
     await space.create(job("many", pods=9, cpu="9", pool="main"))
     told = await space.until_state("many", "Unsatisfiable")
     assert "needs 9 slots of 9 cpu; the empty cluster holds" in told["status"]["reason"]

@@ -20,7 +20,7 @@ async def _reason(space: Space, name: str) -> str:
 
 
 async def test_the_default_queue_is_there_and_comes_back(space: Space) -> None:
-    """Made by the controller with what the workers are set to; deleting it is no way to lose it."""
+    """Made by the controller with what the workers are set to. Deleting it is no way to lose it."""
     found = await space.client.get(FLUXQUEUES, None, "default")
     assert found["spec"]["policy"] == "easy"
     assert found["spec"]["enabled"] is True
@@ -72,7 +72,7 @@ async def test_two_queues_a_limit_a_refusal_and_a_stop(space: Space, queues: Que
     await queues.change("batch", limits={"perJob": {"cpu": 9}})
     await space.until_state("wide", *WAITING)
 
-    # Stopped: what runs goes on, nothing else starts; started again, it goes on by itself.
+    # Stopped: what runs goes on, nothing else starts. Started again, it goes on by itself.
     await queues.change("batch", started=False)
     await space.until_true(lambda: _tells(space, "two", "is stopped"), "the stop")
     await space.delete("one")
@@ -143,7 +143,7 @@ async def test_what_a_queue_took_in_outlives_the_database(space: Space, queues: 
 
 
 async def test_namespaces_that_are_not_allowed(space: Space, queues: Queues) -> None:
-    """By selector; a label on the namespace lets its jobs in."""
+    """By selector. A label on the namespace lets its jobs in."""
     key = {"matchLabels": {"team": space.name}}
     await queues.make("team", allowedNamespaces={"selector": key})
     await space.create(queues.job("guest", "team", pool="main"))

@@ -107,7 +107,7 @@ def _is_unmoved(seen: Recording, before: set[PodView]) -> None:
 
 
 async def test_an_empty_database_is_filled_from_the_cluster(space: Space) -> None:
-    """Numbers, places in the queue, slots and holds are as they were; no pod was touched."""
+    """Numbers, places in the queue, slots and holds are as they were. No pod was touched."""
     world = space.world
     await _submit_everything(space)
     async with space.recording() as seen:

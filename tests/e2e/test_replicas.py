@@ -151,7 +151,7 @@ def _assert_nothing_ran_twice(seen: Recording) -> None:
 
 
 async def test_a_hanging_leader_is_replaced_in_time_and_fenced(crowd: Space) -> None:
-    """Takeover by Lease within 15 s, under load; the old leader wakes up and changes nothing."""
+    """Takeover by Lease within 15 s, under load. The old leader wakes up and changes nothing."""
     world = crowd.world
     async with crowd.recording() as seen:
         names = await _load(crowd, "before")

@@ -345,7 +345,7 @@ async def _owners_are_read(space: Space) -> None:
 
 
 async def _owners_wait_suspended(space: Space) -> None:
-    """One of each kind is let go, requeued, cancelled; one is left for the uninstallation."""
+    """One of each kind is let go, requeued, cancelled. One is left for the uninstallation."""
     entries = [one for one in BUILT_IN if one.suspend]
     for entry in entries:
         resource = ApiResource(entry.group, "v1", entry.resource, entry.kind, True)

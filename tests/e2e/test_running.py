@@ -57,7 +57,7 @@ async def test_more_completions_than_parallelism_run_in_the_same_slots(space: Sp
 
 
 async def test_each_index_of_an_indexed_job_runs_once(space: Space) -> None:
-    """Indexes are Kubernetes' own; every one runs, each in its slot."""
+    """Indexes are Kubernetes' own. Every one runs, each in its slot."""
     async with space.recording() as seen:
         await space.create(job("indexed", pods=6, cpu="4", completionMode="Indexed"))
         done = await space.until_job("indexed")
@@ -66,7 +66,7 @@ async def test_each_index_of_an_indexed_job_runs_once(space: Space) -> None:
 
 
 async def test_a_failed_pods_slot_goes_to_its_replacement(space: Space) -> None:
-    """An index fails and is replaced on the same node; nobody else gets the slot meanwhile."""
+    """An index fails and is replaced on the same node. Nobody else gets the slot meanwhile."""
     async with space.recording() as seen:
         body = job(
             "fails",
@@ -90,7 +90,7 @@ async def test_a_failed_pods_slot_goes_to_its_replacement(space: Space) -> None:
 
 
 async def test_a_job_that_fails_for_good_gives_everything_back(space: Space) -> None:
-    """backoffLimit ends it; the Job behind it starts."""
+    """backoffLimit ends it. The Job behind it starts."""
     await space.create(
         job("bad", cpu="16", pool="single", run={**QUICK, "exit-code": "1"}, backoffLimit=0)
     )

@@ -44,7 +44,7 @@ async def scale(space: Space, resource: ApiResource, name: str, replicas: int) -
 async def test_a_set_is_one_fluxjob_that_grows_and_shrinks(
     space: Space, resource: ApiResource
 ) -> None:
-    """Each pod where its slot is; a pod that leaves gives its slot back; the set leaves nothing."""
+    """Each pod where its slot is. A pod that leaves gives its slot back. The set leaves nothing."""
     made = await space.client.create(resource, space.name, a_set(resource, "web", replicas=2))
     await until_running(space, 2)
 
@@ -105,7 +105,7 @@ async def until_says(space: Space, words: str) -> Obj:
 
 
 async def test_a_rollout_on_a_full_cluster_goes_on(space: Space) -> None:
-    """What an old pod gives back the new one takes; nobody waits for a room that never comes."""
+    """What an old pod gives back the new one takes. Nobody waits for a room that never comes."""
     made = a_set(DEPLOYMENTS, "full", replicas=4, cpu="16")
     await space.client.create(DEPLOYMENTS, space.name, made)
     await until_running(space, 4)
@@ -117,7 +117,7 @@ async def test_a_rollout_on_a_full_cluster_goes_on(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_a_surge_pod_on_a_full_cluster_waits_and_says_for_what(space: Space) -> None:
-    """No old pod may go first, so the rollout waits, and so it does on any cluster; each of the
+    """No old pod may go first, so the rollout waits, and so it does on any cluster. Each of the
     ways out that the FluxJob names is one: a pod of its own that goes, undoing it.
     """
     limits = rolling(maxUnavailable=0, maxSurge=1)
@@ -149,7 +149,7 @@ async def test_a_surge_pod_on_a_full_cluster_waits_and_says_for_what(space: Spac
 async def test_what_stands_of_a_set_is_matched_together(
     space: Space, resource: ApiResource
 ) -> None:
-    """All or none of what is there when it is first seen; those that come later as room comes."""
+    """All or none of what is there when it is first seen. Those that come later as room comes."""
     await space.create(bare_pod("big", cpu="16", run=FOR_EVER, nodeSelector={"pool": "main"}))
     await space.until_state("big", "Running")
     more = {"podManagementPolicy": "Parallel"} if resource is STATEFULSETS else {}
@@ -257,7 +257,7 @@ async def test_an_evicted_pod_of_a_set_gets_its_slot_back(space: Space) -> None:
 async def test_pods_of_a_set_on_a_lost_node_are_made_anew_elsewhere(
     space: Space, late: World
 ) -> None:
-    """What ran there gives its slots back when its pods are gone; their successors get others."""
+    """What ran there gives its slots back when its pods are gone. Their successors get others."""
     await late.late_nodes.add(late_node(1, "4"))
     made = a_set(DEPLOYMENTS, "web", replicas=2, cpu="2")
     made["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "late"}

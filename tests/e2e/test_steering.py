@@ -75,7 +75,7 @@ async def test_a_chain_of_afterok_runs_in_its_order(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Space) -> None:
-    """The reason names it; submitted again under its name, it lets the dependent go."""
+    """The reason names it. Submitted again under its name, it lets the dependent go."""
     fails = job("build", run={"duration": "100ms", "exit-code": "1"}, backoffLimit=0)
     await space.create(fails)
     await space.create_all(
@@ -98,7 +98,7 @@ async def test_what_depends_on_a_failure_is_held_until_it_is_put_right(space: Sp
 
 
 async def test_wrong_dependencies_are_refused_at_admission(space: Space) -> None:
-    """With the field and the way out; nothing is stored."""
+    """With the field and the way out. Nothing is stored."""
     with pytest.raises(ApiError, match=r"fluxqueue/depends-on\].*'aftercorr' is no type"):
         await space.create(job("x", wishes={"depends-on": "aftercorr:a"}))
     with pytest.raises(ApiError, match="'x' waits for itself"):
@@ -108,7 +108,7 @@ async def test_wrong_dependencies_are_refused_at_admission(space: Space) -> None
 
 
 async def test_a_begin_time_is_kept(space: Space) -> None:
-    """It starts soon after, not before; one in the past is no wait."""
+    """It starts soon after, not before. One in the past is no wait."""
     begin = datetime.now(tz=UTC) + timedelta(seconds=4)
     text = begin.isoformat(timespec="seconds")
     await space.create(job("later", wishes={"begin-time": text}))
@@ -127,7 +127,7 @@ def _waited(done: dict[str, Any]) -> timedelta:
 
 
 async def test_hold_by_annotation_and_by_hand(space: Space) -> None:
-    """Each holds by itself; the removal of the last lets it go."""
+    """Each holds by itself. The removal of the last lets it go."""
     await space.create(job("kept", wishes={"hold": "true"}))
     await space.until_state("kept", "Held")
     await until_reason(space, "kept", "held by its annotation fluxqueue/hold")
@@ -165,7 +165,7 @@ async def test_a_running_job_is_requeued_and_runs_again(space: Space) -> None:
 
 
 async def test_an_author_who_suspends_a_running_job_frees_its_nodes(space: Space) -> None:
-    """It is held by its author; resumed, it waits for its turn and runs."""
+    """It is held by its author. Resumed, it waits for its turn and runs."""
     await space.create(job("mine", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("mine", "Running")
     stop, go = ({"spec": {"suspend": is_stopped}} for is_stopped in (True, False))
@@ -201,7 +201,7 @@ async def test_what_waits_and_what_runs_is_cancelled(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_priority_by_hand_changes_the_order(space: Space) -> None:
-    """Among those that wait; the list shows it."""
+    """Among those that wait. The list shows it."""
     await space.create(job("blocker", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("blocker", "Running")
     async with space.recording() as seen:

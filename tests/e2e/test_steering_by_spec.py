@@ -43,7 +43,7 @@ async def _until_status(space: Space, name: str, **wanted: Any) -> Obj:
 
 
 async def test_hold_and_release_by_patch(space: Space) -> None:
-    """Held before anything starts, by name; removed, it goes on; who did it stands there."""
+    """Held before anything starts, by name. Removed, it goes on. Who did it stands there."""
     await space.create(job("full", pods=1, cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("full", "Running")
     await space.create(job("next", cpu="16", pool="single"))
@@ -64,7 +64,7 @@ async def test_hold_and_release_by_patch(space: Space) -> None:
 
 
 async def test_priority_begin_time_and_requeue_by_patch(space: Space) -> None:
-    """Each wins over what the workload says, and null gives it back; a request is heeded once."""
+    """Each wins over what the workload says, and null gives it back. A request is heeded once."""
     await space.create(job("runs", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("runs", "Running")
     await space.create(job("waits", cpu="16", pool="single", run=FOR_EVER))
@@ -88,7 +88,7 @@ async def test_priority_begin_time_and_requeue_by_patch(space: Space) -> None:
 
 
 async def test_what_is_not_steered_is_refused(space: Space) -> None:
-    """With the field, the value and the way out; nothing changes."""
+    """With the field, the value and the way out. Nothing changes."""
     await space.create(job("a", cpu="16", pool="single", run=FOR_EVER))
     await space.until_state("a", "Running")
     with pytest.raises(

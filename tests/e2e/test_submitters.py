@@ -61,7 +61,7 @@ class Tenants:
         return self.space.client.acting_as(user)
 
     async def create(self, user: str, resource: ApiResource, body: Obj) -> Obj:
-        """Create an object as this user; it is deleted after the test."""
+        """Create an object as this user. It is deleted after the test."""
         made = await self.of(user).create(resource, self.space.name, body)
         self.made.append((resource, made["metadata"]["name"]))
         return made
@@ -102,7 +102,7 @@ class Tenants:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def tenants(space: Space) -> AsyncIterator[Tenants]:
-    """Three of them; all that they have made is gone after the test."""
+    """Three of them. All that they have made is gone after the test."""
     queues = Queues(space)
     await queues.make("fair", limits={"perUser": {"jobs": 1}})
     rules = [{"apiGroups": [JOB_SET.group], "resources": ["*"], "verbs": ["*"]}]
@@ -144,7 +144,7 @@ def a_queued_set(tenants: Tenants, resource: ApiResource, name: str, **more: Any
 async def test_each_user_has_a_limit_of_their_own_for_sets(
     tenants: Tenants, resource: ApiResource, where: str
 ) -> None:
-    """Whether the set asks in its template or on itself; no controller's name is charged."""
+    """Whether the set asks in its template or on itself. No controller's name is charged."""
     kind = resource.kind.lower()
     for user, name in ((ALICE, "a1"), (BOB, "b1")):
         body = a_queued_set(tenants, resource, name)
@@ -208,7 +208,7 @@ async def test_each_user_has_a_limit_of_their_own_for_cron_jobs(tenants: Tenants
 
 
 async def test_the_first_submitter_stays(tenants: Tenants) -> None:
-    """Whoever edits, scales or replaces it; a rollout begins for a change of the template alone."""
+    """Whoever edits, scales or replaces it. A rollout begins for a change of the template alone."""
     space = tenants.space
     await tenants.create(ALICE, DEPLOYMENTS, a_queued_set(tenants, DEPLOYMENTS, "web"))
     await tenants.until_running("web-deployment", ALICE)

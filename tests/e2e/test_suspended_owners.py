@@ -85,7 +85,7 @@ async def say(space: Space, resource: ApiResource, name: str, condition: str) ->
 
 
 async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:
-    """No pod lies around while it waits; its Jobs' pods get the slots of their own kind."""
+    """No pod lies around while it waits. Its Jobs' pods get the slots of their own kind."""
     await fill(space)
     spec = job_set_spec(driver=(1, template()), workers=(3, template(cpu="8")))
     made = await create(space, JOB_SET, "train", spec)
@@ -126,7 +126,7 @@ async def test_a_jobset_waits_suspended_and_starts_whole(space: Space) -> None:
 
 
 async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
-    """A failed pod's slot is kept for another one; it has ended when its status says how."""
+    """A failed pod's slot is kept for another one. It has ended when its status says how."""
     parts = {
         "Launcher": {"replicas": 1, "template": template()},
         "Worker": {"replicas": 2, "template": template(cpu="16", run=FOR_EVER)},
@@ -151,7 +151,7 @@ async def test_an_mpijob_is_over_when_it_says_so(space: Space) -> None:
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_its_authors_suspension_is_respected(space: Space) -> None:
-    """It waits until its author lets it go, and then its turn; suspended while it runs it waits."""
+    """It waits until its author lets it go, and then its turn. Suspended while it runs it waits."""
     await fill(space)
     spec = job_set_spec(workers=(1, template(run=FOR_EVER)))
     await create(space, JOB_SET, "mine", spec | {"suspend": True})
@@ -195,7 +195,7 @@ async def test_requeueing_suspends_it_again_and_cancelling_deletes_it(space: Spa
 
 @pytest.mark.long("seconds on a whole cluster. The usual case of its module stays")
 async def test_jobsets_do_not_clog(space: Space) -> None:
-    """Six of them on room for two; their Jobs are made late, in any order."""
+    """Six of them on room for two. Their Jobs are made late, in any order."""
     going: dict[str, Obj] = {}
     for number, size in enumerate(SIZES):
         spec = job_set_spec(a=(1, template(cpu="5")), b=(size - 1, template(cpu="5")))
@@ -237,7 +237,7 @@ async def test_where_all_sets_are_managed_it_need_not_ask(space: Space) -> None:
 
 
 async def test_what_it_wishes_is_checked_when_it_is_made(space: Space) -> None:
-    """With the path of what is wrong; nothing of it is stored."""
+    """With the path of what is wrong. Nothing of it is stored."""
     wrong = template()
     wrong["metadata"]["annotations"]["fluxqueue/duration"] = "soon"
     with pytest.raises(Invalid, match=r"spec\.replicatedJobs.*duration.*soon"):

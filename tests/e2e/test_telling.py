@@ -35,7 +35,7 @@ def _kubectl() -> str:
 
 
 async def kubectl(space: Space, *arguments: str) -> str:
-    """What kubectl prints; its failure is the test's."""
+    """What kubectl prints. Its failure is the test's."""
     process = await asyncio.create_subprocess_exec(
         _kubectl(),
         f"--kubeconfig={space.world.kubeconfig}",
@@ -89,7 +89,7 @@ async def test_many_that_start_at_once_and_last_are_all_told_to_run(space: Space
 
 
 async def test_a_start_is_one_event(space: Space) -> None:
-    """How many slots, where, and after how long; of its end its own controller tells."""
+    """How many slots, where, and after how long. Of its end its own controller tells."""
     made = await space.create(job("told", pods=2, cpu="8", pool="single"))
     await space.until_job("told")
     status = (await space.until_state("told", "Completed"))["status"]

@@ -51,7 +51,7 @@ REAL = [pytest.param("real", marks=pytest.mark.real_cluster)]
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def world(cluster_kind: str) -> AsyncIterator[World]:
-    """A world under the chart's rights; at its end nothing of ours was refused."""
+    """A world under the chart's rights. At its end nothing of ours was refused."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-asks-") as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -248,7 +248,7 @@ async def test_the_view_server_tells_it_through_the_api_server(three: Three) -> 
 
 
 def _own_address() -> str | None:
-    """An address of this machine that is not loopback; nothing is sent to find it."""
+    """An address of this machine that is not loopback. Nothing is sent to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))
@@ -259,7 +259,7 @@ def _own_address() -> str | None:
 
 
 async def _put_service(world: World, address: str) -> None:
-    """What the chart has, with this machine in the place of the pod; and no address is told."""
+    """What the chart has, with this machine in the place of the pod, and no address is told."""
     name, where = f"{chart_rights.NAME}-view", chart_rights.NAMESPACE
     port = int(world.stack.view_url.rpartition(":")[2])
     ports: list[dict[str, Any]] = [{"name": "https", "port": 443, "targetPort": port}]

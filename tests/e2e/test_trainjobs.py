@@ -1,6 +1,6 @@
 """A TrainJob waits suspended: what it asks for stands in the JobSet that its operator makes.
 
-The Trainer and the JobSet controller are played (``operators``); the API server is a real one where
+The Trainer and the JobSet controller are played (``operators``). The API server is a real one where
 the world is.
 """
 
@@ -41,7 +41,7 @@ async def until_suspended(space: Space, name: str, expected: bool) -> None:
 
 
 async def test_a_trainjob_waits_suspended_and_starts_whole(space: Space) -> None:
-    """Its size is known before any of its pods is there; all of them start as one."""
+    """Its size is known before any of its pods is there. All of them start as one."""
     for resource in (TRAIN_JOB, JOB_SET):
         await define(space, resource)
     await fill(space)

@@ -52,7 +52,7 @@ async def _gates_again(world: World) -> bool:
 
 
 async def _start(world: World, *arguments: str) -> asyncio.subprocess.Process:
-    # The chart's policies, where the suite runs under its rights; the embedded cluster has none.
+    # The chart's policies, where the suite runs under its rights. The embedded cluster has none.
     policies = ("--remove-policies",) if world.kind == "real" else ()
     return await asyncio.create_subprocess_exec(
         sys.executable,
@@ -84,7 +84,7 @@ def _is_gated(obj: dict[str, Any]) -> bool:
 
 
 async def _fill(space: Space) -> dict[str, Any]:
-    """One Job runs for ever on the only node of its pool; the rest waits behind it."""
+    """One Job runs for ever on the only node of its pool. The rest waits behind it."""
     # One that may be given more pods is let go pod by pod: its template keeps the gate.
     await space.create(
         job("runs", cpu="16", pool="single", run=FOR_EVER, backoffLimit=3, completions=2)

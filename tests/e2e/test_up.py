@@ -28,7 +28,7 @@ from tests.support.waiting import eventually
 READY = "ready"
 START_S = 200.0
 END_S = 19.0
-"""An order of magnitude above what it takes; just below any time-out inside. On a busy machine it
+"""An order of magnitude above what it takes. Just below any time-out inside. On a busy machine it
 may take as long as the start did there."""
 
 
@@ -76,7 +76,7 @@ class Up:
 
 @asynccontextmanager
 async def running_up(*arguments: str | Path, **environ: str) -> AsyncIterator[Up]:
-    """Start ``fluxqueue up``; whatever the test does, it does not outlive it."""
+    """Start ``fluxqueue up``. Whatever the test does, it does not outlive it."""
     clean = {k: v for k, v in os.environ.items() if k not in {"DATABASE_URL", "KUBECONFIG"}}
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -174,7 +174,7 @@ async def _until_state(client: KubeClient, name: str, *states: str) -> dict[str,
 
 @pytest.mark.long("everything is started three times and the cluster once more")
 async def test_a_second_up_goes_on_where_the_first_stopped(data_dir: Path) -> None:
-    """Ctrl-C ends it clean within seconds; a queued Job is still queued at the next start.
+    """Ctrl-C ends it clean within seconds. A queued Job is still queued at the next start.
 
     A rival is refused meanwhile. Then the cluster is killed: it is started again where all its
     clients look for it. In the end all is killed: nobody stays behind.

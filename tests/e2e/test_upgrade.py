@@ -50,7 +50,7 @@ async def old_world(cluster_kind: str, tmp_path: Path) -> AsyncIterator[World]:
 
 
 def _db(world: World, root: Path | None, *words: str, is_refused: bool = False) -> str:
-    """Run ``fluxqueue db`` of the code below ``root`` (None: ours); give what it says."""
+    """Run ``fluxqueue db`` of the code below ``root`` (None: ours). Give what it says."""
     command = [sys.executable, "-m", "fluxqueue", "db", *words]
     environ = {**os.environ, "DATABASE_URL": world.stack.database_url}
     if root is not None:
@@ -101,7 +101,7 @@ async def _running_pods(space: Space, names: list[str]) -> dict[str, str]:
 
 
 async def test_every_part_to_the_next_version_and_back(old_world: World, tmp_path: Path) -> None:
-    """Old code on the new schema, side by side with new code, a rollback without a downgrade; then
+    """Old code on the new schema, side by side with new code, a rollback without a downgrade. Then
     the new version for good, with what old code would not survive.
     """
     world, order = old_world, random.Random(20261121)
@@ -145,7 +145,7 @@ async def test_every_part_to_the_next_version_and_back(old_world: World, tmp_pat
 
 
 async def _for_good(space: Space, order: random.Random, root: Path) -> None:
-    """The post revision comes when the last old part is gone; new code works on, old is refused."""
+    """The post revision comes when the last old part is gone. New code works on, old is refused."""
     world = space.world
     await asyncio.to_thread(_start, world, root)
     meanwhile = await _walk(space, order, root, "again")
@@ -163,7 +163,7 @@ async def _for_good(space: Space, order: random.Random, root: Path) -> None:
 
 
 async def _walk(space: Space, order: random.Random, root: Path | None, way: str) -> list[str]:
-    """Replace all parts, one after the other; after each a Job is submitted and runs."""
+    """Replace all parts, one after the other. After each a Job is submitted and runs."""
     names = []
     await create_with_patience(space, job(f"first-{way}", cpu="1", pool="gpu"))
     names.append(f"first-{way}")

@@ -82,7 +82,7 @@ def content(url: str) -> Content:
 
 
 async def queue_something(url: str, *uids: str) -> None:
-    """Rows as the controller writes them; triggers add audit lines, tasks and numbers."""
+    """Rows as the controller writes them. Triggers add audit lines, tasks and numbers."""
     async with Database(settings_for(url), role="controller") as database, database.begin() as tx:
         await save_nodes(tx, [cpu_node("node-1")], [])
         await save_workloads(tx, [workload(uid) for uid in uids])

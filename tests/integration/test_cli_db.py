@@ -16,7 +16,7 @@ from fluxqueue.errors import InvalidSettings
 
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
-    """The commands set up logs for their process; here that process is ours."""
+    """The commands set up logs for their process. Here that process is ours."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

@@ -39,7 +39,7 @@ def run(url: str, *arguments: str) -> Result:
 
 
 def test_the_list_is_in_the_order_of_turns(url: str) -> None:
-    """What has ended is not in it; wide and JSON say more."""
+    """What has ended is not in it. Wide and JSON say more."""
     rows = [line.split() for line in run(url, "list").stdout.splitlines()]
     assert rows[0][:3] == ["JOBID", "NAMESPACE", "NAME"]
     assert [row[2] for row in rows[1:]] == ["b", "a"]

@@ -42,7 +42,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 async def typed(folder: Path, *words: str, text: str = "") -> tuple[int, str, str]:
-    """Run one command line there; status, output and errors."""
+    """Run one command line there. Status, output and errors."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "fluxqueue", *words,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -100,7 +100,7 @@ async def test_what_if_on_the_cluster(folder: Path) -> None:
 
 
 async def test_the_levels(folder: Path) -> None:
-    """Each configured level with its places; what no node is labelled for has none."""
+    """Each configured level with its places. What no node is labelled for has none."""
     status, out, errors = await typed(folder, "graph", "--levels", "--level", "row=my.org/row")
     assert (status, errors) == (0, "")
     assert [line.split() for line in out.splitlines()] == [
@@ -113,7 +113,7 @@ async def test_the_levels(folder: Path) -> None:
 @pytest.mark.long("starts processes of its own, for seconds of processor time")
 async def test_one_jobspec_gets_the_cycle_s_answer(folder: Path) -> None:
     """As from ``kubectl get fluxjob -o jsonpath={.spec.jobspec}``: taints, pods of others and the
-    pod's own tolerations count; the exit status says now, later or never."""
+    pod's own tolerations count. The exit status says now, later or never."""
     words = ("resource-query", "--from-cluster", "--jobspec", "-")
 
     async def ask(request: Jobspec) -> tuple[int, str]:

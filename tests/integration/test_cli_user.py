@@ -50,7 +50,7 @@ async def shell(tmp_path: Path) -> AsyncIterator[Typist]:
 
 
 async def test_jobs_are_listed_in_the_order_of_their_turn(shell: Typist) -> None:
-    """What runs comes first; what has ended is not among them unless it is asked for."""
+    """What runs comes first. What has ended is not among them unless it is asked for."""
     told = await shell.type("jobs")
     assert told.code == 0
     assert told.lines[0][:5] == ["JOBID", "NAME", "USER", "QUEUE", "STATE"]
@@ -88,7 +88,7 @@ async def test_filters_and_orders(shell: Typist, words: tuple[str, ...], names: 
 async def test_of_many_lines_come_as_they_are_read(
     shell: Typist, monkeypatch: pytest.MonkeyPatch, is_old: bool
 ) -> None:
-    """State by state; those of a state in the order of their turn as long as they are few, and the
+    """State by state. Those of a state in the order of their turn as long as they are few, and the
     order is told. A server before Kubernetes 1.31 selects nothing: all by name."""
     monkeypatch.setattr("fluxqueue.cli.user.jobs.BATCH", 2)
     monkeypatch.setattr("fluxqueue.cli.user.jobs.ORDERED_MAX", 2)
@@ -206,7 +206,7 @@ async def test_who_is_asked_for_and_not_there_is_told(shell: Typist) -> None:
 async def test_where_nothing_can_be_printed(
     shell: Typist, redirection: str, code: int, complaint: str
 ) -> None:
-    """A sentence and no traceback; who closes standard output wants none of it."""
+    """A sentence and no traceback. Who closes standard output wants none of it."""
     process = await asyncio.create_subprocess_shell(
         f"exec '{sys.executable}' -m fluxqueue jobs {redirection}",
         stderr=asyncio.subprocess.PIPE, env={**os.environ, "KUBECONFIG": str(shell.kubeconfig)},
@@ -391,7 +391,7 @@ async def test_queues(shell: Typist) -> None:
 async def test_steering_patches_the_spec(
     shell: Typist, words: tuple[str, ...], spec: dict[str, object]
 ) -> None:
-    """By the workload's name, the FluxJob's or the jobid; a dry run changes nothing."""
+    """By the workload's name, the FluxJob's or the jobid. A dry run changes nothing."""
     before = (await shell.read("post-job"))["spec"]
     (told_once,) = yaml.safe_load((await shell.type(*words, "--dry-run", "-o", "yaml")).out)
     assert (told_once["fluxjob"], told_once["isDone"]) == ("post-job", True)
@@ -453,7 +453,7 @@ async def test_cancel_asks_for_it_in_that_fluxjob(shell: Typist) -> None:
 
 
 async def test_of_two_of_a_name_the_newest_that_lives(shell: Typist) -> None:
-    """A Pod and a Job may share a name; what has ended is not steered instead."""
+    """A Pod and a Job may share a name. What has ended is not steered instead."""
     await shell.job("old", jobid=9, kind="Pod")
     told = await shell.type("hold", "old", "-o", "name")
     assert told.out.strip() == "fluxjob.jobs.converged-computing.org/old-pod"
@@ -463,7 +463,7 @@ async def test_of_two_of_a_name_the_newest_that_lives(shell: Typist) -> None:
 async def test_rights_are_those_of_the_api_server(
     control_plane: ControlPlane,
 ) -> None:
-    """Who may not is told so in one sentence, exit code 1; a viewer reads, and steers nothing."""
+    """Who may not is told so in one sentence, exit code 1. A viewer reads, and steers nothing."""
     async with real_typist(control_plane) as shell:
         await shell.job("post", jobid=3)
         rule = {"apiGroups": [FLUXJOBS.group], "resources": ["fluxjobs"], "verbs": ["get", "list"]}
@@ -500,7 +500,7 @@ async def test_rights_are_those_of_the_api_server(
     ],
 )
 async def test_what_its_author_holds_he_lets_go(shell: Typist, how: str, way_out: str) -> None:
-    """Nobody lets it go by hand; the refusal says how it is done."""
+    """Nobody lets it go by hand. The refusal says how it is done."""
     await shell.job("mine", HELD, jobid=9, reason="held by its author", author_hold=how)
     told = await shell.type("release", "mine")
     assert told.code == 1
@@ -509,7 +509,7 @@ async def test_what_its_author_holds_he_lets_go(shell: Typist, how: str, way_out
 
 
 async def test_drain_and_undrain(shell: Typist) -> None:
-    """Cordoned with the reason; both go again."""
+    """Cordoned with the reason. Both go again."""
     told = await shell.type("drain", "n1", "n9", "--reason", "disk")
     assert told.code == 1
     assert "n1: takes no new jobs" in told.out
@@ -549,7 +549,7 @@ async def test_waiting_ends_with_an_exact_code(
 
 
 async def test_submit_makes_a_job(shell: Typist, tmp_path: Path) -> None:
-    """From a command, or from a script with directives; options win over the script's."""
+    """From a command, or from a script with directives. Options win over the script's."""
     told = await shell.type(
         "submit", "--image", "busybox", "--tasks", "3", "--cpus", "2", "-t", "15m", "-q", "batch",
         "--name", "hello", "--env", "A=$B", "--", "sh", "-c", "echo $$ $(hostname)",

@@ -38,7 +38,7 @@ class Desk:
 
 @pytest_asyncio.fixture
 async def desk(database_url: str, tmp_path: Path) -> AsyncIterator[Desk]:
-    """``over`` of ada was cancelled, in ``default`` and in ``other``; ``a`` is held by carol."""
+    """``over`` of ada was cancelled, in ``default`` and in ``other``. ``a`` is held by carol."""
     async with (
         Database(settings_for(database_url), role="test") as database,
         viewing(database_url, tmp_path) as view,
@@ -65,7 +65,7 @@ def _leaving(seen: object) -> object:
 
 
 async def test_what_happened_to_a_job(desk: Desk) -> None:
-    """By name or jobid, in forms for people and programs; unknown is no empty table."""
+    """By name or jobid, in forms for people and programs. Unknown is no empty table."""
     told = await desk.type("history", "a")
     assert told.code == 0, told.err
     assert told.lines[0] == ["AT", "JOBID", "ACTOR", "EVENT", "WHAT"]
@@ -83,7 +83,7 @@ async def test_what_happened_to_a_job(desk: Desk) -> None:
 
 
 async def test_who_used_how_much(desk: Desk) -> None:
-    """Sums, runs, one workload's runs; by namespace, user, period; table, CSV and JSON."""
+    """Sums, runs, one workload's runs. By namespace, user, period. Table, CSV and JSON."""
     told = await desk.type("acct")
     assert told.lines[0] == [
         "USER", "QUEUE", "NAMESPACE", "RUNS", "CPU-HOURS", "GPU-HOURS", "MEAN-WAIT"
@@ -125,7 +125,7 @@ async def test_it_says_how_to_reach_what_is_not_there(desk: Desk) -> None:
     nobody = await desk.type("history", "a", "--kubeconfig", str(bare))
     assert nobody.code == 2
     assert "kubectl create token" in nobody.err
-    # Where no URL is known the API server's own proxy is the way; this one has none, and says so.
+    # Where no URL is known the API server's own proxy is the way. This one has none, and says so.
     data = {"url": None, "ca.crt": None, "service": "https:fq-view:https", "namespace": "fq"}
     body = {"metadata": {"name": VIEW_NAME}, "data": data}
     await put(desk.view.client, CONFIGMAPS, body, namespace=VIEW_NAMESPACE)

@@ -67,7 +67,7 @@ class Terminal:
         os.write(self._fd, text.encode())
 
     def until(self, text: str) -> str:
-        """Read until ``text`` is on the screen; what came before it is taken away."""
+        """Read until ``text`` is on the screen. What came before it is taken away."""
         end = time.monotonic() + PATIENCE_S
         while text not in self._seen:
             ready, _, _ = select.select([self._fd], [], [], max(0.0, end - time.monotonic()))
@@ -134,7 +134,7 @@ async def test_kubectl_is_answered_in_its_protocol(shell: Typist) -> None:
 async def test_of_many_those_are_found_that_come_late(
     shell: Typist, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Page by page; where not all are offered, that is told in a way that completes nothing."""
+    """Page by page. Where not all are offered, that is told in a way that completes nothing."""
     monkeypatch.setattr(complete, "PAGE", 2)
     monkeypatch.setattr(complete, "OFFERED_MAX", 3)
     monkeypatch.setattr(complete, "READING_S", PATIENCE_S)
@@ -173,7 +173,7 @@ async def test_who_cannot_answer_keeps_nobody_waiting(
 
 @pytest.mark.parametrize("name", ["zsh", "fish"])
 async def test_other_shells_are_taught(name: str) -> None:
-    """Their scripts are printed; these shells are not everywhere."""
+    """Their scripts are printed. These shells are not everywhere."""
     process = await asyncio.create_subprocess_exec(
         str(BIN / "fluxqueue"),
         stdout=asyncio.subprocess.PIPE,

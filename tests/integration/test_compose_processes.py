@@ -44,7 +44,7 @@ END_S = 60.0
 
 @dataclass(slots=True)
 class Processes:
-    """The services as processes; ``translate`` says what a container's world is here."""
+    """The services as processes. ``translate`` says what a container's world is here."""
 
     installation: Installation
     folder: Path
@@ -59,7 +59,7 @@ class Processes:
         return str(self._ports[name].port)
 
     def translate(self, service: str, text: str) -> str:
-        """Put our paths, names and ports in place of the container's; no word is left out."""
+        """Put our paths, names and ports in place of the container's. No word is left out."""
         if text == "python":
             return str(self.installation.python)
         stand_ins = {
@@ -102,7 +102,7 @@ class Processes:
             self.wait_healthy(name, service)
 
     def wait_ended(self, name: str) -> int:
-        """Wait for the end of a service that runs once; its exit code."""
+        """Wait for the end of a service that runs once. Its exit code."""
         try:
             code = self.running[name].wait(READY_S)
         except subprocess.TimeoutExpired:
@@ -122,7 +122,7 @@ class Processes:
             time.sleep(0.5)  # the check is a process of its own: not more often
 
     def ask_health(self, name: str, service: compose.Service, words: list[str]) -> str:
-        """Run the health check once; what it complains of, empty if nothing."""
+        """Run the health check once. What it complains of, empty if nothing."""
         done = subprocess.run(
             self.command(name, words),
             cwd=self.folder,
@@ -139,7 +139,7 @@ class Processes:
         return self.folder / f"{name}.log"
 
     def stop(self) -> dict[str, int]:
-        """End all as `docker compose down` does; the exit codes by service."""
+        """End all as `docker compose down` does. The exit codes by service."""
         codes = {}
         for name, process in reversed(self.running.items()):
             process.send_signal(signal.SIGTERM)
@@ -154,7 +154,7 @@ class Processes:
 
 @pytest.fixture
 def processes(installation: Installation, empty_database_url: str) -> Iterator[Processes]:
-    """All services of ours up and healthy; Postgres and the folders are there already."""
+    """All services of ours up and healthy. Postgres and the folders are there already."""
     with ExitStack() as exits:
         folder = Path(exits.enter_context(tempfile.TemporaryDirectory(prefix="fluxqueue-compose-")))
         for name in VOLUMES:
@@ -168,7 +168,7 @@ def processes(installation: Installation, empty_database_url: str) -> Iterator[P
 
 
 async def test_a_job_goes_through_all_services(processes: Processes) -> None:
-    """Admitted, queued, matched, released and finished; then all end when they are told to."""
+    """Admitted, queued, matched, released and finished. Then all end when they are told to."""
     config = load_kubeconfig(str(processes.folder / "kube" / "config"))
     async with KubeClient(config) as client:
         stored = await client.create(JOBS, "default", job("hello", pods=3, cpu="8"))

@@ -64,7 +64,7 @@ def test_what_is_no_port_is_said_at_once(port: str) -> None:
 
 
 async def test_our_views_and_procrastinates_tables_need_no_schema_name(database_url: str) -> None:
-    """``public``, then ``procrastinate``; the connection says who it is and what it knows."""
+    """``public``, then ``procrastinate``. The connection says who it is and what it knows."""
     async with engine_of(database_url) as engine, engine.connect() as connection:
         for table in ("queue", "procrastinate_jobs"):
             assert await connection.scalar(text(f"SELECT count(*) FROM {table}")) == 0
@@ -86,7 +86,7 @@ async def test_statements_are_planned_once_but_for_readers(
 async def test_statements_are_prepared_at_once_but_for_readers(
     database_url: str, *, is_reader: bool, number: int
 ) -> None:
-    """Few connections ask the same few things all day; readers ask for this and that."""
+    """Few connections ask the same few things all day. Readers ask for this and that."""
     asked = text("SELECT count(*) FROM queue")
     prepared = text("SELECT count(*) FROM pg_prepared_statements WHERE statement LIKE '%queue'")
     async with engine_of(database_url, is_reader=is_reader) as engine, engine.connect() as one:
@@ -131,7 +131,7 @@ async def test_a_full_pool_is_retryable(database_url: str) -> None:
 async def test_a_killed_server_is_retryable_and_one_try_after_its_return_mends_the_pool(
     own_postgres: LocalPostgres,
 ) -> None:
-    """During the outage "not now"; after it the first use empties the pool, the next succeeds."""
+    """During the outage "not now". After it the first use empties the pool, the next succeeds."""
     async with engine_of(own_postgres.url) as engine:
         async with engine.connect() as connection:
             await asyncio.to_thread(own_postgres.kill)
@@ -172,7 +172,7 @@ async def test_a_deadlock_is_retryable(database_url: str) -> None:
 
 
 async def test_a_broken_rule_is_not_retryable(database_url: str) -> None:
-    """A constraint's refusal would be refused again; it keeps its type."""
+    """A constraint's refusal would be refused again. It keeps its type."""
     async with engine_of(database_url) as engine, engine.begin() as connection:
         await connection.execute(INSERT, {"role": "matcher"})
         with pytest.raises(sqlalchemy.exc.IntegrityError), translated_errors():
@@ -188,7 +188,7 @@ def test_a_wrong_statement_is_not_retryable(database_url: str) -> None:
 
 
 def application(url: str, *, timeout_s: float = 60) -> procrastinate.App:
-    """Procrastinate with our connection settings; it waits ``timeout_s`` for a connection."""
+    """Procrastinate with our connection settings. It waits ``timeout_s`` for a connection."""
     connector = procrastinate.PsycopgConnector(
         conninfo=libpq_url(url), kwargs=connect_args(SETTINGS, role="test"), timeout=timeout_s
     )
@@ -196,7 +196,7 @@ def application(url: str, *, timeout_s: float = 60) -> procrastinate.App:
 
 
 async def test_procrastinates_errors_are_translated(own_postgres: LocalPostgres) -> None:
-    """It wraps the driver's errors in its own; "not now" stays "not now"."""
+    """It wraps the driver's errors in its own. "not now" stays "not now"."""
     app = application(own_postgres.url, timeout_s=0.5)
     async with app.open_async():
         await asyncio.to_thread(own_postgres.stop)

@@ -41,7 +41,7 @@ EACH = [
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Poll ``condition`` until it holds; fail with ``what`` when it never does."""
+    """Poll ``condition`` until it holds. Fail with ``what`` when it never does."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"never happened: {what}"
@@ -143,7 +143,7 @@ def test_two_servers_at_once(folder: Path) -> None:
 
 
 def test_second_start_on_the_same_folder_is_refused(own_postgres: LocalPostgres) -> None:
-    """Two owners of one data directory would corrupt it; the message names the first."""
+    """Two owners of one data directory would corrupt it. The message names the first."""
     with pytest.raises(InvalidSettings, match=f"in use by process {os.getpid()}"):
         LocalPostgres(own_postgres.data.root).start()
 
@@ -243,7 +243,7 @@ def test_stop_does_not_wait_for_idle_clients(own_postgres: LocalPostgres) -> Non
 
 
 def test_pid_file_of_an_unrelated_process_is_stale(own_postgres: LocalPostgres) -> None:
-    """After a reboot the noted number often is someone else's; that must not block a start."""
+    """After a reboot the noted number often is someone else's. That must not block a start."""
     own_postgres.kill()
     pid_file = own_postgres.data.pgdata / "postmaster.pid"
     lines = pid_file.read_text().splitlines()
@@ -259,7 +259,7 @@ def test_pid_file_of_an_unrelated_process_is_stale(own_postgres: LocalPostgres) 
 def test_a_child_that_outlives_its_killed_server_does_not_cost_the_port(
     own_postgres: LocalPostgres,
 ) -> None:
-    """Start fails while the old shared memory is in use; all who know the URL still find it."""
+    """Start fails while the old shared memory is in use. All who know the URL still find it."""
     url = own_postgres.url
     with psycopg.connect(url) as session:
         child = session.info.backend_pid
@@ -299,7 +299,7 @@ def test_interrupted_initialisation_is_begun_anew(folder: Path) -> None:
 
 
 def test_long_folder_names_do_not_break_the_socket(folder: Path) -> None:
-    """A unix socket's path may have 107 bytes only; data directories may lie deep."""
+    """A unix socket's path may have 107 bytes only. Data directories may lie deep."""
     with LocalPostgres(folder / ("d" * 100) / ("e" * 100), durable=False) as server:
         assert one_value(server.socket_url, "SELECT 1") == 1
 
@@ -317,7 +317,7 @@ sys.stdin.read()
 
 
 def start_parent(folder: Path) -> tuple[subprocess.Popen[str], int, str]:
-    """Start a process that owns a server; returns it, the server's pid and URL."""
+    """Start a process that owns a server. Returns it, the server's pid and URL."""
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT, str(folder)],
         stdin=subprocess.PIPE,
@@ -426,7 +426,7 @@ def test_as_root_without_user_namespaces_it_runs_as_nobody(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to become somebody else")
 def test_nobody_is_told_about_closed_parents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A data directory under /root cannot work for ``nobody``; the folder in the way is named."""
+    """A data directory under /root cannot work for ``nobody``. The folder in the way is named."""
     monkeypatch.setattr("fluxqueue_devtools.localpg.postgres.run_mode", lambda: RunMode.NOBODY)
     closed = folder / "closed"
     closed.mkdir(mode=0o700)
@@ -503,7 +503,7 @@ def test_as_an_ordinary_user(folder: Path) -> None:
 
 
 def launcher_threads() -> set[threading.Thread]:
-    """The threads that reap servers; the session's own server has one too."""
+    """The threads that reap servers. The session's own server has one too."""
     return {thread for thread in threading.enumerate() if thread.name == "localpg"}
 
 

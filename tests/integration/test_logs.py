@@ -27,7 +27,7 @@ async def _fail(_: web.Request) -> web.Response:
 
 
 async def _ask(target: str) -> str:
-    """The first line of an answer; the process logs as each of ours does."""
+    """The first line of an answer. The process logs as each of ours does."""
     logs.set_up()
     app = web.Application()
     app.router.add_get("/fail", _fail)

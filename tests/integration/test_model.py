@@ -39,8 +39,8 @@ if "FLUXQUEUE_MODEL_SEED" in os.environ:
         int(os.environ["FLUXQUEUE_MODEL_SEED"]), int(os.environ["FLUXQUEUE_MODEL_SEED"]) + 1
     )
 TOLD_AGAIN = () if "FLUXQUEUE_MODEL_SEED" in os.environ else (39, 145)
-"""Stories of work that makes way which once had no end: a group's pod ended between two looks;
-dependencies were changed while their FluxJob ran, and it was requeued."""
+"""Stories of work that makes way which once had no end: a group's pod ended between two looks.
+Dependencies were changed while their FluxJob ran, and it was requeued."""
 STEPS = 60
 VERBS = ("hold", "hold", "release", "release", "cancel", "requeue", "requeue", "priority", "move")
 ROUNDS_MAX = 60
@@ -103,7 +103,7 @@ class Story:
         self.preempted |= {row["uid"] for row in asked}
 
     async def effects(self) -> None:
-        """The tasks: fetched, carried out, done; each effect may happen twice."""
+        """The tasks: fetched, carried out, done. Each effect may happen twice."""
         await self.release(await self.due(TaskName.RELEASE))
         await self.settle(await self.due(TaskName.RECONCILE))
         await self.rows.execute(
@@ -115,7 +115,7 @@ class Story:
             await sweep(tx)
 
     async def due(self, task: TaskName) -> list[str]:
-        """Whom the waiting tasks are for; they go on waiting until that is done."""
+        """Whom the waiting tasks are for. They go on waiting until that is done."""
         return sorted(set(await self.rows.asked(task)))
 
     async def release(self, uids: list[str]) -> None:
@@ -146,14 +146,14 @@ class Story:
         await reconciling.finish(self.rows.database, settled, let_go=let_go, failed=())
 
     async def steer(self) -> None:
-        """An operator's command to a FluxJob, whatever state it is in; often two at once."""
+        """An operator's command to a FluxJob, whatever state it is in. Often two at once."""
         names = [*self.world.jobs] or ["nobody"]
         for _ in range(self.random.choice((1, 1, 2))):
             verb, name = self.random.choice(VERBS), self.random.choice(names)
             await self.command(verb, name)
 
     async def command(self, verb: str, name: str) -> None:
-        """One command, perhaps given twice; the second changes nothing."""
+        """One command, perhaps given twice. The second changes nothing."""
         rows, before = self.rows, await self.rows.states()
         values = (rows.database, "default", [name], "alice")
         repeat = self.random.choice((1, 2))
@@ -194,7 +194,7 @@ class Story:
     # --- the story ---------------------------------------------------------------------------
 
     async def step(self) -> None:
-        """Something happens; whatever it was, the rows are sound."""
+        """Something happens. Whatever it was, the rows are sound."""
         world = self.world
         assert isinstance(self.rows.clock, ManualClock)
         self.rows.clock.advance(self.random.choice((0, 0, 1)))
@@ -279,7 +279,7 @@ class Story:
             if not job.asked.size and dict(slot_kinds(job.asked)[0].needs)[CPU] > max(
                 NODES.values()
             ):
-                # Nothing is said against one of size 0; grown, it fits nowhere and waits for ever.
+                # Nothing is said against one of size 0. Grown, it fits nowhere and waits for ever.
                 job.is_deleting = True
         await self.unhold()
         for _ in range(ROUNDS_MAX):
@@ -318,7 +318,7 @@ class Story:
         for uid in impossible:
             asked = self.world.jobs[uid].asked
             if self.world.jobs[uid].is_group:
-                continue  # several kinds of slots; what cannot be, test_shapes has
+                continue  # several kinds of slots. What cannot be, test_shapes has
             assert dict(slot_kinds(asked)[0].needs)[CPU] > 4 or asked.size > 1, f"{asked} fits"
         over = {u for u, s in states.items() if s in {"Completed", "Failed", "Cancelled"}}
         if over | impossible != set(states):
@@ -355,7 +355,7 @@ class Story:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_any_story_stays_sound_and_comes_to_its_end(database_url: str, seed: int) -> None:
-    """Safety after every step; liveness once the faults stop."""
+    """Safety after every step. Liveness once the faults stop."""
     async with Database(settings_for(database_url), role="test") as database:
         story = Story(Rows(database, settings=settings_for(database_url)), seed)
         await story.observe()

@@ -48,7 +48,7 @@ class Probed:
         self.part, self.process, self.port = part, process, port
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text; status 0 while nobody listens."""
+        """Status and text. Status 0 while nobody listens."""
         url = f"http://127.0.0.1:{self.port}{path}"
         timeout = aiohttp.ClientTimeout(total=60)
         try:
@@ -107,7 +107,7 @@ Starter = Callable[..., Awaitable[Probed]]
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def start(tmp_path: Path, cluster: LocalCluster) -> AsyncIterator[Starter]:
-    """Start parts; all are ended with the test."""
+    """Start parts. All are ended with the test."""
     async with contextlib.AsyncExitStack() as exits:
 
         async def run(part: str, url: str, at: LocalCluster = cluster, **environ: str) -> Probed:

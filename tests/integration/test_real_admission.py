@@ -97,7 +97,7 @@ async def namespace(client: KubeClient) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture
 async def nodes(client: KubeClient) -> AsyncIterator[tuple[str, ...]]:
-    """Nodes that call themselves ready; but for the last, their host names are not their names."""
+    """Nodes that call themselves ready, but for the last, their host names are not their names."""
     room = {"cpu": "8", "memory": "16Gi", "pods": "20"}
     ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
     status = {"capacity": room, "allocatable": room, "conditions": [ready]}
@@ -357,7 +357,7 @@ async def test_a_review_that_defaults_make_huge_is_refused_in_words(
 async def test_resuspending_and_releasing_again(
     client: KubeClient, webhook: WebhookServer, namespace: str
 ) -> None:
-    """A BatchJob that runs can be taken back; a patch for its predecessor changes nothing."""
+    """A BatchJob that runs can be taken back. A patch for its predecessor changes nothing."""
     job = await _create_taken_in(client, namespace, _batch_job("twice"))
     uid = job["metadata"]["uid"]
     await _resume(client, namespace, "twice", uid)
@@ -408,7 +408,7 @@ async def test_released_in_its_template_and_again_elsewhere(
 
 @pytest_asyncio.fixture
 async def definition(client: KubeClient) -> AsyncIterator[None]:
-    """Our CustomResourceDefinition, established; another test may have left it on this server."""
+    """Our CustomResourceDefinition, established. Another test may have left it on this server."""
     body = yaml.safe_load(CRD_FILE.read_text())
     name = body["metadata"]["name"]
     is_ours = not any(one["metadata"]["name"] == name for one in (await client.list(CRDS)).items)
@@ -453,7 +453,7 @@ async def _nothing_before(uids: AbstractSet[str]) -> dict[str, Past]:
 async def test_nothing_is_wrapped_in_a_namespace_that_ends(
     client: KubeClient, definition: None, namespace: str
 ) -> None:
-    """Its workloads go with it; asking again and again would only hold other work up."""
+    """Its workloads go with it. Asking again and again would only hold other work up."""
     job = await client.create(JOBS, namespace, _batch_job("late"))
     kept = {"metadata": {"name": "kept", "finalizers": ["example.com/keep"]}}
     await client.create(CONFIGMAPS, namespace, kept)

@@ -40,7 +40,7 @@ async def nodes(control_plane: ControlPlane, client: KubeClient) -> AsyncIterato
 
 @pytest_asyncio.fixture
 async def namespace(client: KubeClient, nodes: SimulatedNodes) -> AsyncIterator[str]:
-    """A namespace of the test's own; the nodes are there to end its pods."""
+    """A namespace of the test's own. The nodes are there to end its pods."""
     made = await client.create(NAMESPACES, None, {"metadata": {"generateName": "test-"}})
     name: str = made["metadata"]["name"]
 
@@ -148,7 +148,7 @@ async def test_a_node_joins_and_takes_what_waits(
 async def test_a_node_that_returns_with_another_size_says_so(
     control_plane: ControlPlane, client: KubeClient, nodes: SimulatedNodes
 ) -> None:
-    """The Node object of before is there still; pods must be placed by what the node has now."""
+    """The Node object of before is there still. Pods must be placed by what the node has now."""
     for shape in (NodeShape("agent-1", cpu="16", gpus=2), NodeShape("agent-1", cpu="8")):
         async with SimulatedNodes(control_plane.config, [shape]):
             node = await client.get(NODES, None, "agent-1")

@@ -34,7 +34,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 async def add_fluxjob(
     tx: Transaction, name: str, *, state: str = "Pending", is_gone: bool = False
 ) -> None:
-    """A FluxJob submitted 60 s ago; started 50 s ago if it was, ended 20 s ago if it has."""
+    """A FluxJob submitted 60 s ago. Started 50 s ago if it was, ended 20 s ago if it has."""
     has_ended = state in {"Completed", "Failed", "Cancelled"}
     was_allocated = has_ended or state in {"Allocated", "Running"}
     await tx.execute(
@@ -76,7 +76,7 @@ async def add_allocation(
 
 
 async def test_an_empty_queue_has_its_nodes_and_nothing_else(database: Database) -> None:
-    """All tables are read at one instant; empty ones are empty, not null."""
+    """All tables are read at one instant. Empty ones are empty, not null."""
     rows = await read_rows(database)
     assert tuple(rows.usage) == (
         UsageRow("node-1", "cpu", 16000, 0, 1000, 15000),
@@ -182,7 +182,7 @@ async def test_drift_rows_carry_their_detail(database: Database) -> None:
 
 
 async def test_figures_of_a_run(database: Database) -> None:
-    """Makespan from first submission to last end; waits of those that were allocated; leaks."""
+    """Makespan from first submission to last end. Waits of those that were allocated. leaks."""
     async with database.begin() as tx:
         await add_fluxjob(tx, "done", state="Completed")
         await add_allocation(tx, "done", is_live=False, state="returned")

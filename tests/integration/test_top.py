@@ -85,7 +85,7 @@ class Watched:
             self._stream.feed(data)
 
     def end(self) -> int:
-        """Its exit code; all that it has written is read."""
+        """Its exit code. All that it has written is read."""
         end = time.monotonic() + PATIENCE_S
         while self.process.poll() is None:
             assert time.monotonic() < end, "it does not end"

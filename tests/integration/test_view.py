@@ -56,7 +56,7 @@ def _check(path: str, answer: Answer) -> None:
 
 
 async def test_answers_are_as_documented(view: Viewing) -> None:
-    """Each list whole, then in pages of one that make up the same; and what is in them."""
+    """Each list whole, then in pages of one that make up the same, and what is in them."""
     found = {}
     for path in (*LISTS, "/whoami", "/jobs/2"):
         found[path] = answer = await view.get(path)
@@ -147,7 +147,7 @@ async def test_bad_parameters_are_named(view: Viewing, path: str, said: str) -> 
 
 
 async def test_nothing_without_a_token(view: Viewing) -> None:
-    """401 with the way out, for what there is and for what there is not; the document is open."""
+    """401 with the way out, for what there is and for what there is not. The document is open."""
     for path in (*LISTS, "/whoami", "/changes", "/jobs/1", "/nowhere"):
         for who in ("", "forged"):
             answer = await view.get(path, who)
@@ -166,7 +166,7 @@ async def test_nothing_without_a_token(view: Viewing) -> None:
 
 
 async def test_everybody_sees_what_he_may_list(view: Viewing) -> None:
-    """A user of one namespace, somebody without rights; nodes are a right of their own."""
+    """A user of one namespace, somebody without rights. Nodes are a right of their own."""
     await view.let("ursula", ("fluxjobs", "other"))
     await view.let("nemo")
     assert (await view.get("/queue", "ursula")).names == ["next"]
@@ -201,7 +201,7 @@ async def test_everybody_sees_what_he_may_list(view: Viewing) -> None:
 
 
 async def test_rights_are_remembered_for_a_moment(database_url: str, tmp_path: Path) -> None:
-    """One question for many requests, at once and one after the other; what is taken is taken."""
+    """One question for many requests, at once and one after the other. What is taken is taken."""
     clock = ManualClock()
     async with filled(database_url), viewing(database_url, tmp_path, clock) as view:
         await view.let("ursula", ("fluxjobs", "other"))
@@ -256,7 +256,7 @@ async def _following(view: Viewing, path: str, who: str, **more: str) -> AsyncIt
 
 
 async def test_changes_are_told_as_they_happen(database_url: str, tmp_path: Path) -> None:
-    """Each to whom may see it; who comes again is told what he has missed."""
+    """Each to whom may see it. Who comes again is told what he has missed."""
     async with filled(database_url) as rows, viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))
         async with (
@@ -362,7 +362,7 @@ async def rows_and_follower(database_url: str) -> AsyncIterator[tuple[Rows, Foll
 async def test_it_survives_the_database_being_away(
     own_postgres: LocalPostgres, tmp_path: Path
 ) -> None:
-    """503 with Retry-After meanwhile; then everything as before, followers included."""
+    """503 with Retry-After meanwhile. Then everything as before, followers included."""
     url = own_postgres.url
     async with (
         filled(url) as rows,
@@ -434,7 +434,7 @@ async def test_too_much_at_once_is_put_off(view: Viewing, monkeypatch: pytest.Mo
 async def test_one_user_cannot_take_all_streams(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others follow on; a stream that ends makes room for the next."""
+    """Others follow on. A stream that ends makes room for the next."""
     monkeypatch.setattr("fluxqueue.view.change_stream.FOLLOWERS_EACH", 2)
     async with filled(database_url), viewing(database_url, tmp_path) as view:
         await view.let("ursula", ("fluxjobs", "other"))

@@ -91,7 +91,7 @@ async def _serial(server: WebhookServer) -> int:
 
 
 def _replace_serving(folder: Path, *, now: datetime, validity: timedelta) -> int:
-    """Write another serving certificate of the same CA; gives its serial number."""
+    """Write another serving certificate of the same CA. Gives its serial number."""
     ca = certs.KeyPair((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
     made = certs.make_serving(ca, NAMES, now=now, validity=validity)
     write_whole(folder / "tls.key", made.key_pem)
@@ -351,7 +351,7 @@ async def test_probes_are_answered_while_admissions_are_worked_on(folder: Path) 
 
 
 async def test_a_large_object_is_read_whole(folder: Path) -> None:
-    """Jobs may be up to 3 MiB; aiohttp's own limit is 1 MiB."""
+    """Jobs may be up to 3 MiB. Aiohttp's own limit is 1 MiB."""
     job = batch_job(meta={"annotations": {"note": "x" * 3_000_000}})
     async with (
         _serving(folder) as server,

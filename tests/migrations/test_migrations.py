@@ -73,7 +73,7 @@ def test_the_database_at_head_agrees_with_the_code(url: str) -> None:
     ],
 )
 def test_check_names_a_difference(url: str, change: str, expected: str) -> None:
-    """What was altered by hand is found; otherwise a clean check would prove nothing."""
+    """What was altered by hand is found. Otherwise a clean check would prove nothing."""
     migrate.upgrade(url)
     with psycopg.connect(url) as connection:
         connection.execute(change.encode())
@@ -101,7 +101,7 @@ def test_check_of_an_old_database_names_both_revisions(url: str) -> None:
 def test_a_schema_that_is_not_what_its_revision_says_is_refused(
     url: str, change: str, told: str
 ) -> None:
-    """By each start; the message names revision, difference and way out."""
+    """By each start. The message names revision, difference and way out."""
     migrate.upgrade(url)
     with psycopg.connect(url) as connection:
         connection.execute(change.encode())
@@ -166,7 +166,7 @@ def test_a_failed_migration_leaves_the_revision_before_it(url: str) -> None:
 
 
 def test_an_ordinary_owner_of_a_database_is_enough(server: PostgresServer) -> None:
-    """Managed Postgres gives no superuser; owning the database must do."""
+    """Managed Postgres gives no superuser. Owning the database must do."""
     url = server.create(migrated=False)
     name = urlsplit(url).path.lstrip("/")
     role = f"owner_of_{name}"

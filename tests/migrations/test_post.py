@@ -61,7 +61,7 @@ def _connected(url: str, *names: str) -> list[psycopg.Connection]:
 @pytest.mark.long("starts processes of its own, for seconds of processor time")
 @pytest.mark.usefixtures("next_release")
 def test_a_start_leaves_post_revisions_out_and_works_without(url: str) -> None:
-    """From nothing and from the release before; a real difference is still found."""
+    """From nothing and from the release before. A real difference is still found."""
     migrate.upgrade(url, NOW)
     assert not migrate.is_usable(url)
     with pytest.raises(DatabaseUnavailable, match=f"needs {PRE}"):
@@ -81,7 +81,7 @@ def test_a_start_leaves_post_revisions_out_and_works_without(url: str) -> None:
 
 @pytest.mark.usefixtures("next_release")
 def test_post_revisions_come_when_no_older_code_is_connected(url: str) -> None:
-    """Refused and named until it is gone; newer code, commands and migrations do not count."""
+    """Refused and named until it is gone. Newer code, commands and migrations do not count."""
     migrate.upgrade(url, migrate.PRE)
     older, *others = _connected(
         url,

@@ -19,7 +19,7 @@ from fluxqueue_devtools.localpg import LocalPostgres
 def test_waits_until_the_server_comes_up(
     own_postgres: LocalPostgres, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first tries fail and are logged with their reason; then it goes on."""
+    """The first tries fail and are logged with their reason. Then it goes on."""
     own_postgres.stop()
     naps: list[float] = []
 

@@ -14,7 +14,7 @@ EARLY_POLICIES = ["first", "firstnodex"]
 
 @st.composite
 def graphs(draw: st.DrawFn, *, max_racks: int = 3, max_nodes: int = 3) -> ResourceGraph:
-    """cluster -> racks -> nodes -> (sockets ->) cores, gpus and memory pools; the pools are whole
+    """cluster -> racks -> nodes -> (sockets ->) cores, gpus and memory pools. The pools are whole
     vertices of 1 to 3 units as in Fluxion, or consumable ones of up to 7."""
     builder = GraphBuilder()
     numbers = iter(range(10_000))
@@ -86,7 +86,7 @@ def slots(draw: st.DrawFn) -> Resource:
 
 @st.composite
 def jobspecs(draw: st.DrawFn) -> Jobspec:
-    """Slots alone, below nodes, below racks; whole nodes; now and then with a constraint."""
+    """Slots alone, below nodes, below racks. Whole nodes. Now and then with a constraint."""
     top = draw(slots())
     shape = draw(
         st.sampled_from(

@@ -26,7 +26,7 @@ def ways_back(start: str, edges: set[tuple[str, str]]) -> list[list[str]]:
 
 @given(st.sampled_from(NODES), EDGES, st.randoms(use_true_random=False))
 def test_a_shortest_circle(start: str, edges: list[tuple[str, str]], random: object) -> None:
-    """None where there is none; else one of the shortest, and always the same."""
+    """None where there is none. Else one of the shortest, and always the same."""
     found = shortest_circle(start, edges)
     possible = ways_back(start, set(edges))
     if not possible:

@@ -134,7 +134,7 @@ def test_conservative_promises_what_the_model_finds(work: Workload) -> None:
 
 
 def test_an_overrun_moves_the_promise_in_growing_steps() -> None:
-    """The job that overruns keeps its node; the head's start follows it."""
+    """The job that overruns keeps its node. The head's start follows it."""
     jobs = [
         Submission(0, 0, request(cpu=4, duration_s=10), 150),
         Submission(0, 0, request(cpu=4, duration_s=10), 10),

@@ -65,7 +65,7 @@ def facts(draw: st.DrawFn) -> list[NodeFact]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Jobspec:
-    """Slots that may share nodes, have one each, or take it whole; below a level or anywhere."""
+    """Slots that may share nodes, have one each, or take it whole. Below a level or anywhere."""
     needs = {CPU: draw(st.integers(1, 6)) * 1000, MEMORY: draw(st.integers(0, 4))}
     if draw(st.booleans()):
         needs[GPU] = draw(st.integers(1, 3))
@@ -88,7 +88,7 @@ def requests(draw: st.DrawFn) -> Jobspec:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, dict[str, int]]]:
-    """A cluster with work that runs, others' pods and a queue, after a cycle; what others use."""
+    """A cluster with work that runs, others' pods and a queue, after a cycle. What others use."""
     matcher = Matcher(ShareLedger(), draw(st.sampled_from(("lonode", "first", "pack"))))
     used = {}
     for fact in draw(facts()):
@@ -163,7 +163,7 @@ def test_the_next_cycle_does_what_the_verdict_says(
     priority: int,
     data: st.DataObject,
 ) -> None:
-    """Now is now, on these nodes; later is not now; never does not fit the empty cluster. Each
+    """Now is now, on these nodes. Later is not now. Never does not fit the empty cluster. Each
     variant that starts now does. Asking leaves bookings and plan as they were."""
     scene, _ = made
     queue = data.draw(st.sampled_from(("default", "other")))
@@ -316,8 +316,8 @@ def work(draw: st.DrawFn) -> Sequence[SimulatedJob]:
 def test_what_is_said_of_a_newcomer_is_what_happens(
     jobs: list[SimulatedJob], policy: str, cores: int, length: int
 ) -> None:
-    """It is submitted the moment after: it starts when that was said, or earlier than promised;
-    under fcfs and conservative, where the plan is the future, exactly then."""
+    """It is submitted the moment after: it starts when that was said, or earlier than promised.
+    Under fcfs and conservative, where the plan is the future, exactly then."""
     asked = cores_request(cores, length, cores_per_node=CORES)
     engine = Engine(uniform_cluster(3, CORES), jobs, POLICIES[policy])
     assert engine.step()

@@ -79,13 +79,13 @@ class World:
         self.pods[uid] = PodFact(uid, uid, "Pending", True, index=index)
 
     def ungate(self, number: int) -> None:
-        """A pod with a slot is released and starts; nobody else's gate goes."""
+        """A pod with a slot is released and starts. Nobody else's gate goes."""
         holders = {slot.pod_uid for slot in self.slots}
         if (pod := self._pick(number)) and pod.uid in holders and pod.is_gated:
             self.pods[pod.uid] = replace(pod, is_gated=False, phase="Running")
 
     def fail(self, number: int) -> None:
-        """A pod ends; a gated one cannot."""
+        """A pod ends. A gated one cannot."""
         if (pod := self._pick(number)) and not pod.is_gated:
             phase = "Failed" if number % 2 else "Succeeded"
             self.pods[pod.uid] = replace(pod, phase=phase)
@@ -131,7 +131,7 @@ class World:
             self.slots = [replace(s, is_refused=s.pod_uid == pod.uid) for s in self.slots]
 
     def strand(self, number: int) -> None:
-        """A node no longer exists; a pod that was let go to it has not been bound."""
+        """A node no longer exists. A pod that was let go to it has not been bound."""
         lost = {number % 5} if number % 5 < 4 else set(range(self.width))  # or all of them
         self.slots = [
             replace(s, is_lost=True, is_gone=True) if s.number in lost else s for s in self.slots
@@ -142,7 +142,7 @@ class World:
                 self.pods[pod.uid] = replace(pod, phase="Pending", is_gated=False)
 
     def vacate(self, number: int) -> None:
-        """It is requeued, or suspended by its author; or resumed in time."""
+        """It is requeued, or suspended by its author, or resumed in time."""
         self.workload = replace(self.workload, is_vacating=number % 3 > 0)
 
     def _pick(self, number: int) -> PodFact | None:
@@ -283,7 +283,7 @@ def test_any_life_keeps_the_invariants(
 def test_settling_twice_is_settling_once(
     width: int, is_indexed: bool, restarts: bool, life: list[tuple[str, int]]
 ) -> None:
-    """Several events may pass between two looks; a second look changes nothing."""
+    """Several events may pass between two looks. A second look changes nothing."""
     world = World(width, is_indexed, restarts)
     for event, number in life:
         getattr(world, event)(number)

@@ -81,7 +81,7 @@ def test_a_forecast_changes_nothing(work: list[SimulatedJob], policy: str) -> No
 @settings(max_examples=80, deadline=None)
 @given(work=jobs(), policy=st.sampled_from(sorted(POLICIES)))
 def test_forecasts_respect_the_policy(work: list[SimulatedJob], policy: str) -> None:
-    """Promised starts are told as they are; fcfs expects in queue order; nobody starts now."""
+    """Promised starts are told as they are. Fcfs expects in queue order. Nobody starts now."""
     engine = begun(work, policy)
     expected = outlook(engine)
     for job, placement in engine.decisions.reserved:

@@ -91,7 +91,7 @@ def test_r_can_be_booked_again(graph: ResourceGraph, jobspec: object, policy: st
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), jobspec=jobspecs())
 def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: object) -> None:
-    """The shorthand form, expanded on the graph, is the booking; it never has more vertices."""
+    """The shorthand form, expanded on the graph, is the booking. It never has more vertices."""
     matcher = FluxionMatcher(graph, "lonodex")
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
@@ -111,7 +111,7 @@ def test_shorthand_is_shorter_and_means_the_same(graph: ResourceGraph, jobspec: 
 @settings(max_examples=60, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs(), jobspec=jobspecs())
 def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
-    """R_lite has every core, gpu and share of the set on the rank of its node; it can be read."""
+    """R_lite has every core, gpu and share of the set on the rank of its node. It can be read."""
     matcher = FluxionMatcher(graph, "lonode")
     try:
         found = matcher.match(jobspec, 1)  # type: ignore[arg-type]
@@ -154,7 +154,7 @@ def test_rv1_says_what_is_held(graph: ResourceGraph, jobspec: object) -> None:
 @settings(max_examples=10, deadline=None, suppress_health_check=QUIET)
 @given(graph=graphs())
 def test_every_format_writes_a_whole_graph(name: str, graph: ResourceGraph) -> None:
-    """Each writer takes every graph; text formats have a line per vertex."""
+    """Each writer takes every graph. Text formats have a line per vertex."""
     text = write(whole(graph), name)
     assert text.endswith("\n")
     if name in ("simple", "pretty_simple"):

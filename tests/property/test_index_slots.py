@@ -106,7 +106,7 @@ class World:
             del self.pods[pod.uid]
 
     def scale(self, number: int) -> None:
-        """Another parallelism; the pods beyond it are asked to go.
+        """Another parallelism. The pods beyond it are asked to go.
 
         From now on more indexes may have begun than there are slots, so none has one for certain.
         """
@@ -162,7 +162,7 @@ class World:
         self.seen_ended, self.seen_parallelism = set(self.ended), self.parallelism
 
     def settle(self, number: int) -> None:
-        """What follows from what is seen; the matcher adds what is lacking, now and then."""
+        """What follows from what is seen. The matcher adds what is lacking, now and then."""
         succeeded = {p.index for p in self.seen_pods.values() if p.phase == "Succeeded"}
         over = self.seen_ended | succeeded
         wanted = min(self.seen_parallelism, self.completions - len(over))
@@ -235,7 +235,7 @@ FAULTS = ("cordon", "cordon", "lose", "refuse", "scale", "delete", "delete")
 
 
 def _step(world: World, draw: random.Random) -> Iterator[str]:
-    """Several things between two looks; each kind of them may be left out."""
+    """Several things between two looks. Each kind of them may be left out."""
     yield from ["fail"] * draw.choice((0, 0, 1, 2)) + ["succeed"] * draw.choice((0, 0, 0, 1, 2))
     yield from ["vanish"] * draw.choice((0, 0, 1, 3))
     if draw.random() < 0.1:
@@ -251,7 +251,7 @@ def _step(world: World, draw: random.Random) -> Iterator[str]:
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_an_index_keeps_its_slot(seed: int) -> None:
-    """However late each is seen; and in the end every index has run."""
+    """However late each is seen, and in the end every index has run."""
     draw = random.Random(seed)
     width = draw.randrange(1, 6)
     completions = width + draw.choice((0, 0, 1, 12))

@@ -32,7 +32,7 @@ counts = st.one_of(fixed, open_counts, moldable)
 
 @st.composite
 def resources(draw: st.DrawFn, depth: int = 0) -> Resource:
-    """Trees of any shape; slots have a label and something in them."""
+    """Trees of any shape. Slots have a label and something in them."""
     below = tuple(draw(st.lists(resources(depth + 1), max_size=2))) if depth < 3 else ()
     kind = draw(kinds) if not below else draw(st.one_of(kinds, st.just("slot")))
     exclusive = draw(st.sampled_from([None, True, False]))
@@ -135,7 +135,7 @@ Quoted.add_representer(
 @settings(max_examples=200, deadline=None)
 @given(jobspec=jobspecs())
 def test_round_trip(jobspec: Jobspec) -> None:
-    """JSON and YAML of a jobspec are that jobspec; equal ones hash alike."""
+    """JSON and YAML of a jobspec are that jobspec. Equal ones hash alike."""
     document = render(jobspec)
     text = orjson.dumps(document)
     for found in (parse_jobspec(text), parse_jobspec(yaml.dump(document, Dumper=Quoted))):
@@ -169,7 +169,7 @@ def test_a_change_is_seen(jobspec: Jobspec) -> None:
 
 
 def test_a_workload_of_no_pods() -> None:
-    """Nothing asked for is stored and read back; an author is refused it."""
+    """Nothing asked for is stored and read back. An author is refused it."""
     empty = Jobspec(9999, ())
     assert read_stored(render(empty)) == empty
     assert empty.size == 0

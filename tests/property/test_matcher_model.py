@@ -102,7 +102,7 @@ def snapshot(state: VertexLedger) -> list[Any]:
 
 
 def fill(matcher: FluxionMatcher, data: st.DataObject, first: int, count: int) -> list[int]:
-    """Match random jobspecs; returns the jobs that hold something."""
+    """Match random jobspecs. Returns the jobs that hold something."""
     pool = data.draw(st.lists(jobspecs(), min_size=1, max_size=3))
     booked = []
     for job in range(first, first + count):
@@ -122,7 +122,7 @@ def fill(matcher: FluxionMatcher, data: st.DataObject, first: int, count: int) -
 def test_nothing_is_given_twice_and_cancel_restores(
     policy: str, graph: ResourceGraph, data: st.DataObject
 ) -> None:
-    """No overlap in time after any matches; cancelling them in any order restores the state."""
+    """No overlap in time after any matches. Cancelling them in any order restores the state."""
     matcher = FluxionMatcher(graph, policy)
     fill(matcher, data, 1, 5)
     check_no_overlap(matcher.state)
@@ -207,7 +207,7 @@ def test_shares_match_exhaustive_search(
     policy: str, graph: ResourceGraph, data: st.DataObject
 ) -> None:
     """A slot of units of a consumable pool fits exactly if some parent has them left throughout
-    the window; units of one slot come from the pools of one parent."""
+    the window. Units of one slot come from the pools of one parent."""
     if not graph.consumable:
         return
     matcher = FluxionMatcher(graph, policy)

@@ -115,7 +115,7 @@ T = TypeVar("T")
 
 
 def same(both: list[FluxionMatcher], question: Callable[[FluxionMatcher], T]) -> list[T]:
-    """The answers of both, which are alike; none where they refuse alike."""
+    """The answers of both, which are alike. None where they refuse alike."""
     answers: list[T] = []
     refusals: list[type] = []
     for matcher in both:

@@ -176,7 +176,7 @@ def test_a_cycle_never_overcommits_and_never_delays(
 
 
 def state_of(pools: Matcher) -> dict[tuple[str, str], tuple[int, int, int]]:
-    """Capacity, foreign and booked, by node and resource; zeros left out."""
+    """Capacity, foreign and booked, by node and resource. Zeros left out."""
     found = {}
     for name, row in pools.ledger.rows.items():
         for resource, column in pools.ledger.columns.items():
@@ -195,7 +195,7 @@ def state_of(pools: Matcher) -> dict[tuple[str, str], tuple[int, int, int]]:
 @settings(max_examples=100, deadline=None)
 @given(world=worlds(), asked=requests())
 def test_cancel_restores_exactly(world: tuple[Model, Matcher], asked: Jobspec) -> None:
-    """Booking, booking again and cancelling leaves nothing; a second cancel gives nothing."""
+    """Booking, booking again and cancelling leaves nothing. A second cancel gives nothing."""
     _, pools = world
     before = state_of(pools)
     got = try_now(pools, asked)
@@ -230,7 +230,7 @@ def changes(draw: st.DrawFn) -> tuple[str, Any]:
 def test_changes_one_by_one_equal_a_rebuild(
     history: list[tuple[str, Any]], asked: list[Jobspec]
 ) -> None:
-    """Nodes come, change and go under running work; the result is that of reading it all anew."""
+    """Nodes come, change and go under running work. The result is that of reading it all anew."""
     pools = Matcher(ShareLedger(), "lonode")
     nodes: dict[str, tuple[NodeFact, dict[str, int]]] = {}
     booked: dict[str, Placement] = {}
@@ -254,7 +254,7 @@ def test_changes_one_by_one_equal_a_rebuild(
         fresh.set_node(fact, foreign)
     for key, one in booked.items():
         fresh.allocate(key, one)
-    # Shares of nodes that are gone stay booked in both; their capacity is nobody's.
+    # Shares of nodes that are gone stay booked in both. Their capacity is nobody's.
     assert state_of(pools) == state_of(fresh)
     for question in asked:
         assert (try_now(pools, question) is None) == (try_now(fresh, question) is None)
@@ -278,7 +278,7 @@ def test_satisfiable_is_fitting_on_the_empty_healthy_cluster(
 def test_several_slot_groups_are_placed_soundly(
     world: tuple[Model, Matcher], groups: list[Slots], *, is_spread: bool
 ) -> None:
-    """Groups share nodes without taking one thing twice; spread holds across groups."""
+    """Groups share nodes without taking one thing twice. Spread holds across groups."""
     model, pools = world
     whole = make(groups, 20, is_spread=is_spread)
     got = try_now(pools, whole)
@@ -293,7 +293,7 @@ def test_several_slot_groups_are_placed_soundly(
 
 
 def test_arrays_stay_integers() -> None:
-    """Bytes of a large cluster need all 64 bits; no step may pass through floats."""
+    """Bytes of a large cluster need all 64 bits. No step may pass through floats."""
     pools = Matcher(ShareLedger(), "lonode")
     pools.set_node(node("n0", memory=2**53 + 1), {MEMORY: 1})
     got = pools.match_now(request(1, memory=2**53), 0)

@@ -169,7 +169,7 @@ def test_of_very_many_it_is_some_that_are_in_the_way() -> None:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> list[SimulatedJob]:
-    """A dozen jobs of all sizes and three priorities; some overrun, some end early."""
+    """A dozen jobs of all sizes and three priorities. Some overrun, some end early."""
     found = []
     for number in range(1, draw(st.integers(1, 14)) + 1):
         asked_s = draw(st.integers(1, 40))
@@ -221,8 +221,8 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
     rules: PreemptionRules,
     leaves_s: int,
 ) -> None:
-    """Nothing is overbooked at any time, every job ends once; who made way did so for somebody of a
-    higher priority, never for one who made way for it; promises are kept or excused."""
+    """Nothing is overbooked at any time, every job ends once. Who made way did so for somebody of a
+    higher priority, never for one who made way for it. Promises are kept or excused."""
     engine = Engine(
         uniform_cluster(NODES, CORES),
         work,
@@ -252,7 +252,7 @@ def test_it_comes_to_an_end_and_goes_in_no_circle(
 def test_nobody_makes_way_for_nothing(
     work: list[SimulatedJob], rules: PreemptionRules, leaves_s: int
 ) -> None:
-    """Who others made way for starts as soon as they are gone, whoever comes meanwhile; and nobody
+    """Who others made way for starts as soon as they are gone, whoever comes meanwhile, and nobody
     is requeued for it a second time."""
     engine = Engine(
         uniform_cluster(NODES, CORES), work, POLICIES["easy"], preemption=rules, leaves_s=leaves_s

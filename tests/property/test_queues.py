@@ -47,7 +47,7 @@ class Submission:
 
 @dataclass
 class Simulation:
-    """Virtual time over one matcher; limits are counted here by plain addition."""
+    """Virtual time over one matcher. Limits are counted here by plain addition."""
 
     rules: dict[str, QueueRules]
     jobs: list[Submission]
@@ -229,7 +229,7 @@ def test_promises_hold_against_all_queues(jobs: list[Submission]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(jobs=JOBS, stopped=st.sets(st.sampled_from(NAMES)))
 def test_a_stopped_queue_waits_and_goes_on(jobs: list[Submission], stopped: set[str]) -> None:
-    """Nothing of it starts before it is started; the others are not held up by it."""
+    """Nothing of it starts before it is started. The others are not held up by it."""
     rules = {
         name: QueueRules(name, policy_name=name, is_started=name not in stopped) for name in NAMES
     }

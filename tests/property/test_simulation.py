@@ -28,7 +28,7 @@ NODES, CORES = 4, 4
 
 @st.composite
 def small_jobs(draw: st.DrawFn) -> list[SimulatedJob]:
-    """A dozen jobs of all sizes; some overrun, some end early, some are more urgent."""
+    """A dozen jobs of all sizes. Some overrun, some end early, some are more urgent."""
     count = draw(st.integers(1, 14))
     jobs = []
     for number in range(1, count + 1):
@@ -91,7 +91,7 @@ def test_every_policy_keeps_the_invariants(
 @settings(max_examples=40, deadline=None)
 @given(policy=RESERVING, jobs=small_jobs())
 def test_a_promise_is_kept_unless_somebody_overran(policy: str, jobs: list[SimulatedJob]) -> None:
-    """Early ends and urgent newcomers put nobody off; an excuse is an overrun, and a real one."""
+    """Early ends and urgent newcomers put nobody off. An excuse is an overrun, and a real one."""
     records = simulate(uniform_cluster(NODES, CORES), jobs, POLICIES[policy])
     have_overrun = any(
         one.job.request.duration_s is not None and one.job.runs_s > one.job.request.duration_s

@@ -1,7 +1,7 @@
 """The table of shares gives what the walk gives, vertex by vertex: the same verbs, put to both.
 
 Random clusters of zones, blocks and racks, some of whose nodes do not say where they stand, are
-down, tainted, or used by others; random requests over any of the levels, named, passed over or
+down, tainted, or used by others. Random requests over any of the levels, named, passed over or
 preferred, of one kind of slots or several, with starts, promises and cancels in between, and time
 that passes over work that overruns, has no end, grows and shrinks. Small clusters are gone through
 one by one. The walk is Fluxion's, on the graph of the same nodes. docs/developer/matcher.md says
@@ -71,7 +71,7 @@ class Both:
         return all(kind in self.walk.graph.type_number for kind in asked.types())
 
     def match(self, asked: Jobspec, *, later: bool, now: int = 0) -> Pair | None:
-        """What each answers, which is the same; None where neither has a place."""
+        """What each answers, which is the same. None where neither has a place."""
         assert self.table.is_satisfiable(asked) == self.walk.is_satisfiable(asked)
         found = self.ask(lambda matcher: matcher.match_now(asked, now))
         if found is None and later and self.table.is_satisfiable(asked):
@@ -143,7 +143,7 @@ def amounts(placement: Placement, whole: set[str]) -> dict[tuple[str, str], int]
 
 @st.composite
 def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
-    """Up to eight nodes: odd amounts, some gpus, some use by others, some down; a level that one of
+    """Up to eight nodes: odd amounts, some gpus, some use by others, some down. A level that one of
     them lacks, a few or many, stands for an unknown place."""
     facts = []
     labelled = draw(st.sampled_from([2, 9]))
@@ -173,8 +173,8 @@ def clusters(draw: st.DrawFn, *, flat: bool = False) -> Cluster:
 
 @st.composite
 def jobspecs(draw: st.DrawFn, *, flat: bool = False) -> Jobspec:
-    """Slots, perhaps on nodes of their own, below any of the levels; nodes, pools and racks shared
-    or whole; perhaps as many as there are."""
+    """Slots, perhaps on nodes of their own, below any of the levels. Nodes, pools and racks shared
+    or whole. Perhaps as many as there are."""
     needs = {"cpu": draw(st.sampled_from([1, 700, 1000, 2000]))}
     if draw(st.booleans()):
         needs["memory"] = draw(st.integers(1, 1 << 33))
@@ -209,7 +209,7 @@ def with_series(draw: st.DrawFn, part: Resource) -> Resource:
 
 
 def slots(count: int, needs: dict[str, int], whole: str = "") -> Resource:
-    """Equal slots; each takes all that its node has of ``whole``."""
+    """Equal slots. Each takes all that its node has of ``whole``."""
     parts = tuple(
         Resource(name, Count(n, n), is_exclusive=name == whole or None)
         for name, n in sorted(needs.items())
@@ -246,7 +246,7 @@ def history(
 @st.composite
 def any_jobspecs(draw: st.DrawFn) -> Jobspec:
     """Of all that a user may ask for: several kinds of slots, on one level or below nodes or racks,
-    each with its own constraint; preferred levels; whole nodes; no duration."""
+    each with its own constraint. Preferred levels. Whole nodes. No duration."""
     asked = draw(jobspecs())
     where = TOLERANT if draw(st.booleans()) else ANYWHERE
     duration_s = draw(st.sampled_from([0.0, 5.0, 10.0, 20.0]))
@@ -263,8 +263,8 @@ def any_jobspecs(draw: st.DrawFn) -> Jobspec:
 
 @st.composite
 def of_several_kinds(draw: st.DrawFn, asked: Jobspec) -> Jobspec:
-    """Two or three kinds of slots: side by side, on each of some nodes, or in each of some racks;
-    the last perhaps only for nodes of its own."""
+    """Two or three kinds of slots: side by side, on each of some nodes, or in each of some racks.
+    The last perhaps only for nodes of its own."""
     labels = "abc"[: draw(st.integers(2, 3))]
     kinds = tuple(
         replace(
@@ -306,7 +306,7 @@ def above_all(
 
 
 def brief(asked: Jobspec) -> str:
-    """A request on one line; ``!`` is whole."""
+    """A request on one line. ``!`` is whole."""
     more = f"for {asked.duration_s:g} s", asked.prefer_within, asked.slot_where, asked.where
     return f"{' '.join(map(brief_part, asked.resources))} {more} {asked.is_node_exclusive}"
 
@@ -350,7 +350,7 @@ class Life:
             self.both.grow(job, more)
 
     def pass_time(self, seconds: int) -> None:
-        """Work that should have ended goes on; promises are made anew."""
+        """Work that should have ended goes on. Promises are made anew."""
         self.now += seconds
         self.both.look(self.now)
         self.promised.clear()
@@ -443,7 +443,7 @@ def test_the_same_nodes_when_each_request_has_its_policy(
 
 
 def small_clusters(size: int) -> Iterator[tuple[NodeFact, ...]]:
-    """All clusters of ``size`` nodes of one or two cores in racks a, b or none; names of racks that
+    """All clusters of ``size`` nodes of one or two cores in racks a, b or none. Names of racks that
     only swap are one cluster."""
     for racks, cores in product(
         product((None, "a", "b"), repeat=size), product((1, 2), repeat=size)
@@ -461,7 +461,7 @@ def small_clusters(size: int) -> Iterator[tuple[NodeFact, ...]]:
 
 
 def small_jobspecs() -> list[Jobspec]:
-    """One or two slots of one or two cores, on nodes or not, in one rack, two, or anywhere; and as
+    """One or two slots of one or two cores, on nodes or not, in one rack, two, or anywhere, and as
     many slots, nodes and racks as there are, from one of each."""
     found = []
     for racks, nodes_, count, cpu in product((0, 1, 2), (0, 1, 2), (1, 2), (1, 2)):
@@ -512,7 +512,7 @@ def hold_one_core(both: Both, number: int) -> None:
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_nodes_without_a_label_are_in_no_common_place(is_whole: bool) -> None:
-    """Where no zone holds what prefers one, it lies anywhere; not together on the nodes that do not
+    """Where no zone holds what prefers one, it lies anywhere. Not together on the nodes that do not
     say in which zone they are. A level that no node names is passed over on the way up."""
     zones = (None, "a", None, "a", None)
     facts = tuple(

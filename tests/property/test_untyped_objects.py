@@ -22,7 +22,7 @@ from fluxqueue_webhook.admit import admit
 from tests.support.hostile_reviews import typed, untyped
 
 COUNT = int(os.environ.get("FLUXQUEUE_TEST_HOSTILE", "3000"))
-"""How many requests of each sort; ``make adversary`` draws 50,000."""
+"""How many requests of each sort. ``make adversary`` draws 50,000."""
 CPU_MAX_S = 0.5
 
 

@@ -1,8 +1,8 @@
 """A real HTTP proxy before an API server that fails as networks and busy servers do, from a seed.
 
-Our parts talk to it by a kubeconfig of its own (``connect``); the cluster behind it is whole. While
+Our parts talk to it by a kubeconfig of its own (``connect``). The cluster behind it is whole. While
 ``faults`` names some, requests are refused, answered late, cut before or after they were acted
-upon; watches are cut, told to list again, told things twice and out of order.
+upon. Watches are cut, told to list again, told things twice and out of order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A Service on loopback: one address, several servers behind it; those that are gone are passed by.
+"""A Service on loopback: one address, several servers behind it. Those that are gone are passed by.
 
 TLS goes through untouched. Used where a test runs several webhooks.
 """
@@ -16,7 +16,7 @@ HOST = "127.0.0.1"
 
 
 class Balancer:
-    """Forwards each connection to the next port that accepts; an async context manager."""
+    """Forwards each connection to the next port that accepts. An async context manager."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self._ports = tuple(ports)

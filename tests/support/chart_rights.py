@@ -186,7 +186,7 @@ async def write_kubeconfigs(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Right:
-    """One verb on one resource (``pods``, ``fluxjobs/status``); ``names`` empty: all objects."""
+    """One verb on one resource (``pods``, ``fluxjobs/status``). ``names`` empty: all objects."""
 
     group: str
     resource: str
@@ -245,7 +245,7 @@ def _rights_of(role: Mapping[str, Any]) -> Iterator[Right]:
 
 
 def read_uses(folder: Path) -> list[Use]:
-    """What our accounts asked, oldest first; requests that name no resource are left out."""
+    """What our accounts asked, oldest first. Requests that name no resource are left out."""
     parts = {user_of(part): part for part in PARTS}
     lines = audit_log(folder).read_text().splitlines()
     return [

@@ -1,6 +1,6 @@
 """The embedded cluster as the product's client sees it: its configuration, and a way in-process.
 
-``localcluster`` knows nothing of ``fluxqueue.kube``, nor the other way round; tests bring
+``localcluster`` knows nothing of ``fluxqueue.kube``, nor the other way round. Tests bring
 them together.
 """
 

@@ -2,7 +2,7 @@
 
 Used by the tests that hold the file against the code, and by the one that runs its commands as
 processes, with words of its own in place of the containers'. Only what the file uses of the Compose
-specification is known here; `docker compose config`, where it is installed, judges the rest.
+specification is known here. `docker compose config`, where it is installed, judges the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def services(environ: Mapping[str, str] | None = None) -> dict[str, Service]:
 
 
 def target_of(service: Service) -> str | None:
-    """The image of ours that a service runs, by the name of its last stage; None for others'."""
+    """The image of ours that a service runs, by the name of its last stage. None for others'."""
     build: dict[str, str] | None = service.get("build")
     return build.get("target", build["context"]) if build else None
 

@@ -130,7 +130,7 @@ def agree(shown: str, printed: str) -> bool:
 class Console:
     """A shell in ``folder`` in which a page's commands run one after the other.
 
-    ``namespace`` is that of its kubeconfig; pages call it ``default``, as in ``-n default``.
+    ``namespace`` is that of its kubeconfig. Pages call it ``default``, as in ``-n default``.
     What ``is_skipped`` says cannot run here is passed by.
     """
 
@@ -140,7 +140,7 @@ class Console:
     is_skipped: Callable[[str], bool] = lambda _: False
 
     async def play(self, page: Path) -> None:
-        """Run all blocks of a page; the first command that answers otherwise is a failure."""
+        """Run all blocks of a page. The first command that answers otherwise is a failure."""
         text = page.read_text(encoding="utf-8")
         blocks = BLOCK.findall(text)
         assert blocks, f"{page} has no commands"

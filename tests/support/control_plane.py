@@ -42,7 +42,7 @@ PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler
 GATES_ENV = "FLUXQUEUE_E2E_GATES"
 """``groups``: each control plane has Kubernetes' own groups on, where a test does not say."""
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 180.0  # two busy cores need a minute; a healthy machine six seconds
+START_TIMEOUT_S = 180.0  # two busy cores need a minute. A healthy machine six seconds
 STOP_TIMEOUT_S = 15.0
 NODE_GRACE_S = 50
 _POLL_S = 0.1
@@ -64,11 +64,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 class ControlPlaneUnavailable(RuntimeError):
-    """The programs are absent, or one of them did not start; the message ends with its log."""
+    """The programs are absent, or one of them did not start. The message ends with its log."""
 
 
 def missing_reason(environ: Mapping[str, str] = os.environ) -> str | None:
-    """Why no control plane can be started here, as a text for ``pytest.skip``; None if one can."""
+    """Why no control plane can be started here, as a text for ``pytest.skip``. None if one can."""
     folder = environ.get(ASSETS_ENV, "")
     if not folder:
         return f"{ASSETS_ENV} is not set: it names the folder with {', '.join(PROGRAMS)}"
@@ -117,7 +117,7 @@ class Server:
 
     @property
     def pid(self) -> int | None:
-        """Process id, also after the end; None if it could not be started."""
+        """Process id, also after the end. None if it could not be started."""
         return self._process.pid if self._process is not None else None
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -165,7 +165,7 @@ def _feature_asked_for() -> Feature:
 
 
 class ControlPlane:
-    """A control plane as a context manager, sync or async; starting takes 5 to 60 seconds.
+    """A control plane as a context manager, sync or async. Starting takes 5 to 60 seconds.
 
     Parameters: ``assets`` is the folder of the programs (default: ``$KUBEBUILDER_ASSETS``).
     Raises ControlPlaneUnavailable on start. All attributes below are known after the start.
@@ -297,7 +297,7 @@ class ControlPlane:
         return {name: str(folder / name) for name in PROGRAMS}
 
     def _prepare(self, binaries: Mapping[str, str]) -> None:
-        """Write keys, certificates, tokens and kubeconfigs; decide ports and command lines."""
+        """Write keys, certificates, tokens and kubeconfigs. Decide ports and command lines."""
         self._ports = [HeldPort() for _ in range(3)]
         etcd_port, peer_port, api_port = (held.port for held in self._ports)
         self.url = f"https://{HOST}:{api_port}"
@@ -355,7 +355,7 @@ class ControlPlane:
         return self._status_of("/api/v1/namespaces/default/serviceaccounts/default") == 200
 
     def _status_of(self, path: str) -> int:
-        """HTTP status of a GET as admin; 0 while nobody listens."""
+        """HTTP status of a GET as admin. 0 while nobody listens."""
         address = self.url.removeprefix("https://")
         context = ssl.create_default_context(cadata=self.ca_pem)
         connection = http.client.HTTPSConnection(address, context=context, timeout=5)
@@ -436,7 +436,7 @@ def _scheduler_flags(folder: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a control plane until SIGINT or SIGTERM; prints ``ready`` when it can be used."""
+    """Run a control plane until SIGINT or SIGTERM. Prints ``ready`` when it can be used."""
     parser = argparse.ArgumentParser(description="a real Kubernetes control plane on loopback")
     parser.add_argument("--kubeconfig-out", type=Path, required=True, metavar="FILE")
     parser.add_argument("--node-grace-s", type=int, default=NODE_GRACE_S, metavar="SECONDS")

@@ -1,4 +1,4 @@
-"""Keys and certificates of a control plane that a test starts; called by ``control_plane.py``.
+"""Keys and certificates of a control plane that a test starts. Called by ``control_plane.py``.
 
 Everything is made anew for each start, is valid for 30 days and never leaves the given folder.
 """

@@ -43,7 +43,7 @@ class Plane(Protocol):
 
 
 class EmbeddedPlane:
-    """One that runs; made by :func:`embedded_plane`."""
+    """One that runs. Made by :func:`embedded_plane`."""
 
     def __init__(self, kubeconfig: Path) -> None:
         self.kubeconfig_path = kubeconfig
@@ -68,7 +68,7 @@ class EmbeddedPlane:
 
 @contextmanager
 def embedded_plane(folder: Path, arguments: Sequence[str] = ()) -> Iterator[EmbeddedPlane]:
-    """A cluster that listens; ``arguments`` are further ones of the command ``localcluster``."""
+    """A cluster that listens. ``arguments`` are further ones of the command ``localcluster``."""
     folder.mkdir(parents=True, exist_ok=True)
     kubeconfig = folder / "kubeconfig"
     command = [sys.executable, "-m", "localcluster", "--kubeconfig-out", str(kubeconfig)]

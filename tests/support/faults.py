@@ -13,7 +13,7 @@ STATUS = b'{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reas
 
 
 class FaultyTransport:
-    """Wraps a transport; ``rate`` of the requests fail, each in a way of its own.
+    """Wraps a transport. ``rate`` of the requests fail, each in a way of its own.
 
     refused (never sent), lost (acted upon, the answer is lost), 500, 429 with Retry-After, 409.
     """

@@ -139,7 +139,7 @@ def _damage(chance: random.Random, review: Obj) -> None:
 
 
 def _text(chance: random.Random) -> str:
-    """Words put together, repeated or cut; never with NUL, which no API server takes there."""
+    """Words put together, repeated or cut. Never with NUL, which no API server takes there."""
     text = "".join(chance.choice(_WORDS) for _ in range(chance.choice((0, 1, 1, 1, 2, 5))))
     return text * chance.choice((1, 1, 1, 1, 3, 4000)) if len(text) < 60 else text
 

@@ -6,7 +6,7 @@ from fluxqueue.jobspec import Jobspec, Resource
 
 
 def draw(jobspec: Jobspec) -> str:
-    """The tree of a jobspec; ``!`` is exclusive, ``&`` stands between siblings."""
+    """The tree of a jobspec. ``!`` is exclusive, ``&`` stands between siblings."""
     return " & ".join(map(_draw, jobspec.resources))
 
 

@@ -80,7 +80,7 @@ def downgrade() -> None:
 
 
 def make_next_version(folder: Path) -> Path:
-    """Write the next version below ``folder``; give what its ``PYTHONPATH`` must be."""
+    """Write the next version below ``folder``. Give what its ``PYTHONPATH`` must be."""
     root = folder / "next"
     for part, place in COPIED.items():
         shutil.copytree(

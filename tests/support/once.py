@@ -20,7 +20,7 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
 
 
 def made_once(folder: Path, make: Callable[[Path], object]) -> Path:
-    """Call ``make(folder)`` in the first process that gets here; the others wait until it is done.
+    """Call ``make(folder)`` in the first process that gets here. The others wait until it is done.
 
     ``folder`` is there, and empty, when ``make`` is called. If that fails the next one tries again,
     in what is left.

@@ -30,7 +30,7 @@ WORLDS = {
     }.items()
     for module in (f"test_{name}" for name in modules.split())
 }
-"""Modules that share a world; the others in ``tests/e2e`` share a fifth one, so that each of the
+"""Modules that share a world. The others in ``tests/e2e`` share a fifth one, so that each of the
 five processes begins with one. ``test_native_groups`` has a sixth of its own. A world costs the
 start of seven processes, ten seconds of processor time. Its tests mostly wait. Each of the five
 takes about two minutes, or the process with the longest would still run when the others end."""

@@ -30,7 +30,7 @@ NAMES = tuple(EXCEPTIONS)
 
 
 class Poison:
-    """What is poisoned now; ``mend`` ends it."""
+    """What is poisoned now. ``mend`` ends it."""
 
     def __init__(self) -> None:
         self.is_on = True

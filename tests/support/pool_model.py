@@ -55,7 +55,7 @@ def request(
     constraint: NodeDemand | None = None,
     **resources: int,
 ) -> Jobspec:
-    """A request of one slot group; resources by name, ``cpu=2``."""
+    """A request of one slot group. Resources by name, ``cpu=2``."""
     slot = Slots(count, tuple(sorted(resources.items())), constraint or ANYWHERE)
     return make((slot,), duration_s, is_exclusive, is_spread, within)
 

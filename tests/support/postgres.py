@@ -67,7 +67,7 @@ class WipedDatabase:
             self._seeds = [(table, _rows(connection, table)) for table in tables]
 
     def wipe(self) -> None:
-        """Make it as it was; whoever is still connected to it is cut off."""
+        """Make it as it was. Whoever is still connected to it is cut off."""
         with psycopg.connect(self.url) as connection:
             connection.execute(_CUT_OFF)
             # Neither triggers nor foreign keys: no row is to have consequences.
@@ -170,7 +170,7 @@ def running_server(binaries: PostgresBinaries | None = None) -> Iterator[Postgre
 
 @contextmanager
 def copied_server(template: LocalPostgres) -> Iterator[LocalPostgres]:
-    """Yield a server on a copy of a template's data, not started; it is stopped afterwards."""
+    """Yield a server on a copy of a template's data, not started. It is stopped afterwards."""
     with tempfile.TemporaryDirectory(prefix="fluxqueue-test-pg-") as folder:
         Path(folder).chmod(0o755)
         server = LocalPostgres(Path(folder) / "server", durable=False)

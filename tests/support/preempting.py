@@ -33,7 +33,7 @@ async def start(rows: Rows, clock: ManualClock, *jobs: WorkloadSeen) -> None:
 
 
 def pods_of(one: WorkloadSeen, phase: str) -> tuple[PodFact, ...]:
-    """Its pods; those that run have no gate any more."""
+    """Its pods. Those that run have no gate any more."""
     return tuple(pod(f"{one.uid}-{n}", phase, is_gated=phase == "Pending") for n in range(one.size))
 
 

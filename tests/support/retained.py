@@ -63,7 +63,7 @@ _CHUNK = 500_000
 
 
 def fill(url: str, number: int, *, age_s: int = 20 * 86400) -> None:
-    """Add ``number`` ended FluxJobs, the oldest ``age_s`` ago; their statistics are made.
+    """Add ``number`` ended FluxJobs, the oldest ``age_s`` ago. Their statistics are made.
 
     Indexes that are not constraints are made anew at the end, as for a restored database.
     """
@@ -84,7 +84,7 @@ def fill(url: str, number: int, *, age_s: int = 20 * 86400) -> None:
 
 
 def _drop_indexes(connection: psycopg.Connection[tuple[str, str]]) -> list[str]:
-    """Drop the plain indexes of the tables; give the statements that make them again."""
+    """Drop the plain indexes of the tables. Give the statements that make them again."""
     found = connection.execute(
         "SELECT i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid) FROM pg_index i"
         " WHERE i.indrelid = ANY(%s::regclass[]) AND NOT i.indisprimary"

@@ -1,6 +1,6 @@
 """A small world for the stateful model test: Jobs, pods and nodes as they are and as seen.
 
-Plays API server, Job controller, scheduler and node agents in memory; only the rows are real. What
+Plays API server, Job controller, scheduler and node agents in memory. Only the rows are real. What
 the controller sees of a Job and of its pods lags behind the truth, each by itself. Everything is
 drawn from one seeded generator, so a seed is a story that can be told again.
 """
@@ -32,7 +32,7 @@ NODES = {"n0": 4, "n1": 4, "n2": 6}
 
 @dataclass
 class Job:
-    """A Job as it is. ``left``: completions still to come; ``ended``: indexes that have."""
+    """A Job as it is. ``left``: completions still to come. ``ended``: indexes that have."""
 
     uid: str
     asked: Jobspec
@@ -55,7 +55,7 @@ class Job:
     active: int = 0
     """Pods that have not ended, in a Job as it was seen."""
     to_come: tuple[str, ...] | None = None
-    """Of a group: the kinds of slots of the pods that have yet to come; None is a real Job."""
+    """Of a group: the kinds of slots of the pods that have yet to come. None is a real Job."""
     has_failed: bool = False
 
     @property
@@ -100,7 +100,7 @@ class World:
     # --- what users and nodes do -------------------------------------------------------------
 
     def submit(self) -> None:
-        """A new Job; some never fit, some are of size 0, some suspended by their author."""
+        """A new Job. Some never fit, some are of size 0, some suspended by their author."""
         self.made += 1
         draw = self.random
         count = draw.choice((1, 1, 2, 3, 4, 0))
@@ -127,7 +127,7 @@ class World:
         )
 
     def gather(self) -> None:
-        """A new group of unequal pods, none of which has come; some of them never fit."""
+        """A new group of unequal pods, none of which has come. Some of them never fit."""
         self.made += 1
         draw = self.random
         small, large = draw.choice((1, 2)), draw.choice((3, 4))
@@ -160,7 +160,7 @@ class World:
         )
 
     def drop(self) -> None:
-        """Someone deletes a pod of a group; while it waits another comes in its place."""
+        """Someone deletes a pod of a group. While it waits another comes in its place."""
         if job := self._pick(lambda j: j.is_group and j.pods and not j.is_deleting):
             pod = self.random.choice(sorted(job.pods.values(), key=lambda p: p.uid))
             is_waiting = all(one.is_gated for one in job.pods.values())
@@ -213,7 +213,7 @@ class World:
             job.is_suspended, job.generation = is_suspended, job.generation + 1
 
     def delete(self) -> None:
-        """Someone deletes a Job; its pods are asked to go."""
+        """Someone deletes a Job. Its pods are asked to go."""
         if job := self._pick(lambda j: not j.is_deleting):
             job.is_deleting = True
             for pod in job.pods.values():
@@ -305,7 +305,7 @@ class World:
                 self._bind(job, pod)
 
     def _run_group(self, job: Job) -> None:
-        """Its next pod comes; with the last one that may run it is over, or gone with it."""
+        """Its next pod comes. With the last one that may run it is over, or gone with it."""
         assert job.to_come is not None
         if job.is_deleting:
             job.pods = {u: p for u, p in job.pods.items() if p.node is not None}
@@ -345,7 +345,7 @@ class World:
         return min(set(range(job.completions)) - job.ended - there, default=None)
 
     def _bind(self, job: Job, pod: PodFact) -> None:
-        """The scheduler binds where there is room; the node agent starts it."""
+        """The scheduler binds where there is room. The node agent starts it."""
         name = self.target.get(pod.uid)
         if pod.is_gated or pod.node or name not in self.nodes or pod.is_terminating:
             return
@@ -385,7 +385,7 @@ class World:
         )
 
     def run_pods(self, chance: float = 0.3) -> None:
-        """Running pods succeed or fail; terminating and ended ones disappear."""
+        """Running pods succeed or fail. Terminating and ended ones disappear."""
         for job in self.jobs.values():
             for pod in list(job.pods.values()):
                 if self.random.random() > chance:
@@ -416,7 +416,7 @@ class World:
     # --- what fluxqueue does to it -----------------------------------------------------------
 
     def make(self, wanted: DesiredState) -> Job | None:
-        """Our release: the Job is made what the row wants; gives it, if it could be.
+        """Our release: the Job is made what the row wants. Gives it, if it could be.
 
         A repeat changes nothing.
         """
@@ -456,7 +456,7 @@ class World:
                 del job.pods[pod]
 
     def ungate(self, one: Ungate) -> None:
-        """Our ungate; too late or twice changes nothing."""
+        """Our ungate. Too late or twice changes nothing."""
         job = self.jobs.get(one.workload_uid)
         pod = job.pods.get(one.pod_uid) if job else None
         if job is None or pod is None or pod.is_terminating or not pod.is_gated:
@@ -521,7 +521,7 @@ class World:
         return present, gone
 
     def _see_group(self, job: Job, pods: Sequence[PodFact]) -> list[WorkloadSeen]:
-        """As ``kinds.pod_group`` tells of its pods; nobody sees a group without any."""
+        """As ``kinds.pod_group`` tells of its pods. Nobody sees a group without any."""
         live = [pod for pod in pods if not pod.is_terminal]
         staying = [pod for pod in live if not pod.is_terminating]
         if not pods and not job.result:

@@ -47,7 +47,7 @@ def settings_for(url: str, **more: Any) -> Settings:
 
 
 def workload(uid: str, asked: Jobspec | None = None, **more: Any) -> WorkloadSeen:
-    """A BatchJob as the controller sees it; ``more`` overrides any field or fact."""
+    """A BatchJob as the controller sees it. ``more`` overrides any field or fact."""
     asked = asked or request(cpu=1)
     facts = WorkloadFacts(
         is_suspendable=True,
@@ -172,7 +172,7 @@ class Rows:
         self.matcher = CycleRunner(self.context(), self.term)
 
     async def reconcile(self, *uids: str) -> list[Ungate]:
-        """Settle workloads; the pods that are to be let go."""
+        """Settle workloads. The pods that are to be let go."""
         async with self.database.begin() as tx:
             return (await reconcile(tx, uids)).ungates
 

@@ -43,7 +43,7 @@ class Told:
 
 @dataclass
 class Typist:
-    """A shell on a cluster; ``client`` is the administrator's."""
+    """A shell on a cluster. ``client`` is the administrator's."""
 
     client: KubeClient
     kubeconfig: Path
@@ -75,7 +75,7 @@ class Typist:
         slots: list[tuple[str, dict[str, int]]] | None = None,
         **status: Any,
     ) -> Obj:
-        """Make a FluxJob in a state; ``slots`` is what it was allocated."""
+        """Make a FluxJob in a state. ``slots`` is what it was allocated."""
         made = await self.client.create(
             FLUXJOBS, namespace, fluxjob(name, namespace=namespace, user=user, kind=kind)
         )

@@ -50,7 +50,7 @@ class Answer:
 
 
 class RightsByTable(InProcessTransport):
-    """To the embedded cluster; SubjectAccessReviews are answered from ``rights``, and counted.
+    """To the embedded cluster. SubjectAccessReviews are answered from ``rights``, and counted.
 
     ``rights``: who -> (resource, namespace), the namespace empty for all of them.
     """
@@ -106,7 +106,7 @@ class Viewing:
         return f"https://127.0.0.1:{self.server.port}"
 
     async def let(self, name: str, *rights: tuple[str, str]) -> str:
-        """Somebody, with these rights; his token."""
+        """Somebody, with these rights. His token."""
         if name not in self.tokens:
             await self.client.create(SERVICE_ACCOUNTS, "default", {"metadata": {"name": name}})
             told = await self.client.create(
@@ -130,7 +130,7 @@ class Viewing:
 async def viewing(
     database_url: str, folder: Path, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[Viewing]:
-    """Everything running; ``admin`` may see all."""
+    """Everything running. ``admin`` may see all."""
     files = ensure(folder / "certs", ["127.0.0.1"], now=datetime.now(tz=UTC))
     context = ssl.create_default_context(cafile=str(files.ca))
     async with LocalCluster(QUIET) as cluster:

@@ -1,4 +1,4 @@
-"""Waiting for conditions; tests never sleep for a fixed time and hope."""
+"""Waiting for conditions. Tests never sleep for a fixed time and hope."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def eventually(
     timeout_s: float = WAIT_S,
     every_s: float = 0.1,
 ) -> Answer:
-    """Give the first truthy answer of ``look``; AssertionError naming ``what`` when time is up."""
+    """Give the first truthy answer of ``look``. AssertionError naming ``what`` when time is up."""
     deadline = time.monotonic() + timeout_s
     while not (answer := await _answer(look())):
         assert time.monotonic() < deadline, f"not within {timeout_s}s: {what}"

@@ -1,7 +1,7 @@
 """Our wheel, built once and installed where no source tree is: what an image and a user get.
 
 Used by tests of packaging and by those that run docker-compose.yml's commands as processes. The
-wheel is built without network; its dependencies are those of the interpreter that runs the tests,
+wheel is built without network. Its dependencies are those of the interpreter that runs the tests,
 found by path alone, so that the editable installation there is not.
 """
 
@@ -46,7 +46,7 @@ def clean_environ(**more: str) -> dict[str, str]:
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> str:
-    """Run a command to its end and give what it printed; AssertionError with that if it fails."""
+    """Run a command to its end and give what it printed. AssertionError with that if it fails."""
     done = subprocess.run(
         [str(word) for word in command],
         cwd=cwd,
@@ -74,7 +74,7 @@ def build_wheel(folder: Path, source: Path = ROOT) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """An environment of its own; ``folder`` is its root."""
+    """An environment of its own. ``folder`` is its root."""
 
     folder: Path
 

@@ -70,7 +70,7 @@ async def rows_of(url: str) -> AsyncIterator[Rows]:
 
 
 async def submit(rows: Rows, admin: KubeClient, name: str, *, pods: int = 0) -> str:
-    """Make a BatchJob and write down what the controller sees of it; give its UID."""
+    """Make a BatchJob and write down what the controller sees of it. Give its UID."""
     seen = await make_job(admin, name, pods=pods)
     await rows.see(seen)
     return seen.uid

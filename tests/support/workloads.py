@@ -1,6 +1,6 @@
 """Builders of Kubernetes objects for tests: the smallest honest Job, Pod and Node.
 
-Called by unit and integration tests; each call gives a fresh object.
+Called by unit and integration tests. Each call gives a fresh object.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Obj = dict[str, Any]
 
 
 def container(name: str = "main", **resources: Any) -> Obj:
-    """A container; ``requests=`` and ``limits=`` become its resources."""
+    """A container. ``requests=`` and ``limits=`` become its resources."""
     return {"name": name, "image": "registry.example/app:1", "resources": resources}
 
 

@@ -1,4 +1,4 @@
-"""What the documentation leads to is there: pages, headings, files; and what code says of pages."""
+"""What the documentation leads to is there: pages, headings, files, and what code says of pages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ asyncio.run(main())
 
 @linux_only
 def test_a_server_starts_dies_and_starts_again_on_it() -> None:
-    """As it does under a supervisor; between two lives whoever connects is refused at once."""
+    """As it does under a supervisor. Between two lives whoever connects is refused at once."""
     held = HeldPort()
     for _ in range(2):
         command = [sys.executable, "-c", SERVE_ONCE, str(held.port)]
@@ -55,7 +55,7 @@ def test_nobody_else_gets_it() -> None:
 
 
 def test_a_wish_is_granted_when_it_is_free() -> None:
-    """So that a second start keeps its address; the first free wish wins, 0 is none."""
+    """So that a second start keeps its address. The first free wish wins, 0 is none."""
     first = HeldPort()
     first.release()
     first.release()

@@ -36,7 +36,7 @@ def _family(name: str) -> str:
 
 
 def test_the_table_is_what_the_code_says() -> None:
-    """`python docs/metrics_table.py` has been run; the words are the code's."""
+    """`python docs/metrics_table.py` has been run. The words are the code's."""
     page = runpy.run_path(str(ROOT / "docs" / "metrics_table.py"))
     assert page["page_with"](page["table"]()) == page["PAGE"].read_text(encoding="utf-8")
 

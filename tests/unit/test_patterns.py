@@ -71,7 +71,7 @@ def _is_re(call: ast.Call) -> bool:
 
 
 def _methods(tree: ast.AST, name: str) -> list[str]:
-    """How a module uses a pattern of its own; a match of the whole where another module does."""
+    """How a module uses a pattern of its own. A match of the whole where another module does."""
     found = {
         call.func.attr
         for call in _calls(tree)
@@ -136,7 +136,7 @@ def _asked(pattern: re.Pattern[Any], at: str, methods: list[str]) -> dict[str, A
 
 
 def _slow(asked: Iterable[dict[str, Any]], cpu_s: int = CPU_S) -> list[str]:
-    """Name what is slow; a pattern on which the process dies is slow as well."""
+    """Name what is slow. A pattern on which the process dies is slow as well."""
     text = "".join(f"{json.dumps(one)}\n" for one in asked)
     done = subprocess.run(
         [sys.executable, "-P", regex_attacks.__file__],

@@ -22,7 +22,7 @@ def draw() -> ModuleType:
 
 
 def test_the_picture_is_of_this_house(draw: ModuleType) -> None:
-    """Parts, arrows and steps; `python docs/draw.py` draws it again."""
+    """Parts, arrows and steps. `python docs/draw.py` draws it again."""
     text = draw.DOCUMENT.read_text(encoding="utf-8")
     assert draw.drawn_again(text) == text, "python docs/draw.py"
 

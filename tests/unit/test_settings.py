@@ -91,7 +91,7 @@ def test_a_lease_that_cannot_survive_one_lost_renewal_is_refused() -> None:
 
 
 def test_the_password_is_not_in_the_representation() -> None:
-    """Settings get logged; the database URL holds a password."""
+    """Settings get logged. The database URL holds a password."""
     shown = repr(Settings.from_env({"DATABASE_URL": "postgresql://u:pass-word@h/d"}))
     assert "pass-word" not in shown
 

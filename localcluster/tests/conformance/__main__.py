@@ -1,6 +1,6 @@
 """``python -m tests.conformance [-v] [-n] [NAME ...]``: replay and print differences.
 
-``-v`` prints each difference, ``-n`` runs without controllers; no name means all scenarios.
+``-v`` prints each difference, ``-n`` runs without controllers. No name means all scenarios.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.conformance.cluster import RECORDINGS, replay_cluster
 
 
 async def main(names: list[str], *, is_verbose: bool, is_controlled: bool) -> int:
-    """Each scenario on a cluster of its own; the number of those that differ."""
+    """Each scenario on a cluster of its own. The number of those that differ."""
     differing = 0
     for name in names:
         started = time.monotonic()

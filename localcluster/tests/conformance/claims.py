@@ -1,6 +1,6 @@
 """Which recorded scenarios of a real API server the embedded one claims to answer alike.
 
-``CLAIMS`` names each claimed scenario; ``differences`` maps the number of a step that differs to
+``CLAIMS`` names each claimed scenario. ``differences`` maps the number of a step that differs to
 why, ``unread`` a part of its answers, or what is said of a whole watch, that is not compared to
 why, ``by_object`` compares watch events per object (controllers work on several objects at once,
 and which of them comes first is not fixed) and gives reads a moment to become true.
@@ -107,13 +107,13 @@ _EXACT_BY_OBJECT = (
     "node-create-and-cordon",
     "scheduler-spread-and-fill",
 )
-"""Each object's own history; controllers take part."""
+"""Each object's own history. Controllers take part."""
 
 LONG: dict[str, str] = {
     "job-pod-replacement-policy": "Kubernetes' own waiting times: the back-off of a Job",
     "node-not-ready": "Kubernetes' own waiting times: 40 s until a node counts as lost, 40 s more",
 }
-"""Scenarios of more than 20 s, and why; they run in ``make test-long``."""
+"""Scenarios of more than 20 s, and why. They run in ``make test-long``."""
 
 _PACE = "read between two status writes of a controller; which of them is seen depends on pace"
 _COLLECTOR = "the collector is faster here than the Job controller's finalizer removal"

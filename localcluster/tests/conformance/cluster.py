@@ -25,7 +25,7 @@ RECORDINGS = Path(__file__).parent / "recordings"
 
 @dataclass
 class ReplayCluster:
-    """A running cluster with its webhook server; :meth:`replay` runs one scenario on it."""
+    """A running cluster with its webhook server. :meth:`replay` runs one scenario on it."""
 
     server: Server
     hooks: HookServer
@@ -51,7 +51,7 @@ class ReplayCluster:
 
 @asynccontextmanager
 async def replay_cluster(*, is_controlled: bool = True) -> AsyncIterator[ReplayCluster]:
-    """Start everything; ``is_controlled`` False leaves controllers and scheduler out."""
+    """Start everything. ``is_controlled`` False leaves controllers and scheduler out."""
     config = LocalClusterConfig(
         run_controllers=is_controlled, run_scheduler=is_controlled, run_nodes=False
     )

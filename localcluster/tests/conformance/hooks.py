@@ -1,6 +1,6 @@
 """The webhook of a replayed scenario: answers as recorded, remembers what it was asked.
 
-One TLS server for all scenarios of a run; the first part of a path names the scenario.
+One TLS server for all scenarios of a run. The first part of a path names the scenario.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Call:
 
 @dataclass
 class HookServer:
-    """Answers reviews; ``answers`` maps (scenario, path) to the recorded steps, in order."""
+    """Answers reviews. ``answers`` maps (scenario, path) to the recorded steps, in order."""
 
     port: int = 0
     closed_port: int = 0

@@ -36,11 +36,11 @@ _MISSING = object()
 _RECORDED_HOST = "default-scheduler-vm"
 _CONTENT = frozenset({"spec", "status", "data", "involvedObject", "value", "rules", "apiVersion"})
 _IGNORED = frozenset({"managedFields", "description", "deployment.kubernetes.io/revision"})
-"""Shown by ``apply-*`` only; not served; and how many revisions a controller at work has seen."""
+"""Shown by ``apply-*`` only. Not served, and how many revisions a controller at work has seen."""
 _POD_EVENT = re.compile(r"^(Created|Deleted) pod: ")
 _RANDOM_NAME = re.compile(r"<(?:gen|name|event|hash)-\d+>")
 
-# Texts that print an object in the server's internal Go form; README "Surprises" 6 says to compare
+# Texts that print an object in the server's internal Go form. README "Surprises" 6 says to compare
 # what is before and after it.
 _INTERNAL = (
     (re.compile(r"(Invalid value: )\{.*\}(: field is immutable)", re.DOTALL), r"\1{}\2"),
@@ -70,7 +70,7 @@ class Bindings:
     values: dict[str, str] = field(default_factory=dict)
 
     def fill(self, value: Any, extra: dict[str, str]) -> Any:
-        """Put values in the place of tokens (for requests); unknown ones stay."""
+        """Put values in the place of tokens (for requests). Unknown ones stay."""
         if isinstance(value, str):
             return TOKEN.sub(lambda m: self._value_of(m, extra), value)
         if isinstance(value, dict):
@@ -83,7 +83,7 @@ class Bindings:
         return self.values.get(match[0], extra.get(match[1], match[0]))
 
     def bind_text(self, recorded: str, actual: str) -> bool:
-        """Whether ``actual`` is ``recorded`` with values for the tokens; binds new ones."""
+        """Whether ``actual`` is ``recorded`` with values for the tokens. Binds new ones."""
         if recorded == _RECORDED_HOST:
             return actual.startswith("default-scheduler-")
         if recorded == "kube-controller-manager":
@@ -120,7 +120,7 @@ class Bindings:
 
 @dataclass
 class Comparison:
-    """Collects differences of one pair of values; ``loose`` ignores keys left out on record."""
+    """Collects differences of one pair of values. ``loose`` ignores keys left out on record."""
 
     bindings: Bindings
     differences: list[str] = field(default_factory=list)
@@ -266,7 +266,7 @@ class Comparison:
         self.compare(left, right, f"{path}.causes")
 
     def _compare_cells(self, recorded: list[Any], actual: list[Any], path: str) -> None:
-        """Cells of a Table; ages only need to be ages."""
+        """Cells of a Table. Ages only need to be ages."""
         if len(recorded) != len(actual):
             self.note(path, recorded, actual)
             return

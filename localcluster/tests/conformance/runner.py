@@ -1,6 +1,6 @@
 """Runs one recorded scenario against a server and lists the differences.
 
-A step's request is sent with the tokens filled in; the answer is compared at once, watches at the
+A step's request is sent with the tokens filled in. The answer is compared at once, watches at the
 end.  After a note "wait until ..." the next GET is repeated until it answers as recorded, or a
 condition of ``waiting`` is polled.
 """
@@ -68,7 +68,7 @@ class Replay:
         return str(self.scenario["name"])
 
     async def run(self) -> list[str]:
-        """All steps; the differences, each with the number of its step."""
+        """All steps. The differences, each with the number of its step."""
         self._prepare_hooks()
         for setup in self.scenario.get("setup") or ():
             code, body, _ = await self.send(setup["request"])
@@ -243,7 +243,7 @@ class Replay:
         return comparison.differences
 
     async def send(self, request: Any) -> tuple[int, Any, Any]:
-        """One request; code, decoded body, headers."""
+        """One request. Code, decoded body, headers."""
         extra = self._extra(request)
         headers = {"authorization": f"Bearer {self.server.token}", "user-agent": "client"}
         for key, value in (request.get("headers") or {}).items():

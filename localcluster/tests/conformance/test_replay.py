@@ -23,7 +23,7 @@ _SCENARIOS = [
 async def test_answers_as_recorded(name: str) -> None:
     """Answers, watch events and webhook calls are those of the real server.
 
-    A recording is one course of several independent controllers; where their pace decides what is
+    A recording is one course of several independent controllers. Where their pace decides what is
     seen first, another course is as right. So a scenario may be played again on a fresh cluster,
     and fails when none of the plays answers as recorded.
     """

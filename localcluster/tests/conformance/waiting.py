@@ -13,14 +13,14 @@ Get = Callable[[str], Awaitable[tuple[int, Any]]]
 
 @dataclass
 class Waiter:
-    """Looks at the cluster for one scenario; ``definition`` is the CRD made last."""
+    """Looks at the cluster for one scenario. ``definition`` is the CRD made last."""
 
     get: Get
     namespace: str
     definition: Any
 
     async def until(self, condition: Callable[[Waiter], Awaitable[bool]], timeout_s: float) -> bool:
-        """Poll; whether it came true in time."""
+        """Poll. Whether it came true in time."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             if await condition(self):

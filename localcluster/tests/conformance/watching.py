@@ -20,7 +20,7 @@ QUIET_S = 0.15
 
 @dataclass
 class ReplayedWatch:
-    """One watch step; ``index`` is its place in the scenario, ``acts`` those of its requests."""
+    """One watch step. ``index`` is its place in the scenario, ``acts`` those of its requests."""
 
     index: int
     step: Any
@@ -147,7 +147,7 @@ def _name_of(event: Any) -> str:
 def _compare_by_object(
     comparison: Comparison, recorded: list[Any], actual: list[Any], path: str
 ) -> None:
-    """Each object's own events in order; which of several objects comes first is not fixed."""
+    """Each object's own events in order. Which of several objects comes first is not fixed."""
     left = _grouped(recorded)
     right = _grouped(actual)
     if len(left) != len(right):

@@ -1,6 +1,6 @@
 """How fast the embedded API server writes: creates/s, patches/s, CPU per write, with watchers.
 
-Not a test; run it by hand: ``python tests/integration/localcluster/bench_api.py --pods 1000``.
+Not a test. Run it by hand: ``python tests/integration/localcluster/bench_api.py --pods 1000``.
 The server runs in a process of its own, so that only its CPU time is counted.
 """
 

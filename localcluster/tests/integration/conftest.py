@@ -53,7 +53,7 @@ class Api:
         patch: str = "",
         **more: str,
     ) -> Reply:
-        """Send a request; ``more`` are query parameters, ``accept`` and ``content_type``."""
+        """Send a request. ``more`` are query parameters, ``accept`` and ``content_type``."""
         headers = {"authorization": f"Bearer {self.token or self.server.token}"}
         if accept := more.pop("accept", ""):
             headers["accept"] = accept
@@ -78,7 +78,7 @@ class Api:
         return reply.body
 
     async def watch(self, path: str, **query: str) -> list[Obj]:
-        """Start a watch; the list fills with events while the test goes on."""
+        """Start a watch. The list fills with events while the test goes on."""
         events: list[Obj] = []
         opened = asyncio.Event()
 
@@ -106,7 +106,7 @@ class Api:
 
 
 async def until(condition: Any, what: str, timeout_s: float = WAIT_S) -> None:
-    """Wait for a condition; fails with ``what``."""
+    """Wait for a condition. Fails with ``what``."""
     try:
         async with asyncio.timeout(timeout_s):
             while not condition():

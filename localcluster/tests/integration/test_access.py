@@ -54,7 +54,7 @@ async def test_a_viewer_reads_and_writes_nothing(vera: Api) -> None:
 
 
 async def test_what_is_not_served_is_no_secret_to_who_may_use_it(api: Api, vera: Api) -> None:
-    """Rights come first; only then it shows that there is no such resource."""
+    """Rights come first. Only then it shows that there is no such resource."""
     path = "/apis/batch/v1/namespaces/default/cronjobs"
     assert (await vera.call("GET", path)).code == 501
     assert (await vera.call("POST", path, {})).code == 403

@@ -438,7 +438,7 @@ async def test_a_negative_grace_period_is_a_second(api: Api) -> None:
 
 
 async def test_a_zero_that_was_said_stays(api: Api) -> None:
-    """Of numbers that may be percentages, too; unset they would become 25%."""
+    """Of numbers that may be percentages, too. Unset they would become 25%."""
     rolling = {"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}
     made = await api.ok("POST", DEPLOYMENTS, deployment_of(strategy=rolling))
     assert made["spec"]["strategy"]["rollingUpdate"] == rolling["rollingUpdate"]

@@ -95,7 +95,7 @@ class TestWrites:
     """Create, update, patch and their conflicts."""
 
     async def test_optimistic_concurrency(self, api: Api) -> None:
-        """A stale PUT or PATCH is 409; without a version a config map is overwritten."""
+        """A stale PUT or PATCH is 409. Without a version a config map is overwritten."""
         first = await api.ok("POST", MAPS, config_map("a"))
         second = await api.ok("PATCH", f"{MAPS}/a", {"data": {"v": "2"}}, patch="merge")
         assert int(second["metadata"]["resourceVersion"]) > int(
@@ -118,7 +118,7 @@ class TestWrites:
         assert len((await api.ok("GET", f"{MAPS}/a"))["data"]) == 31
 
     async def test_generated_names(self, api: Api) -> None:
-        """Five random characters; two creations differ."""
+        """Five random characters. Two creations differ."""
         body = config_map("", generateName="job-")
         del body["metadata"]["name"]
         names = {(await api.ok("POST", MAPS, body))["metadata"]["name"] for _ in range(5)}
@@ -147,7 +147,7 @@ class TestWrites:
         assert (got["metadata"]["labels"], got["status"]["phase"]) == ({"a": "b"}, "Running")
 
     async def test_binding(self, api: Api) -> None:
-        """Once; a gated pod never."""
+        """Once. A gated pod never."""
         await api.ok("POST", PODS, pod("p"))
         body = {
             "apiVersion": "v1",
@@ -335,7 +335,7 @@ class TestForms:
     """Tables, metadata only, YAML."""
 
     async def test_table(self, api: Api) -> None:
-        """Columns and rows; a watch names the columns once."""
+        """Columns and rows. A watch names the columns once."""
         await api.ok("POST", PODS, pod("p"))
         await api.ok("POST", PODS, pod("q"))
         shown = await api.ok("GET", PODS, accept=TABLE)
@@ -350,7 +350,7 @@ class TestForms:
         assert events[1]["object"]["columnDefinitions"] is None
 
     async def test_metadata_only_and_yaml(self, api: Api) -> None:
-        """Forms chosen by Accept; an unknown one is 406."""
+        """Forms chosen by Accept. An unknown one is 406."""
         await api.ok("POST", MAPS, config_map("a"))
         accept = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
         assert "data" not in await api.ok("GET", f"{MAPS}/a", accept=accept)

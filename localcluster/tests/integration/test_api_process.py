@@ -97,7 +97,7 @@ def kept_maps(data: Path) -> int:
 
 
 async def established(session: aiohttp.ClientSession, definition: str) -> None:
-    """Until the kind is served; a definition is stored before that."""
+    """Until the kind is served. A definition is stored before that."""
     async with asyncio.timeout(WAIT_S):
         while True:
             async with session.get(definition) as answer:
@@ -108,7 +108,7 @@ async def established(session: aiohttp.ClientSession, definition: str) -> None:
 
 
 async def test_a_killed_server_goes_on_where_it_was(tmp_path: Path) -> None:
-    """What the journal has at the kill is there; versions never go back; CRDs are served."""
+    """What the journal has at the kill is there. Versions never go back. CRDs are served."""
     data, kubeconfig = tmp_path / "data", tmp_path / "kubeconfig"
     async with started(data, kubeconfig) as first:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

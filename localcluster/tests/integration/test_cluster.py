@@ -200,7 +200,7 @@ async def test_annotations_count_while_a_pod_runs(client: Client) -> None:
 
 
 async def test_suspend_and_resume(client: Client) -> None:
-    """Suspending takes the pods away without failures; resuming starts anew."""
+    """Suspending takes the pods away without failures. Resuming starts anew."""
     template = _template({"never-ends": "true"})
     await client.create(JOBS, "default", _job("s", template, suspend=True))
     job = await _job_with(client, "s", "Suspended")
@@ -224,7 +224,7 @@ async def test_suspend_and_resume(client: Client) -> None:
 
 
 async def test_gates_and_selectors(client: Client) -> None:
-    """A gated pod waits; ungated with a host name it runs exactly there."""
+    """A gated pod waits. Ungated with a host name it runs exactly there."""
     spec = _template({"duration": "0.1s"}, schedulingGates=[{"name": "example.com/q"}])["spec"]
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "g"}, "spec": spec}
     pod = await client.create(PODS, "default", body)
@@ -391,7 +391,7 @@ async def test_namespace_is_emptied(client: Client) -> None:
 
 
 async def test_silent_node_and_its_return(cluster: LocalCluster, client: Client) -> None:
-    """Ready becomes Unknown with taints; pods are marked; afterwards all is as before."""
+    """Ready becomes Unknown with taints. Pods are marked. Afterwards all is as before."""
     template = _template({"never-ends": "true"}, nodeSelector={"disk": "ssd"})
     await client.create(JOBS, "default", _job("j", template))
     await eventually(
@@ -421,7 +421,7 @@ async def test_silent_node_and_its_return(cluster: LocalCluster, client: Client)
 
 
 async def test_vanished_node_loses_its_pods(cluster: LocalCluster, client: Client) -> None:
-    """Pods of a deleted node fail as disrupted; their Job replaces them elsewhere."""
+    """Pods of a deleted node fail as disrupted. Their Job replaces them elsewhere."""
     template = _template({"never-ends": "true"})
     await client.create(JOBS, "default", _job("j", template))
     running = _pods_are(client, "", lambda p: bool(p) and p[0]["status"]["phase"] == "Running")

@@ -70,7 +70,7 @@ class Kubectl:
     folder: Path
 
     async def start(self, *words: str, stdin: str = "") -> asyncio.subprocess.Process:
-        """Start a command; its output can be read while it runs."""
+        """Start a command. Its output can be read while it runs."""
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "HOME": str(self.folder)}
         process = await asyncio.create_subprocess_exec(
             "kubectl",
@@ -135,7 +135,7 @@ async def test_the_life_of_an_object(kubectl: Kubectl) -> None:
 
 
 async def test_apply_and_scale(kubectl: Kubectl) -> None:
-    """Client-side apply thrice, with validation; then scale and roll out."""
+    """Client-side apply thrice, with validation. Then scale and roll out."""
     assert await kubectl("apply", "-f", "-", stdin=DEPLOYMENT) == "deployment.apps/web created\n"
     assert "unchanged" in await kubectl("apply", "-f", "-", stdin=DEPLOYMENT)
     changed = DEPLOYMENT.replace("nginx", "nginx:2")
@@ -212,7 +212,7 @@ async def test_get_watch_follows(kubectl: Kubectl) -> None:
     ids=" ".join,
 )
 async def test_commands_with_bodies_of_their_own(kubectl: Kubectl, words: tuple[str, ...]) -> None:
-    """Typed commands write protobuf; discovery is read by all of them."""
+    """Typed commands write protobuf. Discovery is read by all of them."""
     if "token" in words:
         await kubectl("create", "serviceaccount", words[-1])
     await kubectl(*words)

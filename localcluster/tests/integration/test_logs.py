@@ -61,7 +61,7 @@ class _Following:
 
 
 async def test_a_log_is_followed_to_the_end_of_the_run(api: Api) -> None:
-    """What is there at once, the rest when it is written; then the stream ends."""
+    """What is there at once, the rest when it is written. Then the stream ends."""
     await _bound_pod(api)
     refused = await api.call("GET", f"{PODS}/p/log")
     assert (refused.code, refused.body["reason"]) == (400, "BadRequest")

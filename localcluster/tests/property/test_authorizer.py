@@ -1,7 +1,7 @@
 """Access control against a plain reading of its rules: everything that they allow, written out.
 
 The model knows a small world of users, verbs, resources and names, and lists for each rule what
-it allows in it; the authorizer must say yes to those and to nothing else, also after changes.
+it allows in it. The authorizer must say yes to those and to nothing else, also after changes.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ def at(seconds: float) -> str:
 
 
 def job(**spec: Any) -> Obj:
-    """A Job with defaults filled in; ``status`` and ``metadata`` are taken out of ``spec``."""
+    """A Job with defaults filled in. ``status`` and ``metadata`` are taken out of ``spec``."""
     status = spec.pop("status", {})
     metadata = spec.pop("metadata", {})
     template = spec.pop("template", {"spec": {"restartPolicy": "Never", "containers": [{}]}})
@@ -59,7 +59,7 @@ def pod(
     exit_code: int | None = None,
     **metadata: Any,
 ) -> Obj:
-    """A pod of the Job; finished ones ended ``ended_s`` relative to NOW."""
+    """A pod of the Job. Finished ones ended ``ended_s`` relative to NOW."""
     is_ready = phase == "Running" if ready is None else ready
     status: Obj = {
         "phase": phase,

@@ -1,4 +1,4 @@
-"""Waiting for conditions; tests never sleep for a fixed time and hope."""
+"""Waiting for conditions. Tests never sleep for a fixed time and hope."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ which looks for new kinds every 30 seconds."""
 async def eventually(
     look: Callable[[], Awaitable[Answer]], what: str, *, timeout_s: float = WAIT_S
 ) -> Answer:
-    """Give the first truthy answer of ``look``; AssertionError naming ``what`` when time is up."""
+    """Give the first truthy answer of ``look``. AssertionError naming ``what`` when time is up."""
     deadline = time.monotonic() + timeout_s
     while not (answer := await look()):
         assert time.monotonic() < deadline, f"not within {timeout_s}s: {what}"

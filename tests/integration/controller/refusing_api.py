@@ -18,11 +18,11 @@ from aiohttp import web
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 Refuse = Callable[[str, str], int]
-"""(plural, name) to the code of the refusal; 0 takes the object."""
+"""(plural, name) to the code of the refusal. 0 takes the object."""
 
 
 class RefusingApi:
-    """``taken`` and ``refused`` count by plural; ``objects`` are those taken."""
+    """``taken`` and ``refused`` count by plural. ``objects`` are those taken."""
 
     def __init__(self, refuse: Refuse = lambda _plural, _name: 0) -> None:
         self.refuse = refuse
@@ -32,7 +32,7 @@ class RefusingApi:
         self.objects: list[dict[str, Any]] = []
 
     async def handle(self, request: web.Request) -> web.Response:
-        """Take or refuse; names are judged as API servers do."""
+        """Take or refuse. Names are judged as API servers do."""
         plural = request.path.rpartition("/")[2]
         if request.method != "POST":
             return _status(404)

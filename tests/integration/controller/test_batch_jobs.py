@@ -62,7 +62,7 @@ async def seen(client: KubeClient) -> AsyncIterator[Seen]:
 
 
 async def create(client: KubeClient, name: str, *, label: bool = True, pod: Any = GATED) -> str:
-    """Make a BatchJob as admission leaves one; its UID."""
+    """Make a BatchJob as admission leaves one. Its UID."""
     meta = {"labels": {MANAGED: "true"}} if label else {}
     body = batch_job(name, meta=meta, pod=pod, suspend=True)
     del body["metadata"]["uid"]
@@ -160,7 +160,7 @@ async def test_who_has_ended_is_not_asked_for(
 
 
 async def test_what_lost_its_label_while_nobody_watched_is_found(client: KubeClient) -> None:
-    """Waiting, by its gate; running, by whoever waits for its end. The jobs of others stay so."""
+    """Waiting, by its gate. Running, by whoever waits for its end. The jobs of others stay so."""
     await create(client, "waiting")
     running = await create(client, "running", pod={})
     await create(client, "theirs", label=False, pod={})

@@ -1,6 +1,6 @@
 """Certificates on a cluster: whatever is lost, blanked, spoilt or expired is put right.
 
-The webhook here is the real server; its Secret is mounted as a kubelet mounts it (a symlink that is
+The webhook here is the real server. Its Secret is mounted as a kubelet mounts it (a symlink that is
 swapped), and its caller trusts what stands in the webhook configuration, as an API server does.
 """
 

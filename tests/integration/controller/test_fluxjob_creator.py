@@ -105,7 +105,7 @@ async def _wrapping(
 
 
 async def test_what_is_refused_is_tried_ever_more_rarely() -> None:
-    """Each by itself; the others are made at once and in the order of their submission."""
+    """Each by itself. The others are made at once and in the order of their submission."""
     blocked = [job(f"blocked-{n}") for n in range(3)]
     good = [job("late", 9), job("early", 1), job("middle", 5)]
     wanted, clock = Wanted(*blocked, *good), RecordingClock()
@@ -201,7 +201,7 @@ async def test_what_admission_left_alone_gets_an_event() -> None:
 
 @pytest.mark.parametrize("code", [0, 403, 422])
 async def test_one_pod_of_one_tenant_stops_nobody(database_url: str, code: int) -> None:
-    """Its name has a dash where a cut from the left would begin; a quota refuses every Event."""
+    """Its name has a dash where a cut from the left would begin. A quota refuses every Event."""
     poison = spoilt("aaaaa-" + "b" * 247)
     assert len(poison["metadata"]["name"]) == 253
 

@@ -42,7 +42,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 @pytest_asyncio.fixture
 async def observer(database: Database, database_url: str) -> AsyncIterator[Observer]:
-    """An observer that leads, and whose events come from the test; it has seen a BatchJob run."""
+    """An observer that leads, and whose events come from the test. It has seen a BatchJob run."""
     async with KubeClient(ClusterConfig(server="http://127.0.0.1:9")) as client:
         made = await make_observer(database, client, settings_for(database_url))
         made.workloads.know({UID: "flux-uid"})  # as after a restart: no FluxJob has to be made
@@ -152,7 +152,7 @@ async def test_a_deletion_waits_for_unseen_pods_only_for_a_while(
 async def test_a_pod_of_another_namespace_than_its_owners_is_nobodys(
     database: Database, observer: Observer
 ) -> None:
-    """Whoever knows the UID of a Job can write it; the API server checks no owner reference."""
+    """Whoever knows the UID of a Job can write it. The API server checks no owner reference."""
     meta = {"ownerReferences": [owner("Job", "work")], "namespace": "elsewhere"}
     leech = {**bare_pod("leech", meta=meta, nodeName="node-1"), "status": {"phase": "Running"}}
     observer.router.on_pod(None, leech)

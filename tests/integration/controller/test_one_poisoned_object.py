@@ -132,7 +132,7 @@ async def told(database: Database, client: KubeClient) -> set[str]:
 async def test_all_others_go_on(
     database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """Those that were there before the controller, and those that come later; each poisoned one is
+    """Those that were there before the controller, and those that come later. Each poisoned one is
     told, and is used as soon as it can be."""
     monkeypatch.setattr(flusher, "APART_S", 0.2)
     poison = Poison()
@@ -212,7 +212,7 @@ def database_url_of(database: Database) -> str:
 async def test_an_unreadable_job_that_runs_is_followed_to_its_end(
     database: Database, client: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it asks for cannot be read any more; that it ended is seen."""
+    """What it asks for cannot be read any more. That it ended is seen."""
     await client.create(JOBS, "default", job("poison-key"))
     async with observing(database, client, settings_for(database_url_of(database))):
 

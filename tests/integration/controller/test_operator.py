@@ -74,7 +74,7 @@ def _signals() -> Iterator[Any]:
 
 
 async def test_a_kopf_that_fails_leaves_our_tasks_alone(tmp_path: Path) -> None:
-    """It takes what was begun after it for its own; a watch answered with 410 at once ends it.
+    """It takes what was begun after it for its own. A watch answered with 410 at once ends it.
 
     Neither does it leave anything behind.
     """
@@ -123,7 +123,7 @@ async def test_signals_stay_ours() -> None:
 
 
 async def test_what_it_sees_is_told_and_it_stops_when_cancelled() -> None:
-    """A FluxJob without an owner, and one that is gone; nothing is written to either."""
+    """A FluxJob without an owner, and one that is gone. Nothing is written to either."""
     told: list[str] = []
     async with (
         LocalCluster(QUIET) as cluster,

@@ -42,7 +42,7 @@ class Watched(KubeClient):
 
 @dataclass
 class World:
-    """Owners on a cluster; ``objects`` are those that are watched anyway."""
+    """Owners on a cluster. ``objects`` are those that are watched anyway."""
 
     client: Watched
     owners: Owners

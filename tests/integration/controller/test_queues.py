@@ -1,4 +1,4 @@
-"""FluxQueues between a served API and rows: seen, made, shown; nothing twice, nothing lost."""
+"""FluxQueues between a served API and rows: seen, made, shown. Nothing twice, nothing lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class DirtySet:
     names: list[str] = field(default_factory=list)
 
     async def until(self, name: str) -> None:
-        """Wait until ``name`` is marked; forget all marks."""
+        """Wait until ``name`` is marked. Forget all marks."""
 
         await eventually(lambda: name in self.names, f"{name} marked")
         self.names.clear()
@@ -104,7 +104,7 @@ async def test_the_default_queue_is_made_once(admin: KubeClient, watch: QueueWat
 async def test_selectors_follow_the_labels_of_namespaces(
     admin: KubeClient, watch: QueueWatch, marks: DirtySet
 ) -> None:
-    """Resolved anew when a namespace comes, changes or goes; other queues are not bothered."""
+    """Resolved anew when a namespace comes, changes or goes. Other queues are not bothered."""
     allowed = {"names": ["fixed"], "selector": {"matchLabels": {"team": "a"}}}
     await admin.create(FLUXQUEUES, None, body("q", allowedNamespaces=allowed))
     await admin.create(FLUXQUEUES, None, body("plain"))
@@ -190,7 +190,7 @@ async def test_counts_are_shown_once_and_when_they_change(
 
 
 async def test_the_levels_of_the_cluster_are_shown(admin: KubeClient, database_url: str) -> None:
-    """Places, nodes and those that do not say where they stand; counted again after a minute, by
+    """Places, nodes and those that do not say where they stand. Counted again after a minute, by
     the same rule as ``fluxqueue graph --levels``."""
     made = await admin.create(FLUXQUEUES, None, body("q"))
     settings = replace(settings_for(database_url), levels="zone,rack=my.org/rack|rack2")

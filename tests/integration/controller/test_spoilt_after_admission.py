@@ -106,7 +106,7 @@ async def test_a_slip_and_then_a_hold(
 async def test_the_condition_and_the_event(
     database: Database, database_url: str, client: KubeClient, cluster: LocalCluster
 ) -> None:
-    """On the FluxJob and on the Job, with key, value and way out, once; gone when it is mended."""
+    """On the FluxJob and on the Job, with key, value and way out, once. Gone when it is mended."""
     await submit(client, "work", within="zone", begin_time="2040-01-01T00:00:00Z")
 
     async def condition() -> dict[str, Any] | None:
@@ -153,7 +153,7 @@ async def test_the_last_good_value_outlives_the_process(
     cluster: LocalCluster,
     where: str,
 ) -> None:
-    """The row knows it; of a lost database the FluxJob does."""
+    """The row knows it. Of a lost database the FluxJob does."""
     await submit(client, "work", priority="9", depends_on="afterok:first", duration="11m")
     settings = settings_for(database_url)
     async with observing(database, client, settings), worker(database_url, cluster):
@@ -189,7 +189,7 @@ async def test_the_last_good_value_outlives_the_process(
 async def test_a_template_that_cannot_be_read_keeps_its_last_request(
     database: Database, database_url: str, postgres: PostgresServer, client: KubeClient
 ) -> None:
-    """Here and after a restart, with the row and without; a hold is heeded all the while."""
+    """Here and after a restart, with the row and without. A hold is heeded all the while."""
     await submit(client, "work", duration="5m")
     settings = settings_for(database_url)
     async with observing(database, client, settings):

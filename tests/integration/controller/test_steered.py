@@ -56,7 +56,7 @@ class Steering:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Transaction]:
-        """A transaction under the term; so many fail at first."""
+        """A transaction under the term, so many fail at first."""
         if self.failing:
             self.failing -= 1
             raise DatabaseUnavailable("the test says so")
@@ -65,7 +65,7 @@ class Steering:
             yield tx
 
     async def fluxjob(self, name: str, **spec: Any) -> Obj:
-        """The FluxJob of a new BatchJob, as kopf tells of it; in the cluster it is no more."""
+        """The FluxJob of a new BatchJob, as kopf tells of it. In the cluster it is no more."""
         uid = await submit(self.rows, self.admin, name)
         workload = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid}
         meta = {
@@ -92,7 +92,7 @@ class Steering:
 
 @pytest_asyncio.fixture
 async def steering(database_url: str) -> AsyncIterator[Steering]:
-    """A leader's watch; FluxJobs are defined."""
+    """A leader's watch. FluxJobs are defined."""
     async with LocalCluster(QUIET) as cluster, rows_of(database_url) as rows:
         client = KubeClient(config_of(cluster), transport=InProcessTransport(cluster))
         async with client as admin:
@@ -131,7 +131,7 @@ async def test_not_every_deletion_is_meant(steering: Steering, why: str) -> None
 async def test_taking_away_the_definition_cancels_nothing(
     steering: Steering, is_defined_again: bool
 ) -> None:
-    """All FluxJobs go with it; `kubectl replace --force` makes it again at once."""
+    """All FluxJobs go with it. `kubectl replace --force` makes it again at once."""
     fluxjob = await steering.fluxjob("a")
     await steering.admin.delete(CRDS, None, DEFINITION)
     if is_defined_again:
@@ -161,7 +161,7 @@ async def test_a_leader_that_was_stopped_heeds_nothing(steering: Steering) -> No
 
 
 async def test_the_status_says_which_spec_was_heeded(steering: Steering) -> None:
-    """Also one that changes nothing of what people steer by; one made again begins anew."""
+    """Also one that changes nothing of what people steer by. One made again begins anew."""
     fluxjob = await steering.fluxjob("a", priority=1, steeredBy={"priority": "bob"})
     uid = fluxjob["spec"]["workload"]["uid"]
 

@@ -52,7 +52,7 @@ def _pod(name: str) -> dict[str, Any]:
 async def test_a_row_that_has_ended_is_made_again(
     database_url: str, state: str, is_gone: bool
 ) -> None:
-    """With its number; after a mix-up of databases. Those that did end stay ended."""
+    """With its number. After a mix-up of databases. Those that did end stay ended."""
     settings = settings_for(database_url)
     async with (
         LocalCluster(QUIET) as cluster,

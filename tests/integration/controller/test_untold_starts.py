@@ -83,7 +83,7 @@ async def _run(
     names: list[str],
     mode: str = "NonIndexed",
 ) -> None:
-    """Have Jobs submitted at once, and started; then all of it stops."""
+    """Have Jobs submitted at once, and started. Then all of it stops."""
     settings = settings_for(url, status_interval_s=60)
     async with (
         Database(settings, role="test") as database,

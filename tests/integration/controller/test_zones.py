@@ -67,7 +67,7 @@ async def until_zones(database: Database, expected: list[dict[str, int]]) -> Non
 
 @pytest.mark.parametrize("versions", [("v1alpha2", "v1alpha1"), ("v1alpha1",)])
 async def test_zones_reach_the_rows(versions: tuple[str, ...], database_url: str) -> None:
-    """None without the definition; with it those of each node, as they change, until it goes."""
+    """None without the definition. With it those of each node, as they change, until it goes."""
     served = NEW if NEW.version in versions else OLD
     async with (
         Database(settings_for(database_url), role="test") as database,

@@ -56,7 +56,7 @@ async def test_another_cluster_is_refused_and_both_are_named(database_url: str) 
 
 
 async def test_a_process_that_was_bound_before_a_move_takes_no_role(database_url: str) -> None:
-    """It runs on in the former cluster; nothing that it writes under its term is committed."""
+    """It runs on in the former cluster. Nothing that it writes under its term is committed."""
     async with _open(database_url) as former, _open(database_url) as admin:
         await cluster_identity.bind(former, HOME, "https://home")
         term = await leadership.seize(former, "controller", "old")
@@ -74,7 +74,7 @@ async def test_a_process_that_was_bound_before_a_move_takes_no_role(database_url
 
 
 async def test_a_move_names_the_former_cluster_and_waits_for_its_parts(database_url: str) -> None:
-    """A slip in the UID, and parts that still run, change nothing; twice is once."""
+    """A slip in the UID, and parts that still run, change nothing. Twice is once."""
     move = {"uid": AWAY, "server": "https://away"}
     async with _open(database_url) as admin:
         with pytest.raises(WrongCluster, match="bound to none"):

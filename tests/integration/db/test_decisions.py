@@ -25,7 +25,7 @@ from tests.support.sql import dicts
 
 
 async def test_a_match_becomes_rows_and_effects(rows: Rows) -> None:
-    """Allocation, slots, state, release; ungate too where pods wait already."""
+    """Allocation, slots, state, release. Ungate too where pods wait already."""
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await rows.see(workload("a", request(2, cpu=3, duration_s=60)), workload("b", pods=(pod("p"),)))
     await rows.match()
@@ -116,7 +116,7 @@ async def test_of_size_nothing_is_allocated_and_ends(rows: Rows) -> None:
 
 
 async def test_impossible_is_said_and_taken_back(rows: Rows) -> None:
-    """At once, with the reason; a new node makes it possible, a lost one impossible again."""
+    """At once, with the reason. A new node makes it possible, a lost one impossible again."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
     await rows.see(workload("full", request(2, cpu=2)), workload("a", request(cpu=3)))
     await rows.match()

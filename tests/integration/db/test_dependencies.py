@@ -27,7 +27,7 @@ async def look(rows: Rows) -> None:
 
 
 async def end(rows: Rows, uid: str, result: str = "Completed") -> None:
-    """It ends while it waits; for its dependents that is an end like any other."""
+    """It ends while it waits. For its dependents that is an end like any other."""
     await rows.see(workload(uid, wanted=0, result=result))
     await look(rows)
 
@@ -88,7 +88,7 @@ async def test_a_failed_dependency_holds_and_its_successor_lets_go(rows: Rows) -
 
 
 async def test_an_unknown_name_is_waited_for(rows: Rows) -> None:
-    """Not lost, not refused; it resolves when that is submitted."""
+    """Not lost, not refused. It resolves when that is submitted."""
     await rows.see(workload("b", depends_on=edges("afterok:a")))
     await look(rows)
     assert (await told(rows, "b"))[3] == "depends on a, which does not exist yet"
@@ -123,7 +123,7 @@ async def test_what_is_gone_is_found_by_its_number_only(rows: Rows) -> None:
 
 
 async def test_a_circle_is_held_and_named_until_it_is_opened(rows: Rows) -> None:
-    """All of it, whoever closed it; whoever stands behind it waits."""
+    """All of it, whoever closed it. Whoever stands behind it waits."""
     await rows.see(workload("a", depends_on=edges("afterok:b")))
     await rows.see(workload("behind", depends_on=edges("afterany:a")))
     await rows.see(workload("b", depends_on=edges("afterany:c")))
@@ -169,7 +169,7 @@ async def test_after_is_satisfied_by_a_start_and_stays_so(rows: Rows) -> None:
 
 
 async def test_a_begin_time_is_waited_for_by_a_task(rows: Rows) -> None:
-    """No cycle looks at it, and the sweep wakes it when its time has come; the past is no wait."""
+    """No cycle looks at it, and the sweep wakes it when its time has come. The past is no wait."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("past", begin_at_s=1), workload("late", begin_at_s=4_000_000_000))
     await look(rows)

@@ -49,7 +49,7 @@ class Thing:
 
 @dataclass
 class Model:
-    """All of them; every question is answered by looking at everything."""
+    """All of them. Every question is answered by looking at everything."""
 
     things: dict[str, Thing] = field(default_factory=dict)
 

@@ -40,7 +40,7 @@ ALIKE = replace(_others(1)[0], labels={"kubernetes.io/hostname": "n0"})
 async def test_a_node_is_told_by_its_label_where_that_is_enough(
     rows: Rows, nodes: list[NodeFact], expected: Destination
 ) -> None:
-    """For the pod template and for a pod by itself alike; elsewhere its name is written, too."""
+    """For the pod template and for a pod by itself alike. Elsewhere its name is written, too."""
     await rows.add_nodes(*nodes)
     await rows.see(workload("job", is_pinnable=True), workload("pod", pods=(pod("p"),)))
     await rows.match()

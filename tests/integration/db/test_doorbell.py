@@ -36,7 +36,7 @@ class House:
         await self._stack.aclose()
 
     async def live(self, queue: str) -> None:
-        """Run a loop for ``queue``; it looks for nothing by itself."""
+        """Run a loop for ``queue``. It looks for nothing by itself."""
 
         @self._app.task(name=f"note-{queue}", queue=queue)
         async def note(n: int) -> None:
@@ -104,7 +104,7 @@ async def test_new_tasks_are_told_at_once_over_one_connection(rows: Rows) -> Non
 
 
 async def test_what_is_due_is_found_by_looking(rows: Rows) -> None:
-    """What was put off, and what nobody was told of; what is not due yet stays where it is."""
+    """What was put off, and what nobody was told of. What is not due yet stays where it is."""
     async with house(rows, every_s=0.05) as built:
         for queue in ("a", "later"):
             await built.live(queue)

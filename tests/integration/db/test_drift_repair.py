@@ -1,4 +1,4 @@
-"""Drift that lasts is repaired where that is safe; no pod and no sound row is touched."""
+"""Drift that lasts is repaired where that is safe. No pod and no sound row is touched."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.rows import Rows, cpu_node, pod, workload
 
 
 async def _running(rows: Rows) -> None:
-    """``a`` runs two pods, ``b`` one, ``w`` waits; everything is sound."""
+    """``a`` runs two pods, ``b`` one, ``w`` waits. Everything is sound."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=1))
     for uid, pods in (("a", 2), ("b", 1), ("w", 1)):
         await rows.see(workload(uid, request(pods, cpu=1)))

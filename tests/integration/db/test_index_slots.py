@@ -81,7 +81,7 @@ class Indexed:
         )
 
     async def look(self) -> list[Ungate]:
-        """Seen and settled; who was given a slot is let go and runs there."""
+        """Seen and settled. Who was given a slot is let go and runs there."""
         await self.see()
         ungates = await self.rows.reconcile("a")
         for one in ungates:
@@ -144,7 +144,7 @@ async def test_status_before_pods_and_pods_before_status(rows: Rows) -> None:
     await job.start()
     before = await job.homes()
     job.end("Failed", "2a")
-    job.ended = {5}  # status tells; the pod is still seen to run
+    job.ended = {5}  # status tells. The pod is still seen to run
     await job.look()
     assert await job.returned() == set()
     job.forget("5a", "2a")  # never seen to have succeeded
@@ -249,7 +249,7 @@ async def test_on_a_lost_node_nobody_waits_for_a_pod_to_go(rows: Rows) -> None:
 
 
 async def test_a_refused_index_is_matched_anew_and_others_keep_theirs(rows: Rows) -> None:
-    """The refused one goes elsewhere; the one that failed beside it stays where it was."""
+    """The refused one goes elsewhere. The one that failed beside it stays where it was."""
     job = Indexed(rows)
     await job.start()
     before = await job.homes()

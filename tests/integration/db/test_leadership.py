@@ -25,7 +25,7 @@ async def renew(database: Database, holder: str, term: int, duration_s: float = 
 
 
 async def test_one_holder_at_a_time(database: Database) -> None:
-    """Another gets nothing until the time runs out; then a higher term."""
+    """Another gets nothing until the time runs out. Then a higher term."""
     assert await acquire(database, "a") == 1
     assert await acquire(database, "b") is None
     assert await renew(database, "a", 1, duration_s=-1)
@@ -94,7 +94,7 @@ async def test_a_term_that_ends_during_a_cycle_waits_for_its_commit(rows: Rows) 
 
 
 async def test_two_matchers_at_once_allocate_nothing_twice(rows: Rows) -> None:
-    """One is fenced; whichever, the rows stay sound and everybody is placed at most once."""
+    """One is fenced. Whichever, the rows stay sound and everybody is placed at most once."""
     await rows.add_nodes(cpu_node("n0", cpu=10))
     await rows.begin_term()
     first = rows.matcher

@@ -37,7 +37,7 @@ class Process:
         self.loops = Liveness(self.clock, "test")
 
     async def after(self, seconds: float) -> LoopRow:
-        """What a check reads of the loop, so much later; time passes in the rows as well."""
+        """What a check reads of the loop, so much later. Time passes in the rows as well."""
         self.clock.advance(seconds)
         await self.database.execute(
             "UPDATE loops SET began_at = began_at - make_interval(secs => :s),"

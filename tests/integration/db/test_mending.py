@@ -22,7 +22,7 @@ async def _nothing_to_recall() -> bool:
 async def test_one_that_is_refused_keeps_what_its_pods_use(
     rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also from those of later pages; what it had is taken back before the first."""
+    """Also from those of later pages. What it had is taken back before the first."""
     await run(rows, pods=2)
     before = await rows.slots("a")
     its = {("n0", "cpu"): 2}

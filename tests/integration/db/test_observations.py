@@ -21,20 +21,20 @@ from tests.support.waiting import eventually
 
 
 async def effects(rows: Rows) -> dict[str, list[str]]:
-    """Whom the tasks are for, by name; then there are none."""
+    """Whom the tasks are for, by name. Then there are none."""
     found = {task.value: await rows.asked(task) for task in (TaskName.RELEASE, TaskName.RECONCILE)}
     await rows.execute("DELETE FROM procrastinate.procrastinate_jobs WHERE task_name <> 'schedule'")
     return {task: uids for task, uids in found.items() if uids}
 
 
 async def is_woken(rows: Rows) -> bool:
-    """Whether a schedule task waits; it is taken away."""
+    """Whether a schedule task waits. It is taken away."""
     query = "DELETE FROM procrastinate.procrastinate_jobs WHERE task_name = 'schedule' RETURNING 1"
     return bool(await rows.fetch(query))
 
 
 async def test_jobids_follow_submission_and_have_no_gaps(rows: Rows) -> None:
-    """The order of the batch is the order of the queue; seeing again draws no number."""
+    """The order of the batch is the order of the queue. Seeing again draws no number."""
     await rows.see(workload("b"), workload("a"), workload("c"))
     await rows.see(workload("c", priority=1), workload("a"), workload("d"))
     listed = await rows.fetch("SELECT jobid, uid FROM fluxjobs ORDER BY jobid")
@@ -67,7 +67,7 @@ async def test_a_higher_priority_is_looked_at_at_once(rows: Rows) -> None:
 
 
 async def test_what_was_asked_for_is_fixed_by_the_allocation(rows: Rows) -> None:
-    """Before it may change, and is examined anew; after it, it may not."""
+    """Before it may change, and is examined anew. After it, it may not."""
     await rows.add_nodes(cpu_node("n0", cpu=4))
     await rows.see(workload("a", request(cpu=99)))
     await rows.match()
@@ -88,7 +88,7 @@ async def test_pods_are_what_was_seen_last(rows: Rows) -> None:
 
 
 async def test_suspended_by_its_author_waits_beside_the_queue(rows: Rows) -> None:
-    """Held until its author unsuspends it; then Pending, examined, scheduled."""
+    """Held until its author unsuspends it. Then Pending, examined, scheduled."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", held_by="author"))
     await rows.match()
@@ -132,7 +132,7 @@ async def test_held_by_a_user_stays_held_whatever_is_seen(rows: Rows) -> None:
 
 
 async def test_gone_is_told_and_is_not_forgotten(rows: Rows) -> None:
-    """A row of a workload that no longer exists; one never seen is no error."""
+    """A row of a workload that no longer exists. One never seen is no error."""
     await rows.see(workload("a", pods=(pod("p"), pod("q"))))
     await effects(rows)
     async with rows.database.begin() as tx:
@@ -163,7 +163,7 @@ async def changes(rows: Rows) -> list[str]:
 
 
 async def test_only_real_changes_of_nodes_are_told(rows: Rows) -> None:
-    """A heartbeat is none; a label, an amount, a condition is."""
+    """A heartbeat is none. A label, an amount, a condition is."""
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     assert await changes(rows) == ["n0", "n1"]
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
@@ -176,7 +176,7 @@ async def test_only_real_changes_of_nodes_are_told(rows: Rows) -> None:
 
 
 async def test_foreign_pods_are_told_by_their_nodes(rows: Rows) -> None:
-    """Coming, being resized and going; the same again is nothing."""
+    """Coming, being resized and going. The same again is nothing."""
     first = ForeignPod("x", "ns", "x", "n0", {CPU: 3})
     resized = ForeignPod("x", "ns", "x", "n0", {CPU: 4})
 
@@ -192,7 +192,7 @@ async def test_foreign_pods_are_told_by_their_nodes(rows: Rows) -> None:
 
 
 async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) -> None:
-    """Somebody holds the first row and goes on to the second, as settling and cycles do; whoever
+    """Somebody holds the first row and goes on to the second, as settling and cycles do. Whoever
     locked those that are there before those that are gone would wait for him, and he for them."""
     await rows.see(workload("a"), workload("b"))
     lock = "SELECT uid FROM fluxjobs WHERE uid = :uid FOR UPDATE"
@@ -216,7 +216,7 @@ async def test_what_is_seen_and_what_is_gone_is_locked_in_one_order(rows: Rows) 
 
 
 async def test_who_writes_is_told_whether_anybody_waits_for_room(rows: Rows) -> None:
-    """It decides how long the controller rests; who was not looked at yet does not count."""
+    """It decides how long the controller rests. Who was not looked at yet does not count."""
 
     async def is_awaited() -> bool:
         async with rows.database.begin() as tx:

@@ -46,7 +46,7 @@ async def versions(rows: Rows) -> dict[str, int]:
 
 
 async def busy_cluster(rows: Rows) -> int:
-    """Job 1 holds both nodes for an hour; three wait behind it."""
+    """Job 1 holds both nodes for an hour. Three wait behind it."""
     now = start_of_hour(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await rows.see(workload("a", request(2, cpu=4, duration_s=HOUR_S)))
@@ -61,7 +61,7 @@ async def busy_cluster(rows: Rows) -> int:
 
 
 async def test_everybody_who_waits_is_told_when_and_why(rows: Rows) -> None:
-    """The reserved one is promised; those behind it get estimates behind its end."""
+    """The reserved one is promised. Those behind it get estimates behind its end."""
     now = await busy_cluster(rows)
     assert (await rows.states())["b"] == "Reserved"
     assert await told(rows) == {
@@ -93,7 +93,7 @@ async def test_the_level_that_is_short_is_named(rows: Rows) -> None:
 
 
 async def test_nothing_is_told_twice(rows: Rows) -> None:
-    """Cycles and forecasts without news write nothing; a later matcher knows what was told."""
+    """Cycles and forecasts without news write nothing. A later matcher knows what was told."""
     await busy_cluster(rows)
     before = await versions(rows)
     for _ in range(3):
@@ -108,7 +108,7 @@ async def test_nothing_is_told_twice(rows: Rows) -> None:
 
 
 async def test_a_forecast_is_not_made_more_often_than_set(rows: Rows) -> None:
-    """Within the interval only the cycle speaks; afterwards the matcher asks for a turn."""
+    """Within the interval only the cycle speaks. Afterwards the matcher asks for a turn."""
     await busy_cluster(rows)
     await rows.see(workload("e", request(1, cpu=1, duration_s=HOUR_S)))
     await rows.match()
@@ -221,7 +221,7 @@ async def test_nodes_that_are_down_are_named(rows: Rows) -> None:
 
 
 async def test_a_promise_and_its_excuse_are_in_the_history(rows: Rows) -> None:
-    """The first start promised, once; and who is to blame when it cannot be kept."""
+    """The first start promised, once, and who is to blame when it cannot be kept."""
     now = await busy_cluster(rows)
     events = "SELECT event, detail FROM history WHERE uid = 'b' AND event LIKE 'Promise%'"
     assert await rows.fetch(events) == [
@@ -262,7 +262,7 @@ async def test_what_is_told_does_not_outlive_the_wait(rows: Rows) -> None:
 
 
 async def test_the_check_sees_promises_kept_and_broken(rows: Rows) -> None:
-    """As rows of a snapshot: kept; then late with an excuse; then, by force, without one."""
+    """As rows of a snapshot: kept. Then late with an excuse. Then, by force, without one."""
     now = await busy_cluster(rows)
     (promise,) = (await read_rows(rows.database)).promises
     assert promise == PromiseRow("b", now + HOUR_S, None, None)

@@ -36,7 +36,7 @@ from tests.support.steering import cancel
 
 
 async def test_the_youngest_makes_way_and_keeps_its_place(rows: Rows) -> None:
-    """One is enough, so one is asked: the youngest. It is suspended as by hand; the head starts on
+    """One is enough, so one is asked: the youngest. It is suspended as by hand. The head starts on
     what it gave back, and it is first in turn behind it. Both are told who the other is."""
     clock = now_as_database(rows)
     await rows.add_nodes(*(cpu_node(name) for name in ("n0", "n1", "n2")))
@@ -227,7 +227,7 @@ async def test_what_is_given_back_is_kept_for_whom_it_was_given_back(rows: Rows)
 
 
 async def test_grace_is_a_notice(rows: Rows) -> None:
-    """Told at once, asked to leave when it is over; and spared where it is not needed any more."""
+    """Told at once, asked to leave when it is over, and spared where it is not needed any more."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
@@ -280,7 +280,7 @@ async def test_until_the_suspension_others_use_what_is_free(rows: Rows) -> None:
 
 
 async def test_a_promise_outlives_matcher_and_preemption(rows: Rows) -> None:
-    """Promised a start once, and not anew by the matcher that comes; the check compares with it."""
+    """Promised a start once, and not anew by the matcher that comes. The check compares with it."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("q", preemption={**LOWER, "grace": "30s"}))
@@ -326,7 +326,7 @@ async def test_who_is_not_needed_any_more_is_spared(rows: Rows) -> None:
 
 
 async def test_of_a_head_that_is_cancelled_nobody_remembers(rows: Rows) -> None:
-    """Who was told goes on; who was asked to leave goes on in the queue, at its place."""
+    """Who was told goes on. Who was asked to leave goes on in the queue, at its place."""
     clock = now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await see_queues(rows, queue("q", preemption=LOWER))

@@ -32,7 +32,7 @@ async def _fill(url: str) -> None:
 
 
 def test_ten_queries_answer(database_url: str) -> None:
-    """Each runs as the reader; those about what is there find it."""
+    """Each runs as the reader. Those about what is there find it."""
     asyncio.run(_fill(database_url))
     assert len(QUERIES) == 10
     with psycopg.connect(database_url) as connection:

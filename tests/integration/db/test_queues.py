@@ -44,7 +44,7 @@ async def test_the_default_queue_is_in_a_new_database(rows: Rows) -> None:
 
 
 async def test_an_unknown_queue_holds_until_it_is_made(rows: Rows) -> None:
-    """Held, not lost; taken in without anybody touching it; held again when the queue goes."""
+    """Held, not lost. Taken in without anybody touching it. Held again when the queue goes."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(job("a", "gpu"))
     await rows.match()
@@ -68,7 +68,7 @@ async def test_an_unknown_queue_holds_until_it_is_made(rows: Rows) -> None:
 
 
 async def test_a_move_is_another_submission(rows: Rows) -> None:
-    """Out of a queue that refused it; into one that takes nothing it is refused again."""
+    """Out of a queue that refused it. Into one that takes nothing it is refused again."""
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("open"), queue("closed", enabled=False))
     await rows.see(job("a", "nowhere"), job("b", "closed"))
@@ -108,7 +108,7 @@ async def test_a_disabled_queue_keeps_what_it_has(rows: Rows) -> None:
 async def test_what_a_queue_refuses_it_takes_when_it_is_changed(
     rows: Rows, spec: dict[str, Any], namespaces: list[str] | None, words: str
 ) -> None:
-    """Held with field and value; and the reverse, when the change forbids what waited."""
+    """Held with field and value, and the reverse, when the change forbids what waited."""
     await rows.add_nodes(cpu_node("n0", cpu=4), cpu_node("n1", cpu=4, is_up=False))
     await see_queues(rows, queue("q", namespaces=namespaces, **spec))
     asked = request(2, cpu=4, duration_s=60, is_spread=True)
@@ -127,7 +127,7 @@ async def test_what_a_queue_refuses_it_takes_when_it_is_changed(
 
 
 async def test_limits_on_what_runs_name_value_and_use(rows: Rows) -> None:
-    """Counted from the allocations, user by user; an end lets the next one start."""
+    """Counted from the allocations, user by user. An end lets the next one start."""
     await rows.add_nodes(cpu_node("n0", cpu=20))
     await see_queues(rows, queue("q", limits={"perUser": {"jobs": 2}, "total": {"cpu": "5m"}}))
     users = ("alice", "alice", "alice", "bob", "bob", "carol")
@@ -349,7 +349,7 @@ async def test_a_default_duration_is_planned_with(rows: Rows) -> None:
 
 
 async def test_a_spec_that_cannot_be_used_leaves_the_former_one(rows: Rows) -> None:
-    """And its fault is shown; a queue that never had a usable one is not there."""
+    """And its fault is shown. A queue that never had a usable one is not there."""
     await see_queues(rows, queue("q", priority=3))
     bad = QueueSeen("q", "uid-q", 99, {"policy": "lifo"}, None, None, "spec.policy: no")
     await see_queues(rows, bad, replace(bad, name="new"))
@@ -387,7 +387,7 @@ async def test_counts_of_queues(rows: Rows) -> None:
 
 
 async def test_fair_share_lowers_who_used_much(rows: Rows) -> None:
-    """From the slots held, decayed to now; only what changes is touched, and it is put in order."""
+    """From the slots held, decayed to now. Only what changes is touched, and it is put in order."""
     await rows.add_nodes(cpu_node("n0", cpu=8000))
     on = {"enabled": True, "halfLife": "1h", "weight": 100}
     await see_queues(rows, queue("q", fairShare=on, defaultDuration="1h"))
@@ -404,7 +404,7 @@ async def test_fair_share_lowers_who_used_much(rows: Rows) -> None:
     assert await keeper.share() == 2
     used = await rows.value("SELECT used FROM fair_shares WHERE user_name = 'alice'")
     assert used == pytest.approx(decayed_use(8, 0, 1800, 1800, 3600), rel=0.01)
-    # UE of alice is 1 (she and the queue used all), of bob 1/2; the share of each is 1/2.
+    # UE of alice is 1 (she and the queue used all), of bob 1/2. The share of each is 1/2.
     assert (await priority(rows, "a"), await priority(rows, "b")) == (25, 50)
     assert await keeper.share() == 0, "again: nothing has changed"
     await rows.see(job("run", "q", user_name="alice", wanted=0, result="Completed"))

@@ -88,7 +88,7 @@ async def test_a_release_half_done_goes_on(rows: Rows) -> None:
 
 
 async def test_a_slot_that_another_has_by_now_is_not_claimed(rows: Rows) -> None:
-    """``a`` gave a slot back that ``b`` was given, and R still lists it; ``f`` is of others."""
+    """``a`` gave a slot back that ``b`` was given, and R still lists it. ``f`` is of others."""
     await rows.add_nodes(cpu_node("n0", cpu=1), cpu_node("n1", cpu=1), cpu_node("n2", cpu=1))
     async with rows.database.begin() as tx:
         await save_foreign(tx, [ForeignPod("f", "x", "f", "n2", {"cpu": 1})], [])
@@ -171,7 +171,7 @@ async def test_who_cannot_be_taken_over_has_what_its_pods_use(rows: Rows) -> Non
 
 
 async def test_what_ended_stays_ended_and_is_told_once(rows: Rows) -> None:
-    """One end in the audit trail, its number and nodes as before; nobody is told again."""
+    """One end in the audit trail, its number and nodes as before. Nobody is told again."""
     record = _record(S.COMPLETED, 5, "n0", started_at_s=110, ended_at_s=130)
     await _take(rows, _found("a", record, result="Completed", wanted=0))
     assert await rows.states() == {"a": "Completed"}
@@ -379,7 +379,7 @@ async def test_a_crash_in_the_middle_is_no_crash(
 
 
 async def test_nobody_decides_before_a_controller_has_looked(rows: Rows) -> None:
-    """A term that has begun, and one whose holder fell silent; then the queue goes on."""
+    """A term that has begun, and one whose holder fell silent. Then the queue goes on."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     term = await leadership.seize(rows.database, leadership.CONTROLLER, "c")
@@ -396,7 +396,7 @@ async def test_nobody_decides_before_a_controller_has_looked(rows: Rows) -> None
 
 
 async def test_what_is_held_and_was_let_go_meanwhile_is_suspended_again(rows: Rows) -> None:
-    """Its author unsuspended it while the database was away; an operator holds it."""
+    """Its author unsuspended it while the database was away. An operator holds it."""
     record = _record(S.HELD, 5, held_by="ann")
     await _take(rows, _found("a", record, is_suspended=False))
     assert await rows.states() == {"a": "Held"}

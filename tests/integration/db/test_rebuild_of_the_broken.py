@@ -153,7 +153,7 @@ async def _empty(postgres: PostgresServer) -> AsyncIterator[Rows]:
 
 
 async def _others(rows: Rows, claimed: Any = None) -> list[tuple[Any, ...]]:
-    """What a rebuild decides of everybody else; None is a number that the one claims, too."""
+    """What a rebuild decides of everybody else. None is a number that the one claims, too."""
     found = await rows.fetch(
         "SELECT f.uid, f.jobid, f.state, s.node"
         " FROM fluxjobs f LEFT JOIN allocations a ON a.uid = f.uid AND a.is_live"
@@ -258,7 +258,7 @@ STATUSES = st.one_of(
 async def test_whatever_one_status_says_the_others_are_rebuilt(
     postgres: PostgresServer, status: Any, does_victim_run: bool
 ) -> None:
-    """And the one has a row, by its pods; it is matched with the others, and found in order."""
+    """And the one has a row, by its pods. It is matched with the others, and found in order."""
     world = healthy(does_victim_run=does_victim_run)
     world.fluxjobs[VICTIM]["status"] = _as_answered(status)
     async with _empty(postgres) as rows:
@@ -366,7 +366,7 @@ async def test_whatever_one_workload_is_the_others_are_rebuilt(
 
 
 async def test_what_no_row_can_hold_is_taken_by_its_pods(postgres: PostgresServer) -> None:
-    """A page that fails is halved; of the one that it fails for the record is left out."""
+    """A page that fails is halved. Of the one that it fails for the record is left out."""
     world = healthy(does_victim_run=True)
     async with _empty(postgres) as rows:
         sight = world.sight()

@@ -64,7 +64,7 @@ async def _take(rows: Rows, *found: Found) -> None:
 
 
 async def test_a_queue_that_was_disabled_meanwhile_keeps_what_it_took_in(rows: Rows) -> None:
-    """As it waited, in its order, also what an operator holds; what it refused it still refuses."""
+    """As it waited, in its order, also what an operator holds. What it refused it still refuses."""
     await rows.add_nodes(cpu_node("n0"))
     await _set_queue(rows, enabled=True, started=False)
     waiting = {uid: workload(uid, queue="fast", user_name="ann") for uid in "cabh"}
@@ -274,7 +274,7 @@ async def test_a_preemption_under_way_goes_on_and_nobody_else_makes_way(rows: Ro
 
 
 async def test_one_whose_preemptor_is_gone_is_requeued_all_the_same(rows: Rows) -> None:
-    """It was asked to leave already, and does; nothing is promised to anybody."""
+    """It was asked to leave already, and does. Nothing is promised to anybody."""
     clock = preempting.now_as_database(rows)
     await rows.add_nodes(cpu_node("n0"))
     await see_queues(rows, queue("q", preemption=preempting.LOWER))

@@ -116,7 +116,7 @@ async def test_the_fields_of_slots_and_pods_are_read_by_their_positions(rows: Ro
 
 
 async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:
-    """However many look at it meanwhile; who died on the way is followed by somebody else."""
+    """However many look at it meanwhile. Who died on the way is followed by somebody else."""
     await rows.add_nodes(cpu_node("n0", cpu=8))
     pods = tuple(pod(f"p{n}") for n in range(3))
     await rows.see(workload("a", request(3, cpu=2), pods=pods[:2]))
@@ -138,7 +138,7 @@ async def test_what_is_under_way_is_not_sent_again(rows: Rows) -> None:
 
 
 async def test_what_could_not_be_let_go_is_owed_whoever_looked_meanwhile(rows: Rows) -> None:
-    """Its task tries again at once; without the task the rows tell."""
+    """Its task tries again at once. Without the task the rows tell."""
     await rows.add_nodes(cpu_node("n0", cpu=8))
     await rows.see(workload("a", request(2, cpu=2), pods=(pod("p0"), pod("p1"))))
     await rows.match()
@@ -151,7 +151,7 @@ async def test_what_could_not_be_let_go_is_owed_whoever_looked_meanwhile(rows: R
 
 
 async def test_the_end_returns_everything_once(rows: Rows) -> None:
-    """Result and last pod, in either order; then a second settling finds nothing to do."""
+    """Result and last pod, in either order. Then a second settling finds nothing to do."""
     await rows.add_nodes(cpu_node("n0"))
     await started(rows, "a", 2)
     done = workload("a", request(2, cpu=2), wanted=0, result="Failed", pods=(runs("a1"),))
@@ -207,7 +207,7 @@ async def test_a_node_lost_before_anything_started_is_matched_anew(rows: Rows) -
 
 
 async def test_a_node_that_is_down_counts_as_lost_for_what_has_not_started(rows: Rows) -> None:
-    """A pod ungated towards it could never start; when it returns it is used again."""
+    """A pod ungated towards it could never start. When it returns it is used again."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a", request(2, cpu=2)))
     await rows.match()
@@ -224,14 +224,14 @@ async def test_a_node_that_is_down_counts_as_lost_for_what_has_not_started(rows:
 async def test_running_pods_on_a_lost_node_are_left_alone_and_replaced_elsewhere(
     rows: Rows,
 ) -> None:
-    """The slot stays while the pod is there; its replacement gets a new slot on another node."""
+    """The slot stays while the pod is there. Its replacement gets a new slot on another node."""
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"))
     await started(rows, "a", 2)
     asked = request(2, cpu=2)
     await rows.add_nodes(gone=("n0",))
     await rows.reconcile("a")
     assert [slot[2] for slot in await rows.slots("a")] == ["held", "held"]
-    # The cluster removes one pod; its controller makes another.
+    # The cluster removes one pod. Its controller makes another.
     await rows.see(workload("a", asked, pods=(runs("a0"), pod("b1", index=1))))  # type: ignore[arg-type]
     assert await rows.reconcile("a") == []
     assert (await rows.value("SELECT reason FROM fluxjobs")).startswith(
@@ -346,7 +346,7 @@ async def test_top_up_keeps_the_domain_and_the_spread(rows: Rows) -> None:
 async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_node(
     rows: Rows,
 ) -> None:
-    """Not where its node is only down; nor does it wait for the pod that nobody sees go."""
+    """Not where its node is only down, nor does it wait for the pod that nobody sees go."""
     await rows.add_nodes(cpu_node("n0"), cpu_node("n1"), cpu_node("n2"))
     await started(rows, "a", 4, restarts_on_loss=True)
     wishes = {"restarts_on_loss": True, "is_suspended": False, "generation": 2}
@@ -379,7 +379,7 @@ async def test_a_gang_that_wishes_it_starts_anew_where_a_pod_is_lost_with_its_no
 
 
 async def test_a_bare_pod_on_a_node_that_is_gone_says_so(rows: Rows) -> None:
-    """What was sent there cannot be sent elsewhere; of what is down and back nothing is said."""
+    """What was sent there cannot be sent elsewhere. Of what is down and back nothing is said."""
     await rows.add_nodes(cpu_node("n0", cpu=2), cpu_node("n1", cpu=2))
     bare = {"workload_kind": "Pod", "is_suspendable": False, "replaces_pods": False}
     await rows.see(workload("a", request(cpu=2), pods=(pod("a"),), **bare))  # type: ignore[arg-type]
@@ -416,7 +416,7 @@ async def test_who_waits_for_a_lost_slot_says_for_what(rows: Rows) -> None:
 async def test_a_pod_that_is_made_larger_in_place_takes_its_room_and_no_slot_shrinks(
     rows: Rows,
 ) -> None:
-    """Its node has less for others; the one that comes in its place is as large as it was."""
+    """Its node has less for others. The one that comes in its place is as large as it was."""
     await rows.add_nodes(cpu_node("n0", cpu=8))
     await started(rows, "a", 2)
 

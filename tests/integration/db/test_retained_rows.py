@@ -1,6 +1,6 @@
 """What has ended is kept for a month and costs nothing: no reader touches it.
 
-The server itself counts the rows that a transaction reads, those of its triggers included; what a
+The server itself counts the rows that a transaction reads, those of its triggers included. What a
 reader may touch does not depend on how many ended rows there are.
 """
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.own_database
 
 ENDED = 20_000
 ROWS_MAX = 1_000
-"""A step of retention reads a hundred rows and all they have; everybody else less."""
+"""A step of retention reads a hundred rows and all they have. Everybody else less."""
 
 _READ = """
 SELECT relname AS name, seq_scan AS scans, seq_tup_read + coalesce(idx_tup_fetch, 0) AS number
@@ -53,7 +53,7 @@ class CountingDatabase(Database):
             self.scans[row["name"]] += sign * row["scans"]
 
     def too_much(self) -> dict[str, tuple[int, int]]:
-        """Tables that were scanned, or read too far: scans and rows; begins to count anew."""
+        """Tables that were scanned, or read too far: scans and rows. Begins to count anew."""
         found = {
             name: (self.scans[name], number)
             for name, number in self.rows_read.items()
@@ -84,7 +84,7 @@ async def test_no_reader_touches_what_has_ended(database_url: str) -> None:
 @pytest.mark.long("many cases at once, for seconds of processor time")
 @pytest.mark.slow
 async def test_retention_deletes_in_steps(database_url: str) -> None:
-    """What is old goes with all it has, whatever its number; what is younger stays."""
+    """What is old goes with all it has, whatever its number. What is younger stays."""
     retained.fill(database_url, ENDED)
     async with CountingDatabase(database_url) as database:
         rows = Rows(database, settings=settings_for(database_url))
@@ -130,7 +130,7 @@ async def test_a_gang_of_many_slots_is_a_step_of_its_own(
 
 
 async def test_a_failed_task_is_kept_for_a_day(rows: Rows) -> None:
-    """So that somebody sees it; what went well is of no interest."""
+    """So that somebody sees it. What went well is of no interest."""
     for name, status, age in (
         ("well", "succeeded", "1 hour"),
         ("failed", "failed", "1 hour"),

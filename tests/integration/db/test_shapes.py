@@ -32,7 +32,7 @@ def node(name: str, zone: str, rack: str | None, cpu: int = 4) -> NodeFact:
 
 
 def cluster() -> list[NodeFact]:
-    """Two zones of two racks of two nodes each; the racks are called alike in both."""
+    """Two zones of two racks of two nodes each. The racks are called alike in both."""
     return [
         node(f"{zone}{rack}{number}", f"z{zone}", f"r{rack}")
         for zone in "ab"
@@ -82,7 +82,7 @@ async def test_a_level_that_is_not_there_is_said(rows: Rows) -> None:
 
 
 async def test_an_exclusive_rack_is_nobody_else_s_after_a_restart_too(rows: Rows) -> None:
-    """One slot holds all nodes of the rack; a new matcher reads that from the rows."""
+    """One slot holds all nodes of the rack. A new matcher reads that from the rows."""
     await rows.add_nodes(*cluster()[:2])
     await rows.see(workload("a", asked(above("rack", 1, slot(1), exclusive=True))))
     await rows.match()

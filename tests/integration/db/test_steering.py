@@ -1,4 +1,4 @@
-"""Steering on real rows: each change by state, twice, by whom; what accounting says of it."""
+"""Steering on real rows: each change by state, twice, by whom. What accounting says of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ALICE = "alice@host"
 async def act(
     verb: Callable[..., Any], rows: Rows, *names: str, actor: str = ALICE, **more: object
 ) -> list[str]:
-    """Run a command; its messages, those refused with ``no:`` in front."""
+    """Run a command. Its messages, those refused with ``no:`` in front."""
     outcomes = await verb(rows.database, "default", names, actor, **more)
     return [one.message if one.is_done else f"no: {one.message}" for one in outcomes]
 
@@ -43,7 +43,7 @@ async def reason(rows: Rows, uid: str = "a") -> str:
 
 
 async def test_what_was_held_stands_behind_what_was_not(rows: Rows) -> None:
-    """What is held does not start; released, it has a new place. Twice is once."""
+    """What is held does not start. Released, it has a new place. Twice is once."""
     await rows.see(workload("a"), workload("b"))
     assert await act(steering.hold, rows, "a", "2") == ["is held", "is held"]
     assert await act(steering.hold, rows, "a") == [], "the spec says it already"
@@ -90,7 +90,7 @@ async def test_a_release_leaves_what_its_author_holds(rows: Rows) -> None:
 
 
 async def test_what_does_not_fit_the_state_is_refused_with_its_name(rows: Rows) -> None:
-    """Running is not held or moved; what is over is over. A reserved name is no holder."""
+    """Running is not held or moved. What is over is over. A reserved name is no holder."""
     await run(rows)
     assert await act(steering.hold, rows, "a") == [
         "no: is Running: only what waits can be held; requeue or cancel it"
@@ -147,7 +147,7 @@ async def test_cancel_asks_for_the_deletion_and_ends_when_it_has_happened(rows: 
 
 
 async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> None:
-    """Suspended by an effect; slots come back pod by pod; then it waits and runs again."""
+    """Suspended by an effect. Slots come back pod by pod. Then it waits and runs again."""
     await run(rows, pods=2)
     await rows.see(workload("later", request(cpu=4)))
     (told,) = await act(steering.requeue, rows, "a")
@@ -178,7 +178,7 @@ async def test_requeue_waits_for_the_pods_and_keeps_the_place(rows: Rows) -> Non
 async def test_dependencies_that_changed_while_it_ran_are_looked_at_when_it_waits_again(
     rows: Rows,
 ) -> None:
-    """Nobody looks at them while it runs; requeued it does not wait for that for ever."""
+    """Nobody looks at them while it runs. Requeued it does not wait for that for ever."""
     await run(rows)
     edge = ({"type": "afterany", "job": "nobody"},)
     for edges in (edge, ()):
@@ -323,7 +323,7 @@ async def test_our_own_suspension_is_not_taken_for_the_authors(rows: Rows) -> No
 
 
 async def test_priority_and_queue_by_hand_win_over_the_author(rows: Rows) -> None:
-    """Also over later observations; cleared, the author's counts again."""
+    """Also over later observations. Cleared, the author's counts again."""
     await rows.execute("INSERT INTO fluxqueues (name) VALUES ('batch')")
     await rows.see(workload("a", priority=3))
     assert await act(steering.steer, rows, "a", priority=9) == ["has priority 9"]
@@ -338,7 +338,7 @@ async def test_priority_and_queue_by_hand_win_over_the_author(rows: Rows) -> Non
 
 
 async def test_every_run_is_in_the_books(rows: Rows) -> None:
-    """Sums follow the slots' own times; what never ran is there too."""
+    """Sums follow the slots' own times. What never ran is there too."""
     await run(rows, pods=2, user_name="bob")
     await rows.see(workload("never", request(cpu=99), user_name="bob"))
     await rows.execute("UPDATE allocation_slots SET given_at = now() - interval '1 hour'")
@@ -424,7 +424,7 @@ async def test_a_fluxjob_that_lies_about_its_workload_steers_nothing(rows: Rows)
 
 
 async def test_what_a_spec_says_is_heeded_once(rows: Rows) -> None:
-    """By whoever changed it; seen again, it changes nothing."""
+    """By whoever changed it. Seen again, it changes nothing."""
     await rows.see(workload("a"))
     assert await apply_spec_changes(rows, of("nobody"), {"hold": True}, {}) is None
     said = {"hold": True, "priority": 7}
@@ -460,7 +460,7 @@ async def test_what_a_spec_says_and_cannot_be_is_told_and_not_done_later(rows: R
 
 
 async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> None:
-    """Also when the author's is seen again; removed, it may start at any time."""
+    """Also when the author's is seen again. Removed, it may start at any time."""
     later = "2100-01-01T00:00:00Z"
     await rows.see(workload("a"))
     await apply_spec_changes(rows, of("a"), {"beginTime": later}, {"beginTime": "bob"})
@@ -473,7 +473,7 @@ async def test_a_begin_time_set_by_hand_wins_over_the_authors(rows: Rows) -> Non
 
 
 async def test_the_deletion_of_a_fluxjob_cancels_its_workload(rows: Rows) -> None:
-    """As the command does; what has ended stays as it is."""
+    """As the command does. What has ended stays as it is."""
     await rows.see(workload("a"), workload("b", result="Completed", wanted=0))
     await rows.reconcile("b")
     cancelled = await cancel_deleted(rows, of("a"), "somebody")
@@ -523,7 +523,7 @@ async def test_a_cancellation_that_never_began_can_be_removed(rows: Rows) -> Non
 async def test_a_value_that_no_row_takes_costs_only_itself(
     rows: Rows, field: str, value: object
 ) -> None:
-    """All other fields are heeded; it is told, and not tried again until it is changed."""
+    """All other fields are heeded. It is told, and not tried again until it is changed."""
     await rows.see(workload("a", begin_at_s=None))
     said = {"hold": True, field: value}
     outcomes = await apply_spec_changes(rows, of("a"), said, dict.fromkeys(said, "bob"))

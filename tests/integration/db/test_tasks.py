@@ -48,7 +48,7 @@ async def swept(rows: Rows) -> dict[str, int]:
 
 
 async def test_what_is_owed_and_its_task_are_one_transaction(rows: Rows) -> None:
-    """A rolled back transaction leaves neither; a committed one both."""
+    """A rolled back transaction leaves neither. A committed one both."""
     await rows.see(workload("a"))
     await rows.forget_tasks()
 
@@ -234,7 +234,7 @@ async def test_a_state_that_is_overtaken_owes_one_status(rows: Rows) -> None:
 
 
 async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
-    """While it is under way nobody else writes the same; when it is done without, somebody does."""
+    """While it is under way nobody else writes the same. When it is done without, somebody does."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
@@ -247,7 +247,7 @@ async def test_a_release_that_told_no_status_leaves_it_owed(rows: Rows) -> None:
 async def test_how_often_a_status_is_told_is_a_setting(
     database_url: str, setting: float, seconds: float
 ) -> None:
-    """By every connection of ours; a pause no longer than said and the quarter it is rounded to."""
+    """By every connection of ours. A pause no longer than said and the quarter it is rounded to."""
     settings = settings_for(database_url, status_interval_s=setting)
     async with Database(settings, role="test") as database, database.begin() as tx:
         (row,) = await dicts(
@@ -316,7 +316,7 @@ async def test_that_few_run_is_told_when_it_is_due(rows: Rows) -> None:
 
 
 async def test_that_many_run_is_told_where_it_lasts(rows: Rows) -> None:
-    """Ten seconds after they were told to have started; who has ended by then is told of that."""
+    """Ten seconds after they were told to have started. Who has ended by then is told of that."""
     uids = await _start(rows, STATUS_CALM + 1)
     assert await read_due_statuses(rows.database, uids) == []
     assert all(10 <= row["due"] <= 10.5 for row in await rows.fetch(_DUE))
@@ -359,7 +359,7 @@ async def test_a_start_that_was_put_off_is_told_with_the_next_look_once_it_runs(
 
 
 async def test_coming_to_run_brings_nothing_forward_that_was_put_off(rows: Rows) -> None:
-    """A release that puts off its status says until when; who has more to tell is told sooner."""
+    """A release that puts off its status says until when. Who has more to tell is told sooner."""
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
     await rows.match()
@@ -397,7 +397,7 @@ async def test_who_has_more_to_tell_is_not_put_off(rows: Rows) -> None:
 
 
 async def test_a_fluxjob_that_was_made_again_owes_its_status(rows: Rows) -> None:
-    """The new object shows nothing; the row says so by itself."""
+    """The new object shows nothing. The row says so by itself."""
     await rows.see(workload("a"))
     await rows.execute(f"UPDATE fluxjobs SET {_WRITTEN_NOW}")
     await rows.forget_tasks()
@@ -438,7 +438,7 @@ async def test_the_end_of_a_task_is_written_though_the_session_breaks_over_it(ro
 
 
 async def test_a_cycle_takes_all_wishes_for_one_with_it(rows: Rows) -> None:
-    """As many tasks as there were transactions; one look serves them all."""
+    """As many tasks as there were transactions. One look serves them all."""
     for number in range(4):
         await rows.see(workload(f"j{number}"))
     assert await rows.is_cycle_asked()
@@ -459,7 +459,7 @@ async def test_a_wish_that_commits_during_a_cycle_stays(rows: Rows) -> None:
 
 
 async def test_what_is_given_back_while_nobody_waits_wakes_no_cycle(rows: Rows) -> None:
-    """It lies there, not as something lost, until somebody comes; his cycle takes it in."""
+    """It lies there, not as something lost, until somebody comes. His cycle takes it in."""
     await rows.add_nodes(cpu_node("n0", cpu=2))
     asked = request(1, cpu=2)
     await rows.see(workload("a", asked))
@@ -541,7 +541,7 @@ async def test_wishes_do_not_pile_up_where_nobody_matches(rows: Rows) -> None:
 
 
 async def test_the_sweep_finds_what_lost_its_task(rows: Rows) -> None:
-    """The rows alone say what is owed; what has a task is left to it."""
+    """The rows alone say what is owed. What has a task is left to it."""
     assert await swept(rows) == {}
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("a"))
@@ -609,7 +609,7 @@ async def test_nothing_is_deferred_while_nobody_compares_rows_and_cluster(rows: 
 
 
 async def test_tasks_of_a_dead_worker_run_again(rows: Rows) -> None:
-    """procrastinate would leave them ``doing`` for ever; a living worker's is left alone."""
+    """procrastinate would leave them ``doing`` for ever. A living worker's is left alone."""
     manager = rows.database.app.job_manager
     await rows.see(workload("a"))
     await rows.execute("UPDATE fluxjobs SET release_at = now(), reconcile_at = now()")

@@ -1,4 +1,4 @@
-"""The transition table of the code and that of the database, edge by edge; the triggers."""
+"""The transition table of the code and that of the database, edge by edge. The triggers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def written_version(rows: Rows) -> None:
 
 
 async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
-    """A legal one leaves a status effect and an audit line; an illegal one changes nothing."""
+    """A legal one leaves a status effect and an audit line. An illegal one changes nothing."""
     await rows.see(workload("a"))
     for old, new in EDGES:
         if old is not new:
@@ -60,7 +60,7 @@ async def test_each_edge_is_taken_or_refused_by_the_trigger(rows: Rows) -> None:
 
 async def _try_edge(rows: Rows, old: FluxJobState, new: FluxJobState) -> None:
     ended = "now()" if new.is_final else "NULL"
-    # Nobody enters or leaves this state but by what is missing; see test_gathering.
+    # Nobody enters or leaves this state but by what is missing. See test_gathering.
     missing = new is FluxJobState.GATHERING
     observed = '{"missing": 1, "gather_s": 600, "gather_reason": "why"}' if missing else "{}"
     to = FluxJobState.PENDING if missing else new

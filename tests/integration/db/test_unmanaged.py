@@ -1,4 +1,4 @@
-"""Pods count with what they ask for themselves, whatever slot they were given; a workload that came
+"""Pods count with what they ask for themselves, whatever slot they were given. A workload that came
 to ask for something else is decided for anew.
 """
 
@@ -32,7 +32,7 @@ def bound(uid: str, cpu: int, node: str) -> PodFact:
 
 
 async def usage(rows: Rows, node: str) -> tuple[int, int, int]:
-    """Allocated, unmanaged and free cpus of a node; invariant 5 holds."""
+    """Allocated, unmanaged and free cpus of a node. Invariant 5 holds."""
     (row,) = await rows.fetch(
         "SELECT capacity, allocated, foreign_used, free FROM node_usage"
         " WHERE node = :node AND resource = 'cpu'",
@@ -97,7 +97,7 @@ async def test_a_pod_larger_than_its_slot_counts_with_the_rest_of_it(rows: Rows)
     pods = (bound("a0", 5, there), bound("a1", 2, there), bound("a2", 3, elsewhere))
     await rows.see(workload("a", asked, pods=pods, is_suspended=False))
     await rows.reconcile("a")
-    # What its pod grew by in place its slot grows by, too; what has no slot is unmanaged.
+    # What its pod grew by in place its slot grows by, too. What has no slot is unmanaged.
     assert await usage(rows, there) == (5, 2, 1)
     assert await usage(rows, elsewhere) == (0, 3, 5)
 

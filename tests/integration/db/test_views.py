@@ -20,7 +20,7 @@ from tests.support.rows import Rows, cpu_node, pod, settings_for, workload
 
 
 async def test_queue_is_in_the_order_of_the_next_cycle(rows: Rows) -> None:
-    """Priority, then submission; who is not looked at stands behind, without a position."""
+    """Priority, then submission. Who is not looked at stands behind, without a position."""
     await rows.add_nodes(cpu_node("n0", cpu=1))
     await rows.see(workload("first"), workload("late"), workload("high", priority=5))
     await rows.see(workload("kept", held_by="author"), workload("never", request(cpu=99)))
@@ -89,7 +89,7 @@ BREAKS = {
 
 @pytest.mark.parametrize("invariant", BREAKS)
 async def test_each_broken_invariant_shows(rows: Rows, invariant: str) -> None:
-    """Break one thing by hand; drift names exactly that."""
+    """Break one thing by hand. Drift names exactly that."""
     await running(rows)
     for statement in BREAKS[invariant].split(";"):
         await rows.execute(statement.replace(":", "\\:"))
@@ -104,7 +104,7 @@ async def test_less_allocatable_than_allocated_is_no_drift_of_ours(rows: Rows) -
 
 
 async def test_slots_on_lost_nodes_are_counted(rows: Rows) -> None:
-    """On one that is gone and on one that is down; a slot that no pod has is no loss."""
+    """On one that is gone and on one that is down. A slot that no pod has is no loss."""
     await running(rows)
     assert (await read_gauges(rows.database)).lost == 0
     await rows.execute("UPDATE nodes SET fact = jsonb_set(fact, '{up}', 'false')")

@@ -31,7 +31,7 @@ class Seen:
 
 @dataclass
 class FaultyApi:
-    """Scripted answers in order; a request beyond the script waits until one is added."""
+    """Scripted answers in order. A request beyond the script waits until one is added."""
 
     url: str = ""
     seen: list[Seen] = field(default_factory=list)

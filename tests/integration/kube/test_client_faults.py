@@ -65,7 +65,7 @@ async def test_500_is_not_retried(client: KubeClient, faulty: FaultyApi) -> None
 
 
 async def test_503_with_retry_after(client: KubeClient, faulty: FaultyApi) -> None:
-    """Repeated for a GET; a POST may have been acted upon, so it is reported."""
+    """Repeated for a GET. A POST may have been acted upon, so it is reported."""
     faulty.then(status(503, Retry_After="0"), json_answer(POD), status(503, Retry_After="0"))
     assert await client.get(PODS, "n", "p") == POD
     with pytest.raises(ApiUnavailable):
@@ -114,7 +114,7 @@ async def test_refused_connection_is_unavailability() -> None:
 
 
 async def test_stalled_answer_times_out(client: KubeClient, faulty: FaultyApi) -> None:
-    """A request without an answer ends at its timeout; nothing is scripted, so none comes."""
+    """A request without an answer ends at its timeout. Nothing is scripted, so none comes."""
     with pytest.raises(ApiUnavailable):
         await client.request("POST", "/x", body={}, timeout_s=0.2)
 
@@ -153,7 +153,7 @@ async def test_what_is_sent(client: KubeClient, faulty: FaultyApi) -> None:
 
 
 async def test_rotated_token_is_read_again(faulty: FaultyApi, tmp_path: Path) -> None:
-    """A 401 makes the client read the token file once more; the same token is not tried twice."""
+    """A 401 makes the client read the token file once more. The same token is not tried twice."""
     file = tmp_path / "token"
     file.write_text("old")
 
@@ -188,7 +188,7 @@ async def test_pages_are_followed(client: KubeClient, faulty: FaultyApi) -> None
 
 
 async def test_expired_page_token_restarts_the_list(client: KubeClient, faulty: FaultyApi) -> None:
-    """Nothing of the abandoned attempt stays; the fourth attempt is unpaged."""
+    """Nothing of the abandoned attempt stays. The fourth attempt is unpaged."""
     for _ in range(3):
         faulty.then(json_answer(_page("old", token="t")), status(410, "Expired"))
     faulty.then(json_answer(_page("new", version="10")))
@@ -248,7 +248,7 @@ async def test_concurrency_is_bounded_and_leases_are_not_behind_it(faulty: Fault
 
 
 async def test_pages_are_fetched_as_they_are_wanted(client: KubeClient, faulty: FaultyApi) -> None:
-    """Who stops after the first page costs the server one; a forgotten version is reported."""
+    """Who stops after the first page costs the server one. A forgotten version is reported."""
     page = {"metadata": {"resourceVersion": "7", "continue": "more"}, "items": [dict(POD)]}
     faulty.then(json_answer(page), json_answer(page), status(410))
     async with aclosing(client.pages(PODS, "n", limit=1)) as pages:
@@ -262,7 +262,7 @@ async def test_pages_are_fetched_as_they_are_wanted(client: KubeClient, faulty: 
 
 
 async def test_lines_come_as_they_are_written(client: KubeClient, faulty: FaultyApi) -> None:
-    """Cut where they end, whatever the pieces; the last one needs no end; refusals are typed."""
+    """Cut where they end, whatever the pieces. The last one needs no end. Refusals are typed."""
     faulty.then(stream(b"one\ntw", b"o\n", b"three"), status(404))
     query = {"follow": "true"}
     found = [line async for line in client.lines("/api/v1/namespaces/n/pods/p/log", query)]
@@ -273,7 +273,7 @@ async def test_lines_come_as_they_are_written(client: KubeClient, faulty: Faulty
 
 
 async def test_how_late_answers_come_is_known(client: KubeClient, faulty: FaultyApi) -> None:
-    """Also of an answer that is a refusal; a connection that breaks has answered nothing."""
+    """Also of an answer that is a refusal. A connection that breaks has answered nothing."""
     answer = json_answer(POD)
 
     async def late(request: web.Request) -> web.StreamResponse:

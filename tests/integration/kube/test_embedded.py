@@ -78,7 +78,7 @@ async def test_life_of_an_object(client: KubeClient) -> None:
 
 
 async def test_an_answer_may_be_the_metadata_alone(client: KubeClient) -> None:
-    """What is written is written whole; only of the answer the rest is left out."""
+    """What is written is written whole. Only of the answer the rest is left out."""
     made = await client.create(CONFIGMAPS, "default", _map("a"), metadata_only=True)
     patched = await client.patch(
         CONFIGMAPS, "default", "a", {"data": {"w": "x"}}, metadata_only=True
@@ -93,7 +93,7 @@ async def test_an_answer_may_be_the_metadata_alone(client: KubeClient) -> None:
 
 
 async def test_dry_run_and_refusals(client: KubeClient) -> None:
-    """Nothing is stored by a dry run; a wrong object says which field."""
+    """Nothing is stored by a dry run. A wrong object says which field."""
     await client.create(CONFIGMAPS, "default", _map("dry"), dry_run=True)
     with pytest.raises(NotFound):
         await client.get(CONFIGMAPS, "default", "dry")
@@ -104,7 +104,7 @@ async def test_dry_run_and_refusals(client: KubeClient) -> None:
 
 
 async def test_pages_and_selectors(client: KubeClient) -> None:
-    """Pages are put together; items carry their kind; selectors select."""
+    """Pages are put together. Items carry their kind. Selectors select."""
     for number in range(7):
         body = _map(f"m{number}", labels={"parity": "even" if number % 2 == 0 else "odd"})
         await client.create(CONFIGMAPS, "default", body)
@@ -119,7 +119,7 @@ async def test_pages_and_selectors(client: KubeClient) -> None:
 
 
 async def test_watch(client: KubeClient) -> None:
-    """Events after a version, in order; other objects than the selected stay out."""
+    """Events after a version, in order. Other objects than the selected stay out."""
     version = (await client.list(CONFIGMAPS)).resource_version
     await client.create(CONFIGMAPS, "default", _map("other"))
     await client.create(CONFIGMAPS, "default", _map("mine", labels={"a": "b"}))

@@ -22,7 +22,7 @@ async def test_a_refusal_is_no_error(client: KubeClient, faulty: FaultyApi, code
 
 
 async def test_told_before(client: KubeClient, faulty: FaultyApi) -> None:
-    """It stands there; and one whose answer was lost is sent again."""
+    """It stands there, and one whose answer was lost is sent again."""
     faulty.then(status(409, "AlreadyExists"), reset(), json_answer(EVENT, 201))
     assert await tell_event(client, EVENT)
     assert await tell_event(client, EVENT)

@@ -57,7 +57,7 @@ class _Log:
 
 
 async def test_follows_and_resumes_after_a_cut(client: KubeClient, faulty: FaultyApi) -> None:
-    """A cut connection is resumed at the last version, bookmarks included; no second list."""
+    """A cut connection is resumed at the last version, bookmarks included. No second list."""
     log = _Log()
     faulty.then(
         json_answer(_listed(5, _pod("a", 3))),
@@ -114,7 +114,7 @@ async def test_reused_name_is_removal_and_addition(client: KubeClient, faulty: F
 
 
 async def test_failures_before_the_first_list(client: KubeClient, faulty: FaultyApi) -> None:
-    """500, 403 and a missing definition are waited out; synced only tells of a real list."""
+    """500, 403 and a missing definition are waited out. Synced only tells of a real list."""
     faulty.then(status(500), status(403), status(404))
     informer = Informer(client, PODS, retry_cap_s=0.02)
     informer.start()
@@ -126,7 +126,7 @@ async def test_failures_before_the_first_list(client: KubeClient, faulty: Faulty
 
 
 async def test_transform_and_late_handlers(client: KubeClient, faulty: FaultyApi) -> None:
-    """The store holds reduced objects; a handler added later sees what is there."""
+    """The store holds reduced objects. A handler added later sees what is there."""
 
     def slim(obj: Object) -> Object:
         obj["metadata"].pop("managedFields")
@@ -148,7 +148,7 @@ async def test_transform_and_late_handlers(client: KubeClient, faulty: FaultyApi
 async def test_a_failing_handler_does_not_stop_others(
     client: KubeClient, faulty: FaultyApi
 ) -> None:
-    """One observer's exception is logged; the store and the next observer go on."""
+    """One observer's exception is logged. The store and the next observer go on."""
 
     def broken(old: Object | None, new: Object | None) -> None:
         raise RuntimeError("mine")
@@ -195,7 +195,7 @@ async def test_late_answers_do_not_raise_the_dead(client: KubeClient, faulty: Fa
 async def test_deletion_of_a_predecessor_spares_its_successor(
     client: KubeClient, faulty: FaultyApi
 ) -> None:
-    """A DELETED event names a uid; the observed new object of the same name stays."""
+    """A DELETED event names a uid. The observed new object of the same name stays."""
     faulty.then(json_answer(_listed(5, _pod("a", 3, "u1"))))
     informer = Informer(client, PODS)
     informer.start()
@@ -250,7 +250,7 @@ def item_key(obj: Object) -> tuple[str, str]:
 async def test_a_relist_goes_on_beside_the_watch(
     client: KubeClient, faulty: FaultyApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the watch has lost is found; what it tells while the list is on its way is newer."""
+    """What the watch has lost is found. What it tells while the list is on its way is newer."""
     log = _Log()
     faulty.then(
         json_answer(_listed(5, _pod("ends", 3), _pod("lost", 4))),

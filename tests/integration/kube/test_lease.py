@@ -116,7 +116,7 @@ class Candidate:
 
 @pytest.fixture
 async def campaign() -> AsyncIterator[Callable[..., Candidate]]:
-    """Make candidates; all are stopped at the end."""
+    """Make candidates. All are stopped at the end."""
     made: list[Candidate] = []
 
     def make(server: LeaseServer, name: str, **options: Any) -> Candidate:
@@ -155,7 +155,7 @@ async def test_first_leads_second_waits_and_follows(
 async def test_cut_leader_stops_before_the_successor_starts(
     campaign: Callable[..., Candidate],
 ) -> None:
-    """Trust ends locally before the Lease can be taken; the old leader returns as a follower."""
+    """Trust ends locally before the Lease can be taken. The old leader returns as a follower."""
     server = LeaseServer()
     first = campaign(server, "a")
     await _until(lambda: first.elector.is_leader)
@@ -209,7 +209,7 @@ async def test_acquisition_answered_too_late_is_not_a_lead(
 
 
 async def test_edit_by_somebody_else_is_survived(campaign: Callable[..., Candidate]) -> None:
-    """A label put on the Lease makes one renewal conflict; the lead goes on."""
+    """A label put on the Lease makes one renewal conflict. The lead goes on."""
     server = LeaseServer()
     only = campaign(server, "a", **SLOW)
     await _until(lambda: only.elector.is_leader)
@@ -245,7 +245,7 @@ async def test_deleted_lease_does_not_repeat_terms(campaign: Callable[..., Candi
 
 
 def test_expiry_is_judged_by_our_own_clock() -> None:
-    """What the holder wrote as renewTime plays no part; a released Lease is free at once."""
+    """What the holder wrote as renewTime plays no part. A released Lease is free at once."""
     held = {"spec": {"holderIdentity": "x", "leaseDurationSeconds": 15, "renewTime": "1999"}}
     seen = Observation("1", 100.0)
     assert not is_free(held, seen, 114.9)

@@ -25,7 +25,7 @@ from tests.support.waiting import eventually
 from tests.support.workers import is_released, make_job, rows_of, submit, worker
 
 RESUME_S = 10.0
-"""Beyond what a release takes just now; every pause between two tries is shorter."""
+"""Beyond what a release takes just now. Every pause between two tries is shorter."""
 AWAY_S = float(os.environ.get("FLUXQUEUE_TEST_AWAY_S", "20"))
 """Long enough for every pause between two tries to have reached its longest."""
 
@@ -91,7 +91,7 @@ async def test_read_only_as_after_a_fail_over(
 
 
 async def test_a_session_that_became_read_only_is_not_kept(own_postgres: LocalPostgres) -> None:
-    """The old primary of a fail-over lets its sessions live; one failure, then a new session."""
+    """The old primary of a fail-over lets its sessions live. One failure, then a new session."""
     async with rows_of(own_postgres.url) as rows:
         await rows.execute("SET default_transaction_read_only = on")
         with pytest.raises(DatabaseUnavailable, match="read-only"):

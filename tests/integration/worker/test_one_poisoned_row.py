@@ -69,7 +69,7 @@ async def test_all_others_go_on(
     monkeypatch: pytest.MonkeyPatch,
     step: str,
 ) -> None:
-    """In one batch with the poisoned ones; those are told, and done as soon as they can be."""
+    """In one batch with the poisoned ones. Those are told, and done as soon as they can be."""
     where, attribute = STEPS[step]
     poison = Poisoned()
     monkeypatch.setattr(where, attribute, poison.around(getattr(where, attribute)))

@@ -65,7 +65,7 @@ async def _ask(rows: Rows, admin: KubeClient, name: str, **spec: Any) -> dict[st
 async def test_a_defect_in_an_answer_is_told_and_costs_nobody_else(
     database_url: str, cluster: LocalCluster, admin: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not tried again; the next question is answered, the queue goes on, and no task of
+    """It is not tried again. The next question is answered, the queue goes on, and no task of
     theirs is left."""
 
     def broken(*_: object) -> None:

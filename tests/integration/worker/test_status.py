@@ -111,7 +111,7 @@ def _context(rows: Rows, client: KubeClient) -> WorkerContext:
 async def _submit(
     rows: Rows, client: KubeClient, name: str, *, is_version_known: bool = True
 ) -> str:
-    """A BatchJob with its FluxJob, as the controller leaves them; give its UID."""
+    """A BatchJob with its FluxJob, as the controller leaves them. Give its UID."""
     seen = await make_job(client, name)
     job = await client.get(JOBS, "default", name)
     made = await client.create(FLUXJOBS, "default", fluxjob_creator._build(job, {}, DEFAULT_SITE))
@@ -127,7 +127,7 @@ BOTH = pytest.mark.parametrize("is_version_known", [True, False])
 async def test_a_first_status_that_comes_late_overwrites_nothing(
     database_url: str, cluster: LocalCluster, is_version_known: bool
 ) -> None:
-    """A worker hangs before the first write of all; meanwhile another tells what has come of it."""
+    """A worker hangs before the first write of all. Meanwhile another tells what has come of it."""
     async with (
         rows_of(database_url) as rows,
         _client(cluster, KubeClient) as client,
@@ -185,7 +185,7 @@ async def test_a_status_is_put_in_the_place_of_the_last(
 async def test_conditions_have_the_times_of_the_audit_trail(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """Since when it waits: since it came, also when a reservation came and went; it was queued
+    """Since when it waits: since it came, also when a reservation came and went. It was queued
     until it got its nodes."""
     async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
         uid = await _submit(rows, client, "a")
@@ -248,7 +248,7 @@ async def test_an_event_that_is_refused_stops_nobody(
 async def test_an_event_tells_what_has_changed_in_kind(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """Not in number; its reason is that of the conditions, and it names the FluxJob, too."""
+    """Not in number. Its reason is that of the conditions, and it names the FluxJob, too."""
     async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
         uid = await _submit(rows, client, "a")
         context = _context(rows, client)
@@ -280,7 +280,7 @@ async def test_an_event_tells_what_has_changed_in_kind(
 async def test_two_who_tell_one_start_make_one_event(
     database_url: str, cluster: LocalCluster
 ) -> None:
-    """Who lets the pods go is slow to tell of it; when they run, another has told it before."""
+    """Who lets the pods go is slow to tell of it. When they run, another has told it before."""
     async with (
         rows_of(database_url) as rows,
         _client(cluster, KubeClient) as client,
@@ -355,7 +355,7 @@ async def test_a_task_takes_along_the_others_that_are_due(
 async def test_a_status_never_reaches_the_next_workload_of_the_same_name(
     database_url: str, cluster: LocalCluster, is_version_known: bool
 ) -> None:
-    """Told late, when the Job was deleted and made again; what the new one tells is taken."""
+    """Told late, when the Job was deleted and made again. What the new one tells is taken."""
     async with rows_of(database_url) as rows, _client(cluster, KubeClient) as client:
         context = _context(rows, client)
         await rows.add_nodes(cpu_node("n0"))

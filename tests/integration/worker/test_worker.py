@@ -60,7 +60,7 @@ async def test_effects_arrive_whatever_the_api_server_does(
 async def test_a_lost_wake_up_costs_a_second_not_a_job(
     database_url: str, cluster: LocalCluster, admin: KubeClient
 ) -> None:
-    """Killed between commit and wake: rows are there, tasks are not; the sweep finds them."""
+    """Killed between commit and wake: rows are there, tasks are not. The sweep finds them."""
     async with rows_of(database_url) as rows, worker(database_url, cluster):
         await rows.add_nodes(cpu_node("n0"))
         await eventually(lambda: nothing_waits(rows), "it is done")
@@ -181,7 +181,7 @@ async def test_the_matcher_role_moves_when_its_holder_stops(
 
 
 async def test_retention_forgets_only_what_is_over_and_gone(rows_url: Rows) -> None:
-    """Old and gone goes; old but with its object, or still running, stays."""
+    """Old and gone goes. Old but with its object, or still running, stays."""
     rows = rows_url
     await rows.add_nodes(cpu_node("n0"))
     await rows.see(workload("gone"), workload("kept"), workload("runs"))

@@ -1,7 +1,7 @@
 """What happens to the queue's database as a whole: lost, dumped, restored, while its users sleep.
 
 Used by ``test_rebuild`` and the chaos suite. Real ``pg_dump`` and ``pg_restore`` of the server in
-use; nothing of ours takes part.
+use. Nothing of ours takes part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ QUEUE_PARTS = ("controller", "worker-")
 
 @asynccontextmanager
 async def everybody_killed(stack: Stack) -> AsyncIterator[None]:
-    """Stop controller and workers where they stand; afterwards they are killed and start anew."""
+    """Stop controller and workers where they stand. Afterwards they are killed and start anew."""
     parts = [part for name, part in stack.parts.items() if name.startswith(QUEUE_PARTS)]
     pids = [part.pid for part in parts if part.pid is not None]
     for pid in pids:

@@ -10,7 +10,7 @@ from tests.support.waiting import until
 
 LEFT_S = 120.0
 PATIENCE_S = 30.0
-"""What is in transit on a busy machine is no finding; what is broken stays so."""
+"""What is in transit on a busy machine is no finding. What is broken stays so."""
 
 _LEFT = {
     "drift": "SELECT * FROM drift",
@@ -25,7 +25,7 @@ _LEFT = {
 
 
 async def what_is_left(world: World) -> list[str]:
-    """Everything the rows still hold, in words; empty once all work is over."""
+    """Everything the rows still hold, in words. Empty once all work is over."""
     found = {name: await world.rows(sql) for name, sql in _LEFT.items()}
     return [f"{name}: {row}" for name, rows in found.items() for row in rows]
 

@@ -1,6 +1,6 @@
 """Random lives of every kind of workload, drawn from a seed: what users, nodes and accidents do.
 
-``Lives`` holds what there should be by now, and does one thing after another to it; nothing waits
+``Lives`` holds what there should be by now, and does one thing after another to it. Nothing waits
 for the cluster but where a name has to be free. ``until_settled`` says what is not as it should be.
 """
 
@@ -105,7 +105,7 @@ async def served_group(client: KubeClient) -> ApiResource:
 
 @dataclass(slots=True)
 class Life:
-    """A workload as it should be: ``size`` pods of ``cpu``; ``members``: the pods of a group."""
+    """A workload as it should be: ``size`` pods of ``cpu``. ``members``: the pods of a group."""
 
     name: str
     kind: str
@@ -347,7 +347,7 @@ class Lives:
         await self.remove(life, how)
 
     async def remove(self, life: Life, how: str = "Background") -> None:
-        """It goes, and what it has made; its name is free when that is gone."""
+        """It goes, and what it has made. Its name is free when that is gone."""
         self.there.pop(life.name, None)
         client, space = self.space.client, self.space.name
         for member in life.members:
@@ -539,7 +539,7 @@ class Lives:
                     await self.space.delete(name, PODS)
 
     async def until_settled(self, timeout_s: float) -> None:
-        """What ends has ended; what stays runs, all of it; nobody waits but for missing pods."""
+        """What ends has ended. What stays runs, all of it. Nobody waits but for missing pods."""
         self._note("peace")
 
         async def wrong() -> list[str]:

@@ -27,7 +27,7 @@ EVERY_S = 0.1
 @dataclass(slots=True)
 class Operators:
     """All of them, for as long as ``async with``. ``runtimes``: of each training runtime the spec
-    of its JobSets. ``refused``: what the API server would not take of what they made; tests expect
+    of its JobSets. ``refused``: what the API server would not take of what they made. Tests expect
     nothing there.
     """
 
@@ -71,7 +71,7 @@ class Operators:
                     await reconcile(owner, its_jobs, its_pods)
 
     async def _job_set(self, owner: Obj, jobs: Mapping[str, Obj], _: Mapping[str, Obj]) -> None:
-        """Its Jobs are made suspended where it is, and follow it; it ends with all, or the first
+        """Its Jobs are made suspended where it is, and follow it. It ends with all, or the first
         that fails.
         """
         if _is_over(owner):
@@ -121,8 +121,8 @@ class Operators:
             await self._follow(MPI_JOB, owner, jobs, at, of, is_suspended=is_suspended)
 
     async def _train_job(self, owner: Obj, _: Mapping[str, Obj], __: Mapping[str, Obj]) -> None:
-        """Its JobSet has its name, is there at once, and is written anew until both have gone on;
-        how that ends, it ends.
+        """Its JobSet has its name, is there at once, and is written anew until both have gone on.
+        How that ends, it ends.
         """
         name = owner["metadata"]["name"]
         try:

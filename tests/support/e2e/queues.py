@@ -21,7 +21,7 @@ def queue(name: str, **spec: Any) -> Obj:
 
 
 class Queues:
-    """Queues of one test, removed after it; names carry the namespace, because queues have none."""
+    """Queues of one test, removed after it. Names carry the namespace, because queues have none."""
 
     def __init__(self, space: Space) -> None:
         self.space = space

@@ -14,7 +14,7 @@ SETTLED_S = 300.0
 
 
 async def live(space: Space, seed: int, kinds: tuple[str, ...], *, steps: int) -> None:
-    """One run, in a namespace; ``kinds``: of which something is made, as often as each is named."""
+    """One run, in a namespace. ``kinds``: of which something is made, as often as each is named."""
     recording = space.recording()
     async with Operators(space) as operators, recording:
         lives = Lives(space, operators, random.Random(seed), kinds)

@@ -75,7 +75,7 @@ class Recording:
     client: KubeClient
     namespace: str | None
     events: list[tuple[str, PodView | None]] = field(default_factory=list)
-    """UID and the pod after the event; None where it is gone."""
+    """UID and the pod after the event. None where it is gone."""
     _present: State = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _task: asyncio.Task[None] | None = None
@@ -92,7 +92,7 @@ class Recording:
             await self._task
 
     async def _relist(self) -> str:
-        """Read all pods; of what changed unseen, ends are noted before beginnings."""
+        """Read all pods. Of what changed unseen, ends are noted before beginnings."""
         listed = await self.client.list(PODS, self.namespace)
         found = {one.uid: one for one in map(view, listed.items)}
         for uid in set(self._present) - set(found):
@@ -115,7 +115,7 @@ class Recording:
                 version = await self._relist_in_the_end()
 
     async def _relist_in_the_end(self) -> str:
-        """List again as soon as the API server answers; what is not recorded is not judged."""
+        """List again as soon as the API server answers. What is not recorded is not judged."""
         while True:
             try:
                 return await self._relist()

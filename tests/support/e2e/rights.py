@@ -44,7 +44,7 @@ def is_under_rights(kind: str) -> bool:
 
 @asynccontextmanager
 async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World]:
-    """A world on a cluster that nobody else uses; ``more`` are further options of the stack."""
+    """A world on a cluster that nobody else uses. ``more`` are further options of the stack."""
     if kind == "embedded":
         async with embedded_world(folder, **more) as world:
             yield world
@@ -60,7 +60,7 @@ async def own_world(kind: str, folder: Path, **more: Any) -> AsyncIterator[World
 async def rights_world(
     kind: str, folder: Path, *, follows_pools: bool = False, **more: Any
 ) -> AsyncIterator[RightsWorld]:
-    """Everything running under the chart's rights; what is refused shows in ``uses``.
+    """Everything running under the chart's rights. What is refused shows in ``uses``.
 
     ``follows_pools``: with the rights to change discovered node pools.
     """
@@ -98,7 +98,7 @@ async def sufficient_rights(folder: Path, **more: Any) -> AsyncIterator[World]:
     """The same for a whole suite, at whose end nothing may have been refused."""
     async with rights_world("real", folder, follows_pools=True, **more) as rights:
         yield rights.world
-        # Of kinds that no chart knows it is asked whose they are; a refusal changes nothing.
+        # Of kinds that no chart knows it is asked whose they are. A refusal changes nothing.
         asked = chart_rights.missing(rights.uses())
         missing = {one for one in asked if "example.org" not in one}
         assert not missing, f"the chart's rights do not suffice: {missing}"

@@ -1,7 +1,7 @@
 """The world of the end-to-end tests: every part of fluxqueue as a real process, on a cluster.
 
 Made once per kind of cluster by ``conftest.world``. *embedded* is our own cluster, *real* a real
-control plane whose nodes are our simulated ones; tests must not ask which of the two it is.
+control plane whose nodes are our simulated ones. Tests must not ask which of the two it is.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class World:
         return self.stack.kubeconfig
 
     async def rows(self, sql: str, **values: Any) -> list[dict[str, Any]]:
-        """What a statement finds in the queue's database; reading survives a restart of it."""
+        """What a statement finds in the queue's database. Reading survives a restart of it."""
         for _ in range(READ_ATTEMPTS - 1):
             with suppress(DatabaseUnavailable):
                 return await self._read(sql, values)

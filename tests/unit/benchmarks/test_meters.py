@@ -22,7 +22,7 @@ sqlmeter||0/0|LOG:  checkpoint starting: time
 
 
 def test_statements_are_counted_by_text_role_and_transaction() -> None:
-    """Lines of one statement are one; others' sessions and the server's own lines are none."""
+    """Lines of one statement are one. Others' sessions and the server's own lines are none."""
     counted = count_statements(LOG)
     assert counted.by_text == {
         "SELECT uid FROM fluxjobs WHERE uid = $1": 1,
@@ -40,7 +40,7 @@ def test_what_is_beyond_counts_less_of_one_kind_against_more_of_another() -> Non
 
 
 def test_a_figure_stands_beside_its_goal() -> None:
-    """The ratio is that of the medians; without runs there is no line."""
+    """The ratio is that of the medians. Without runs there is no line."""
     load = Load("one", 100, 1)
     runs = [
         Run(mode, load, took_s, MeterReading(took_s, {"worker-0": 1.0}, None))

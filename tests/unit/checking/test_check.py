@@ -45,7 +45,7 @@ def _forget_row(scenery: Scenery) -> None:
 
 
 def test_a_young_workload_may_be_unknown_but_its_pods_may_not_run() -> None:
-    """Within one resync the row may be missing; an ungated pod never may be without a slot."""
+    """Within one resync the row may be missing. An ungated pod never may be without a slot."""
     assert found(_forget_row) == {"ungated pod without a slot"}
 
 
@@ -79,7 +79,7 @@ def _delete_all(scenery: Scenery) -> None:
 
 
 def test_an_allocation_goes_with_its_workload() -> None:
-    """Job and pods are gone; row, allocation and slots are still there."""
+    """Job and pods are gone. Row, allocation and slots are still there."""
     assert found(_delete_all) == {
         "row of a workload that is gone",
         "allocation that is not needed",
@@ -99,7 +99,7 @@ def test_a_slot_beyond_what_the_job_can_use_goes_back() -> None:
 
 
 def test_a_pod_runs_where_its_slot_is() -> None:
-    """The slot is on node-2; the pod was bound to node-1."""
+    """The slot is on node-2. The pod was bound to node-1."""
 
     def move_slot(scenery: Scenery) -> None:
         scenery.rows["slots"][0] = views.slot(0, "uid-pi-a", node="node-2")
@@ -237,7 +237,7 @@ def _reserve(scenery: Scenery, starts_at_s: int) -> None:
 
 
 def test_a_reservation_is_kept() -> None:
-    """Ten seconds past its start and still waiting, with nobody to blame; before, all is well."""
+    """Ten seconds past its start and still waiting, with nobody to blame. Before, all is well."""
     assert found(lambda scenery: _reserve(scenery, NOW_S - 10)) == {"reservation not kept"}
     assert found(lambda scenery: _reserve(scenery, NOW_S + 10)) == set()
 
@@ -264,7 +264,7 @@ def test_a_reserved_state_has_its_planned_start() -> None:
 
 
 def test_drift_is_reported_as_sql_found_it_and_late_effects_as_warnings() -> None:
-    """Rows of the view pass through; an effect that lags is not yet a broken invariant."""
+    """Rows of the view pass through. An effect that lags is not yet a broken invariant."""
     scenery = healthy()
     scenery.rows["drift"] = [DriftRow("node over capacity", "node-1", "cpu: 17 of 16")]
     scenery.rows["late"] = [LateEffect("release", "uid-pi", 9, 0, last_error="409 Conflict")]
@@ -356,7 +356,7 @@ def _strand(scenery: Scenery) -> None:
 
 
 def test_what_waits_has_a_row_that_has_not_ended() -> None:
-    """Nobody would ever start it; the way out stands beside it."""
+    """Nobody would ever start it. The way out stands beside it."""
     assert found(_strand) == {"waiting workload whose row has ended"}
     scenery = healthy()
     _strand(scenery)
@@ -401,7 +401,7 @@ def test_each_loop_has_succeeded_lately() -> None:
 
 
 def test_what_is_set_aside_is_a_warning() -> None:
-    """An object, and input of a FluxJob; of one that is over nobody needs to know."""
+    """An object, and input of a FluxJob. Of one that is over nobody needs to know."""
     scenery = healthy()
     scenery.rows["quarantined_objects"] = [
         QuarantinedRow("node", "n9", "", "n9", "cpu: 'x' is no quantity")

@@ -21,7 +21,7 @@ def test_health_is_one_line() -> None:
 
 
 def test_what_is_broken_comes_first() -> None:
-    """Each finding with invariant, subject and detail; the sum at the end."""
+    """Each finding with invariant, subject and detail. The sum at the end."""
     assert describe([WARNING, BROKEN]) == [
         "broken   node over capacity: Node node-1 cpu: cpu: 17 bound of 16",
         "warning  effect status lags: Job default/pi: overdue",

@@ -1,4 +1,4 @@
-"""``fluxqueue explain`` in words, and its exit codes; docs/user/explain.md shows shorter ones."""
+"""``fluxqueue explain`` in words, and its exit codes. docs/user/explain.md shows shorter ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _request(count: int, cpu: int) -> Jobspec:
 
 
 def _status() -> dict[str, Any]:
-    """Two racks of the pool that it may use; in one of them another namespace's jobs run."""
+    """Two racks of the pool that it may use. In one of them another namespace's jobs run."""
     matcher = Matcher(ShareLedger(), "lonode")
     for number in range(16):
         labels = {
@@ -142,7 +142,7 @@ def test_files_of_each_sort(tmp_path: Path) -> None:
 
 
 def test_changes_are_those_that_are_said() -> None:
-    """An empty level is anywhere, 0 no limit; what is not said is not sent."""
+    """An empty level is anywhere, 0 no limit. What is not said is not sent."""
     assert changes_of(time="", queue="", requests=_amounts([])) == {}
     assert changes_of(
         size=4, time="0", queue="gold", priority=0, within="", requests=_amounts(["cpu=4"])

@@ -40,7 +40,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def session(folder: Path, *commands: str, arguments: tuple[str, ...] = ()) -> str:
-    """Run commands on the folder's graph; returns the ``-t`` file."""
+    """Run commands on the folder's graph. Returns the ``-t`` file."""
     out = folder / "out"
     lines = [command.replace("@", f"{folder}/") for command in commands]
     load = ("-L", str(folder / "graph.json"), "-f", "jgf", "-P", "lonode", "-t", str(out))
@@ -49,7 +49,7 @@ def session(folder: Path, *commands: str, arguments: tuple[str, ...] = ()) -> st
 
 
 def test_match_cancel_and_info(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The result file has R and the INFO block; info goes to standard output."""
+    """The result file has R and the INFO block. Info goes to standard output."""
     text = session(folder, "match allocate @job.yaml", "info 1", "cancel 1", "list", "quit")
     assert text == (
         "      ---------core0[1:x]\n      ---------core1[1:x]\n"
@@ -62,7 +62,7 @@ def test_match_cancel_and_info(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_short_commands_and_formats(folder: Path) -> None:
-    """Abbreviations work; reservations say when."""
+    """Abbreviations work. Reservations say when."""
     text = session(
         folder, "m allocate @job.yaml", "M allocate @job.yaml @job.yaml", "m allocate @job.yaml",
         "m allocate_orelse_reserve @job.yaml", "q", "m allocate @job.yaml",
@@ -183,7 +183,7 @@ def test_properties_and_status(folder: Path) -> None:
 
 
 def test_help_names_every_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """help lists all, help WORD one; unknown words are passed over."""
+    """help lists all, help WORD one. Unknown words are passed over."""
     session(folder, "help", "dance", "help cancel", "help dance")
     lines = capsys.readouterr().out.splitlines()
     assert sum("INFO: cancel (c)" in line for line in lines) == 2
@@ -230,7 +230,7 @@ def test_from_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_why_not_in_words(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is short stands on standard error; Fluxion's output has no place for it."""
+    """What is short stands on standard error. Fluxion's output has no place for it."""
     (folder / "large.yaml").write_text(
         JOBSPEC.replace("type: core, count: 2", "type: core, count: 9")
     )
@@ -257,7 +257,7 @@ def test_from_cluster_in_shares(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_consumable_types_of_a_file(folder: Path) -> None:
-    """--consumable makes pools of a Fluxion graph divisible; without it vertices go whole."""
+    """--consumable makes pools of a Fluxion graph divisible. Without it vertices go whole."""
     nodes = [{"id": "0", "metadata": {"type": "cluster", "id": 0, "rank": -1, "paths":
               {"containment": "/cluster0"}}},
              {"id": "1", "metadata": {"type": "node", "id": 0, "rank": 0, "paths":

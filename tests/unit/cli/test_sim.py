@@ -14,7 +14,7 @@ SAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "workload.swf"
 
 
 def run(*arguments: str) -> str:
-    """Its output; it must succeed."""
+    """Its output. It must succeed."""
     result = CliRunner().invoke(app, ["sim", *arguments])
     assert result.exit_code == 0, result.output
     return result.output
@@ -81,7 +81,7 @@ def test_bad_files_and_policies_name_the_fault(tmp_path: Path) -> None:
 
 
 def test_urgent_jobs_have_others_make_way() -> None:
-    """The same workload; what is urgent waits for less, and who made way is told."""
+    """The same workload. What is urgent waits for less, and who made way is told."""
     size = ("--jobs", "60", "--nodes", "4", "--cores", "4", "--policy", "easy", "--urgent", "0.2")
     without, preempting = run(*size), run(*size, "--preemption", "--grace", "1m")
     told = preempting.splitlines()[3]

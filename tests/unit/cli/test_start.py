@@ -208,7 +208,7 @@ def test_a_missing_module_of_ours_keeps_its_traceback(monkeypatch: pytest.Monkey
 
 
 def test_every_command_is_there() -> None:
-    """Its name, its help; ``db`` has commands below it."""
+    """Its name, its help. ``db`` has commands below it."""
     command = typer.main.get_command(app)
     for name in VERBS:
         found = command.commands[name]  # type: ignore[attr-defined]  a group, which mypy cannot know

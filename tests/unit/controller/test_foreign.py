@@ -1,4 +1,4 @@
-"""Pods of others: what counts is kept and told once; the rest of their life costs nothing."""
+"""Pods of others: what counts is kept and told once. The rest of their life costs nothing."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_resize_is_told() -> None:
 
 @pytest.mark.parametrize("is_ours", [False, True])
 def test_a_resize_beyond_the_node_is_not_counted(is_ours: bool) -> None:
-    """The kubelet says that it can never be made; what the pod holds counts as before."""
+    """The kubelet says that it can never be made. What the pod holds counts as before."""
     world = World()
     condition = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
     raw = pod("n1", "Running", cpu="640", containerStatuses=resized("100m"), conditions=[condition])
@@ -135,7 +135,7 @@ def test_one_known_from_the_rows() -> None:
 
 
 def test_a_quantity_that_cannot_be_read_fails_nobody() -> None:
-    """The API server lets none pass; should one, the batch is written without it."""
+    """The API server lets none pass. Should one, the batch is written without it."""
     world = World()
     world.see(pod("n1", cpu="much"))
     assert world.write() == ([], [])

@@ -38,7 +38,7 @@ HOSTILE_GROUPS: list[Obj] = [
 
 @pytest.mark.parametrize("spec", HOSTILE_GROUPS)
 def test_a_pod_group_that_cannot_be_read(spec: Obj) -> None:
-    """It is told to the informer by an exception; what it said before goes on counting."""
+    """It is told to the informer by an exception. What it said before goes on counting."""
     told: list[tuple[str, str]] = []
     client: Any = None
     groups = PodGroups(client, ManualClock(), lambda *at: told.append(at))
@@ -106,7 +106,7 @@ async def test_an_owner_that_cannot_be_read_is_the_topmost(answer: Obj) -> None:
 
 
 async def test_a_priority_class_without_a_number() -> None:
-    """It counts as if it were not there; the others have their values."""
+    """It counts as if it were not there. The others have their values."""
     async with KubeClient(NOWHERE) as client:
         clock = ManualClock()
         begin: Any = None

@@ -108,7 +108,7 @@ def test_a_refusal_by_the_node_is_told_from_a_failure(
 
 
 def test_a_spoilt_annotation_does_not_stop_the_following() -> None:
-    """What was read last counts on; how far it is is seen."""
+    """What was read last counts on. How far it is is seen."""
     before = see(job({"priority": "5"}))
     spoilt = job({"priority": "high"}, suspend=False) | {
         "status": {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -129,7 +129,7 @@ def _of_index(index: int, phase: str) -> dict[str, Any]:
 
 
 def test_what_has_ended_of_an_indexed_job() -> None:
-    """Status, and pods before status; an index counts once, and none beyond the completions."""
+    """Status, and pods before status. An index counts once, and none beyond the completions."""
     indexed = job({}, completionMode="Indexed", completions=4, parallelism=4)
     told = {**indexed, "status": {"completedIndexes": "0", "succeeded": 1}}
     pods = [_of_index(0, "Succeeded"), _of_index(2, "Succeeded"), _of_index(3, "Failed")]
@@ -150,7 +150,7 @@ def test_only_an_indexed_job_has_indexes() -> None:
 def test_what_a_running_pod_asks_for_is_read_of_ours_alone(
     marks: dict[str, str], uses: int | None
 ) -> None:
-    """Pods are resized in place; of others only what they take of their nodes counts."""
+    """Pods are resized in place. Of others only what they take of their nodes counts."""
     meta = {"uid": "p", "name": "train-x", "namespace": "ns", "labels": marks}
     container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
     raw = {"metadata": meta, "spec": {"containers": [container]}, "status": {"phase": "Running"}}
@@ -183,7 +183,7 @@ def test_what_a_container_runs_is_not_kept(part: str) -> None:
 
 
 def test_what_limits_a_job_and_when_its_pods_have_ended() -> None:
-    """Its limit counts from its start; an informer keeps what is read of its pods."""
+    """Its limit counts from its start. An informer keeps what is read of its pods."""
     spec = {"activeDeadlineSeconds": 20, "suspend": False}
     running = job({}, **spec) | {"status": {"startTime": "2030-01-01T00:00:00Z"}}
     running["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 90

@@ -53,6 +53,6 @@ def test_the_values_that_it_shows_are_later_ones() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"jobspec": 7}, {"jobspec": {"version": 1}}])
 def test_one_that_is_none_of_ours(spec: dict[str, Any]) -> None:
-    """Tells nothing; the caller goes on without it."""
+    """Tells nothing. The caller goes on without it."""
     with pytest.raises(EXPECTED):
         past_in({"spec": spec})

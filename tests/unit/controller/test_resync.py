@@ -161,7 +161,7 @@ def _of_index(index: int, phase: str, created: str, node: str, reason: str = "")
 
 
 async def test_an_index_that_has_ended_unseen() -> None:
-    """Its pod was gone before; only the status of the BatchJob tells."""
+    """Its pod was gone before. Only the status of the BatchJob tells."""
     row = replace(ROW, pods={}, observed={"wanted": 3, "ended_indexes": "{[1,2),[4,)}"})
     sight = {"pods_of": {UID: {}}}
     told = _sight(objects={UID: _indexed(completedIndexes="1")}, **sight)
@@ -197,7 +197,7 @@ async def test_what_is_gone() -> None:
 
 
 async def test_a_pod_gets_no_row_before_its_fluxjob() -> None:
-    """Let go it has no gate: were the rows lost then, it would be nobody's; a BatchJob keeps it."""
+    """Let go it has no gate: were the rows lost then, it would be nobody's. A BatchJob keeps it."""
     solo = bare_pod("solo", **GATED)
     sight = _sight(objects={"uid-solo": solo}, pods_of={}, fluxjobs={})
     found = await _compare(sight, None)
@@ -232,7 +232,7 @@ async def test_where_a_pod_goes_that_is_not_bound_yet() -> None:
 
 
 async def test_what_pods_hold_of_nodes_while_others_are_taken_over() -> None:
-    """So that nobody of an earlier page is given what runs already; requests count as admitted."""
+    """So that nobody of an earlier page is given what runs already. Requests count as admitted."""
     suspects = await _find(_sight(), None)
     assert suspects.held(suspects.found) == {("n1", "cpu"): 1000, ("n1", "pods"): 1}
     assert (suspects.highest_jobid, suspects.outdated) == (3, [])

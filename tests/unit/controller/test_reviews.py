@@ -15,7 +15,7 @@ from fluxqueue.errors import DatabaseUnavailable
 
 
 def test_one_asks_so_often_in_a_minute_and_others_beside_him() -> None:
-    """A burst at first, then at the rate; who is refused is told when, and loses nothing by it."""
+    """A burst at first, then at the rate. Who is refused is told when, and loses nothing by it."""
     allowance = Allowance(60)
     burst = sum(allowance.take("ada", 0.0) == 0 for _ in range(1000))
     assert burst == BURST_S + 1

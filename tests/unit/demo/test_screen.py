@@ -50,7 +50,7 @@ def test_plain_lines_sum_up_a_large_scene_every_two_seconds() -> None:
 
 
 def test_the_picture_shows_what_goes_on_and_counts_the_rest() -> None:
-    """Running first, then the queue; nodes as bars with their figures."""
+    """Running first, then the queue. Nodes as bars with their figures."""
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=False)
     console.print(

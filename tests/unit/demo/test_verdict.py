@@ -19,7 +19,7 @@ def line(name: str, state: str) -> FluxJobLine:
 
 
 class Run:
-    """What rows and eyes say of the pi scene that went well; tests change one thing."""
+    """What rows and eyes say of the pi scene that went well. Tests change one thing."""
 
     def __init__(self) -> None:
         """Two after two pods of 8 cores, each for two seconds."""
@@ -39,7 +39,7 @@ class Run:
         self._events.append((at_s, 1, None, running))
 
     def outcome(self) -> DemoOutcome:
-        """Judge it; ends come before starts at the same moment."""
+        """Judge it. Ends come before starts at the same moment."""
         for at_s, _, old, new in sorted(self._events, key=lambda event: event[:2]):
             self.ledger.take(old, new, at_s)
         return judge(self.scene, self.figures, self.lines, self.nodes, self.ledger, {})

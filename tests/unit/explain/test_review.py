@@ -51,7 +51,7 @@ def job(name: str, asked: Jobspec, *, jobid: int = NEWCOMER, **more: Any) -> Pen
 
 
 def cluster(cores: Mapping[str, int], runs: Mapping[str, tuple[int, int]]) -> Matcher:
-    """Nodes of so many cores; on some of them something runs: cores, and until when."""
+    """Nodes of so many cores. On some of them something runs: cores, and until when."""
     matcher = Matcher(ShareLedger(), "lonode")
     for number, (name, size) in enumerate(cores.items()):
         labels = {"node": name, ZONE: "ab"[number % 2]}
@@ -82,7 +82,7 @@ def texts(found: Answer) -> dict[str, PlacementVerdict]:
 
 
 def test_a_promise_behind_it_may_move_to_other_nodes() -> None:
-    """It takes what was promised on n0; who was promised that starts as early on n1."""
+    """It takes what was promised on n0. Who was promised that starts as early on n1."""
     matcher = cluster({"n0": 4, "n1": 4}, {"n0": (3, NOW + 100), "n1": (3, NOW + 100)})
     made = scene(matcher, job("head", slots(1, 4), jobid=1))
     (where,) = made.promised.values()
@@ -235,7 +235,7 @@ def test_spans_are_written_as_durations_are_read(seconds: int, text: str) -> Non
 
 
 def _unknown(value: Any, schema: Mapping[str, Any], path: str = "status") -> Iterator[str]:
-    """Fields that the definition does not have, which an API server drops; values it refuses."""
+    """Fields that the definition does not have, which an API server drops. Values it refuses."""
     if isinstance(value, list):
         assert len(value) <= schema["maxItems"], path
         for one in value:

@@ -79,7 +79,7 @@ def below(kind: str, count: int, asked: Jobspec, **more: bool) -> Jobspec:
 
 @each_graph
 def test_the_verbs(make: Make, kind: str, unit: int) -> None:
-    """Now, later, ever; allocate, reserve, extend, shrink, cancel: one way on every graph."""
+    """Now, later, ever. Allocate, reserve, extend, shrink, cancel: one way on every graph."""
     matcher = make()
     all_of_it = slots(8, kind, unit)
     first = matcher.match_now(all_of_it, 0)
@@ -134,7 +134,7 @@ def test_a_clusters_graph_answers_as_the_cycle() -> None:
 
 
 def test_the_walk_answers_what_the_table_does_not() -> None:
-    """An exclusive rack on a cluster's graph, which R lists as a vertex; what it books counts for
+    """An exclusive rack on a cluster's graph, which R lists as a vertex. What it books counts for
     the table, and the reverse."""
     matcher = cluster_graph()
     some = Jobspec(
@@ -156,7 +156,7 @@ def test_the_walk_answers_what_the_table_does_not() -> None:
 
 
 def test_the_table_follows_the_graph() -> None:
-    """Nodes that join, leave, go down, shrink, or are used by others; documents and parts of R."""
+    """Nodes that join, leave, go down, shrink, or are used by others. Documents and parts of R."""
     matcher = cluster_graph()
     one = slots(1, "cpu", 2000)
     graph = matcher.graph
@@ -209,7 +209,7 @@ def held(placement: Placement, kind: str) -> dict[str, int]:
 def test_several_kinds_of_slots(
     make: Make, kind: str, unit: int, above: str, expected: dict[str, int]
 ) -> None:
-    """A launcher beside workers: anywhere, in one rack, on one node; never one vertex for two."""
+    """A launcher beside workers: anywhere, in one rack, on one node. Never one vertex for two."""
     matcher = make()
     workers = 1 if above == "node" else 2
     asked = side_by_side(slots(1, kind, unit), slots(workers, kind, unit), above=above)
@@ -261,7 +261,7 @@ def test_a_graph_that_ends() -> None:
 
 @each_graph
 def test_what_overruns_is_planned_to_end_in_growing_steps(make: Make, kind: str, unit: int) -> None:
-    """It keeps what it has; who waits for it is planned behind it, and moves ever less often."""
+    """It keeps what it has. Who waits for it is planned behind it, and moves ever less often."""
     matcher = make()
     matcher.allocate(1, matcher.match_now(slots(8, kind, unit), 0))
     one = slots(1, kind, unit)
@@ -296,7 +296,7 @@ def test_growth_stays_with_its_siblings(make: Make, kind: str, unit: int) -> Non
 
 @each_graph
 def test_what_is_tried_is_forgotten(make: Make, kind: str, unit: int) -> None:
-    """Promises made and taken back inside are as before afterwards; none is taken for another."""
+    """Promises made and taken back inside are as before afterwards. None is taken for another."""
     matcher = make()
     matcher.allocate(1, matcher.match_now(slots(8, kind, unit), 0))
     promised = [matcher.match_later(slots(4, kind, unit), 0) for _ in range(2)]
@@ -372,7 +372,7 @@ def test_an_unknown_type_of_vertices_is_named() -> None:
 
 @pytest.mark.parametrize("make", [nodes, cluster_graph, walked_graph])
 def test_slots_of_next_to_nothing_do_not_become_billions(make: Make) -> None:
-    """Open counts end somewhere; what is fixed is refused, or never fits, beyond a million."""
+    """Open counts end somewhere. What is fixed is refused, or never fits, beyond a million."""
     matcher = make()
     crumbs = Resource("slot", Count(1, UNLIMITED), (Resource("cpu", Count(1, 1)),), label="s")
     found = matcher.match_now(Jobspec(1, (crumbs,), (), 100.0), 0)

@@ -18,7 +18,7 @@ ZONE, RACK = "topology.kubernetes.io/zone", "topology.kubernetes.io/rack"
 
 
 def test_levels_and_units() -> None:
-    """Nodes stand below their zone and rack, or below *unknown* where a label is missing; parts of
+    """Nodes stand below their zone and rack, or below *unknown* where a label is missing. Parts of
     a core or of a memory granule are left out."""
     graph = graph_from_nodes(
         [
@@ -46,7 +46,7 @@ def test_levels_and_units() -> None:
 
 
 def test_racks_of_one_name_in_two_zones_are_two() -> None:
-    """A place is its whole path; a level that no node is labelled for is not there."""
+    """A place is its whole path. A level that no node is labelled for is not there."""
     graph = graph_from_nodes(
         [
             NodeFact(f"n{i}", str(i), {"cpu": 1000}, labels={ZONE: f"z{i % 2}", RACK: "r1"})
@@ -79,7 +79,7 @@ def test_unknown_is_no_rack() -> None:
 
 
 def test_cordoned_and_unready_nodes_are_down() -> None:
-    """Neither is matched, both count for satisfiability; labels are properties."""
+    """Neither is matched, both count for satisfiability. Labels are properties."""
     graph = graph_from_nodes(
         [
             NodeFact("n0", "0", {"cpu": 1000}, is_up=False),

@@ -58,7 +58,7 @@ def given(found: ResourceSet | None) -> list[str]:
 
 
 def test_busy_and_never_are_different() -> None:
-    """EBUSY now, ENODEV never; plain allocate does not look ahead, so it only says busy."""
+    """EBUSY now, ENODEV never. Plain allocate does not look ahead, so it only says busy."""
     matcher = FluxionMatcher(cluster(4, 4), "lonode")
     matcher.match(slots(4, 2), 1)
     with pytest.raises(InsufficientResources):
@@ -92,7 +92,7 @@ def test_reservations_are_conservative() -> None:
 
 
 def test_time_passes() -> None:
-    """At a later now, what has ended by plan is free for the future; an overrunning allocation
+    """At a later now, what has ended by plan is free for the future. An overrunning allocation
     still blocks the present."""
     matcher = FluxionMatcher(cluster(2), "lonode")
     matcher.match(slots(2, duration_s=10), 1)
@@ -130,7 +130,7 @@ def test_a_request_that_holds_nothing_is_refused() -> None:
 
 
 def test_a_job_holds_one_thing() -> None:
-    """A job id is booked once; cancelling what is not there is refused."""
+    """A job id is booked once. Cancelling what is not there is refused."""
     matcher = FluxionMatcher(cluster(4), "first")
     matcher.match(slots(1), 1)
     with pytest.raises(InvalidInput, match="already"):
@@ -155,7 +155,7 @@ def test_policies_choose_nodes(policy: str, first: list[str], second: list[str])
     """Two slots one after the other on nodes of 5, 2, 8 and 4 cores."""
     matcher = FluxionMatcher(cluster(5, 2, 8, 4, racks=2), policy)
     assert given(matcher.match(slots(1), 1)) == first
-    # spread: 7 of 8 cores are left on node2, so it is still the emptiest; take 4 more.
+    # spread: 7 of 8 cores are left on node2, so it is still the emptiest. Take 4 more.
     if policy == "spread":
         matcher.match(slots(4), 9)
     assert given(matcher.match(slots(1), 2)) == second
@@ -198,7 +198,7 @@ def test_one_level_may_be_left_out_inside() -> None:
 
 
 def test_policy_per_request() -> None:
-    """The policy may come with the request; an unknown one is refused."""
+    """The policy may come with the request. An unknown one is refused."""
     matcher = FluxionMatcher(cluster(4, 4, 4), "lonode")
     assert given(matcher.match(slots(1), 1, policy="hinode")) == ["node2"]
     assert given(matcher.match(slots(1), 2)) == ["node0"]
@@ -223,7 +223,7 @@ def test_custom_policy_is_the_named_one() -> None:
 
 
 def test_constraints_and_properties() -> None:
-    """A node property decides; set-property is seen by the next match."""
+    """A node property decides. Set-property is seen by the next match."""
     matcher = FluxionMatcher(cluster(2, 2, 2), "lonode")
     odd = slots(1, where=NodeDemand(Constraint("properties", ("odd",))))
     fast = slots(1, where=NodeDemand(Constraint("properties", ("fast",))))
@@ -260,7 +260,7 @@ def test_status_hides_and_shows() -> None:
 
 
 def test_growth_counts_at_once() -> None:
-    """After an attachment a two-node job fits; Fluxion 0.54 calls it unsatisfiable."""
+    """After an attachment a two-node job fits. Fluxion 0.54 calls it unsatisfiable."""
     matcher = FluxionMatcher(cluster(2), "lonode")
     with pytest.raises(Unsatisfiable):
         matcher.match(nodes(2, 1), 1, verb=SearchVerb.ALLOCATE_WITH_SATISFIABILITY)
@@ -285,7 +285,7 @@ def _whole(graph: ResourceGraph) -> ResourceSet:
 
 
 def test_restart_books_r_again() -> None:
-    """R as JGF or as rv1exec, laid on a fresh matcher, holds the same cores; twice is refused."""
+    """R as JGF or as rv1exec, laid on a fresh matcher, holds the same cores. Twice is refused."""
     graph = cluster(4, 4)
     found = FluxionMatcher(graph, "lonode").match(slots(3), 7)
     assert found is not None
@@ -299,7 +299,7 @@ def test_restart_books_r_again() -> None:
 
 
 def test_giving_a_part_back() -> None:
-    """Partial cancel by ranks frees that node; the last part ends the job."""
+    """Partial cancel by ranks frees that node. The last part ends the job."""
     matcher = FluxionMatcher(cluster(2, 2), "lonode")
     matcher.match(slots(2, 2), 1)
     part = parse_rv1(b'{"version": 1, "execution": {"R_lite": [{"rank": "0"}]}}', needs_hosts=False)

@@ -37,7 +37,7 @@ def booked(found: ResourceSet | None) -> dict[str, int]:
 
 
 def test_shares_add_up_until_nothing_is_left() -> None:
-    """Three jobs of 1,500 on nodes of 4,000 and 2,000; the fourth is busy, not impossible."""
+    """Three jobs of 1,500 on nodes of 4,000 and 2,000. The fourth is busy, not impossible."""
     one = matcher(4000, 2000)
     nodes = [one.match(slots(1500), job).nodes() for job in range(3)]  # type: ignore[union-attr]
     assert nodes == [["node0"], ["node0"], ["node1"]]
@@ -48,7 +48,7 @@ def test_shares_add_up_until_nothing_is_left() -> None:
 
 
 def test_a_share_is_reserved_in_time() -> None:
-    """What will be free is reserved; a short job fits in front of it, a long one does not."""
+    """What will be free is reserved. A short job fits in front of it, a long one does not."""
     one = matcher(4000)
     one.match(slots(3000, duration_s=100), 1)
     later = one.match(slots(2000, duration_s=50), 2, verb=SearchVerb.ALLOCATE_ORELSE_RESERVE)
@@ -85,7 +85,7 @@ def test_how_a_share_is_written() -> None:
 
 @pytest.mark.parametrize("format_name", ["jgf", "rv1_nosched"])
 def test_restart_books_shares_again(format_name: str) -> None:
-    """An R, read on a fresh matcher, holds the same units; more than is left is refused."""
+    """An R, read on a fresh matcher, holds the same units. More than is left is refused."""
     found = matcher(4000).match(slots(2500), 7)
     assert found is not None
     text = write(found, format_name)
@@ -99,7 +99,7 @@ def test_restart_books_shares_again(format_name: str) -> None:
 
 
 def test_a_part_of_a_share_is_given_back() -> None:
-    """Partial cancel by JGF frees the units listed; by ranks it frees all that is there."""
+    """Partial cancel by JGF frees the units listed. By ranks it frees all that is there."""
     one = matcher(4000, 4000)
     found = one.match(slots(3000, count=2), 1)
     assert found is not None
@@ -116,7 +116,7 @@ def test_a_part_of_a_share_is_given_back() -> None:
 
 
 def test_size_and_use_by_others_change() -> None:
-    """A smaller pool and foreign use leave less; running jobs keep theirs; never is not said."""
+    """A smaller pool and foreign use leave less. Running jobs keep theirs. Never is not said."""
     one = matcher(4000)
     (cpu,) = one.graph.find_path("/cluster0/node0/cpu0")
     one.match(slots(1000), 1)

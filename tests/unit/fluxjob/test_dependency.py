@@ -39,7 +39,7 @@ def edge(kind: DependencyKind, state: FluxJobState, *, has_started: bool = False
 
 @pytest.mark.parametrize("kind", K)
 def test_each_kind_waits_for_an_end_of_its_own(kind: DependencyKind) -> None:
-    """Whatever waits or is placed is waited for; each end lets go, or never will."""
+    """Whatever waits or is placed is waited for. Each end lets go, or never will."""
     for state in S:
         expected = ENDINGS[kind].get(state, DependencyOutcome.WAITING)
         if kind is K.AFTER and state is S.RUNNING:
@@ -54,7 +54,7 @@ def test_after_is_satisfied_by_what_has_started(state: FluxJobState) -> None:
 
 
 def test_satisfied_stays_satisfied_and_unknown_is_told() -> None:
-    """A target that was forgotten since does not matter; one that never was does."""
+    """A target that was forgotten since does not matter. One that never was does."""
     assert outcome(Edge(K.AFTEROK, "a", None, is_satisfied=True)) is DependencyOutcome.SATISFIED
     assert judge([Edge(K.AFTEROK, "a")]).reason == "depends on a, which does not exist yet"
 

@@ -39,7 +39,7 @@ RANGES = st.lists(
     ],
 )
 def test_a_list_is_read_as_far_as_it_can_be(text: str, ranges: list[Range]) -> None:
-    """What is no index is left out; a long range costs nothing."""
+    """What is no index is left out. A long range costs nothing."""
     assert read_indexes(text) == ranges
 
 
@@ -59,7 +59,7 @@ def test_written_as_postgres_writes_it(ranges: list[Range], text: str) -> None:
 
 @given(ranges=RANGES)
 def test_merging_keeps_the_members(ranges: list[Range]) -> None:
-    """The same members, apart from each other and ascending; and so they are counted."""
+    """The same members, apart from each other and ascending, and so they are counted."""
     members = {n for n in range(BOUND) if is_in(n, ranges)}
     merged = merge(ranges)
     assert {n for n in range(BOUND) if is_in(n, merged)} == members

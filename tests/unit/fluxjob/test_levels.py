@@ -22,7 +22,7 @@ def test_defaults_are_levels_that_can_be_written() -> None:
 
 
 def test_read() -> None:
-    """Top first; several labels of one level; a default by its name."""
+    """Top first. Several labels of one level. A default by its name."""
     found = parse_levels("zone, row = my.org/row|other.org/row ,rack=my.org/rack")
     assert [level.name for level in found] == ["zone", "row", "rack"]
     assert found[1].labels == ("my.org/row", "other.org/row")

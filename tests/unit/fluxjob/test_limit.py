@@ -24,7 +24,7 @@ R = OverrunAction
         (Limit(20, 30, True), Limit(36_000, 30, True), 36_000),  # raised
         (Limit(20, 30, True), Limit(5, 30, True), 5),  # lowered
         (Limit(20, 30, True), Limit(None, 30, False), None),  # removed
-        (Limit(20, 30, True), Limit(20, 30, False), None),  # removed; only a wish is left
+        (Limit(20, 30, True), Limit(20, 30, False), None),  # removed. Only a wish is left
         (Limit(None, 30, False), Limit(20, 30, False), None),  # wished for after the start
         (Limit(60, 30, False), Limit(20, 30, False), 60),  # a lower wish: nothing enforces it
         (Limit(60, 30, False), Limit(90, 30, False), 90),

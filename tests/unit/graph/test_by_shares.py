@@ -79,7 +79,7 @@ def test_of_size_nothing_fits_always() -> None:
 
 
 def test_a_job_that_overruns_keeps_its_place_and_plans_adapt() -> None:
-    """Its end has passed; nothing is taken from it, and the plan moves on."""
+    """Its end has passed. Nothing is taken from it, and the plan moves on."""
     pools = pool_set(4)
     pools.allocate("late", placement(("n0", {CPU: 4}), starts_at=0, until=NOW - 100))
     with pytest.raises(InsufficientResources):
@@ -230,7 +230,7 @@ def test_memory_of_less_than_a_hundredth_gi_is_not_nothing() -> None:
     ],
 )
 def test_each_policy_has_its_choice(policy: str, expected: list[str]) -> None:
-    """n0 is half used and so not untouched; n1 and n2 are empty; each slot takes half a node."""
+    """n0 is half used and so not untouched. N1 and n2 are empty. Each slot takes half a node."""
     pools = Matcher(ShareLedger(), MatchPolicy.HINODE)
     for name in ("n0", "n1", "n2"):
         pools.set_node(NodeFact(name, name, {"cpu": 4000}), {})

@@ -34,7 +34,7 @@ def _rest() -> tuple[ShareLedger, Matcher]:
 
 
 def test_it_has_what_is_left() -> None:
-    """Amounts, order and places; and the ledger that it came from stays as it is."""
+    """Amounts, order and places, and the ledger that it came from stays as it is."""
     left, matcher = _rest()
     cpu = left.columns[CPU]
     assert left.names == ["c", "a", "b"]

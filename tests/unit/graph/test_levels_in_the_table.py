@@ -94,7 +94,7 @@ def test_racks_of_one_name_in_two_zones_are_two_racks() -> None:
 
 
 def test_zone_then_rack() -> None:
-    """Both racks must be of one zone; the fuller zone that can is taken."""
+    """Both racks must be of one zone. The fuller zone that can is taken."""
     matcher = cluster()
     asked = job(some("zone", 1, some("rack", 2, some("node", 3, slot(1, 3000)))))
     matcher.allocate("x", matcher.match_now(job(some("node", 1, slot(1, 2000))), 0))
@@ -132,7 +132,7 @@ def test_the_fullest_rack_that_suffices_is_taken_and_bytes_do_not_outweigh_cores
 
 
 def test_an_exclusive_rack_is_taken_whole() -> None:
-    """Its other nodes are held too; a rack that anybody uses is left alone."""
+    """Its other nodes are held too. A rack that anybody uses is left alone."""
     matcher = cluster()
     matcher.allocate("x", matcher.match_now(job(slot(1)), 0))
     found = matcher.match_now(job(some("rack", 1, slot(1), exclusive=True)), 0)
@@ -148,7 +148,7 @@ def test_an_exclusive_rack_is_taken_whole() -> None:
 
 
 def test_launcher_and_workers_side_by_side() -> None:
-    """Two kinds of slots in one rack; what one takes the other does not get."""
+    """Two kinds of slots in one rack. What one takes the other does not get."""
     matcher = cluster()
     workers = some("node", 2, slot(1, 4000, "worker"))
     found = matcher.match_now(job(some("rack", 1, slot(1, 1000, "launcher"), workers)), 0)
@@ -239,7 +239,7 @@ def test_a_rack_is_promised_when_it_gets_free() -> None:
     ],
 )
 def test_why_not_now_says_it_level_by_level(asked: Jobspec, expected: str | None) -> None:
-    """What is free now, the lowest level that is short first; slots anywhere name no level."""
+    """What is free now, the lowest level that is short first. Slots anywhere name no level."""
     matcher = cluster()
     for name, cpu in (("a-r1-0", 4000), ("a-r1-1", 2500), ("a-r2-0", 4000), ("a-r2-1", 2500)):
         matcher.allocate(name, Placement((PlacedSlot(name, ((CPU, cpu),)),), 0, 60))
@@ -275,7 +275,7 @@ def test_why_never_says_it_level_by_level(asked: Jobspec, expected: str) -> None
 
 
 def test_a_further_slot_goes_to_the_place_of_its_siblings() -> None:
-    """In the same rack of the same zone, however the level is called; elsewhere than refused."""
+    """In the same rack of the same zone, however the level is called. Elsewhere than refused."""
     matcher = cluster()
     for word in ("rack", RACK):
         asked = job(some(word, 1, some("node", 3, slot(1, 3000))))
@@ -287,7 +287,7 @@ def test_a_further_slot_goes_to_the_place_of_its_siblings() -> None:
 
 
 def test_rows_of_nodes_that_are_gone_are_used_again() -> None:
-    """20,000 nodes come and go; the arrays hold those that are there."""
+    """20,000 nodes come and go. The arrays hold those that are there."""
     matcher = cluster()
     size = len(matcher.ledger.names)
     for number in range(20_000):

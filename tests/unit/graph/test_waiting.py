@@ -1,4 +1,4 @@
-"""Sentences about what is in the way; the cases worth reading one by one."""
+"""Sentences about what is in the way. The cases worth reading one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def racks() -> Matcher:
 
 
 def test_only_those_who_must_end_first_are_in_the_way() -> None:
-    """Of three on the nodes: the last to end first; one that ends later is not waited for."""
+    """Of three on the nodes: the last to end first. One that ends later is not waited for."""
     pools = racks()
     pools.allocate("early", placement(("n0", {CPU: 2}), until=NOON + 60))
     pools.allocate("late", placement(("n1", {CPU: 4}), until=NOON + 120))
@@ -74,7 +74,7 @@ def test_holders_are_named_by_jobid_with_their_ends() -> None:
 
 
 def test_times_do_not_depend_on_when_they_are_written() -> None:
-    """The same words all day; the day itself where it is another."""
+    """The same words all day. The day itself where it is another."""
     at = NOON + 7200
     assert write_time(at, NOON) == write_time(at, NOON + 3600) == "14:00 UTC"
     assert write_time(NOON + 3 * 86_400, NOON) == "Nov 18 12:00 UTC"

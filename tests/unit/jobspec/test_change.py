@@ -24,7 +24,7 @@ PLAIN = equal_slots(8, {CPU: 2000, MEMORY: 1 << 30})
 
 
 def below(*levels: tuple[str, int]) -> Jobspec:
-    """Slots below levels, top first; the last count is that of the slots."""
+    """Slots below levels, top first. The last count is that of the slots."""
     (slot,) = PLAIN.resources
     *above, (_, count) = levels
     tree = replace(slot, count=Count(count, count))
@@ -80,7 +80,7 @@ def test_sharing_nodes() -> None:
 
 
 def test_demands_are_taken_away_one_by_one() -> None:
-    """Nested ands and lists of expressions are demands by themselves; an or is one."""
+    """Nested ands and lists of expressions are demands by themselves. An or is one."""
     expressions = tuple(NodeRequirement(key, Operator.IN, ("x",)) for key in "ab")
     either = Constraint("or", operands=(Constraint("hostlist", hosts=frozenset({"n1"})),) * 2)
     both = Constraint(

@@ -18,7 +18,7 @@ def resources(text: str) -> str:
 
 
 def test_yaml_and_json_mean_the_same() -> None:
-    """JSON is YAML; attributes may be empty."""
+    """JSON is YAML. Attributes may be empty."""
     yaml = parse_jobspec(PLAIN + "attributes: {system: {duration: 1.5, queue: batch}}\n")
     json = parse_jobspec(
         '{"version": 1, "tasks": [{"command": ["app"], "slot": "s", "count": {"per_slot": 1}}],'
@@ -120,7 +120,7 @@ def test_refusals_name_the_place(text: str, where: str) -> None:
     ],
 )
 def test_constraint_refusals(text: str, where: str) -> None:
-    """Constraints are checked to the leaf; properties must be quoted, as in Fluxion."""
+    """Constraints are checked to the leaf. Properties must be quoted, as in Fluxion."""
     with pytest.raises(InvalidJobspec) as failure:
         parse_jobspec(PLAIN + "attributes: {system: {constraints: " + text + "}}\n")
     start = "attributes.system.constraints"

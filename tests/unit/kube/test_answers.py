@@ -20,7 +20,7 @@ def _status(code: int, reason: str, message: str, **details: object) -> bytes:
     [(404, NotFound), (409, Conflict), (410, Gone), (422, Invalid), (403, ApiError)],
 )
 def test_refusals_become_their_own_exception(code: int, kind: type[ApiError]) -> None:
-    """Each code that callers tell apart has a type; reason, code and body survive."""
+    """Each code that callers tell apart has a type. Reason, code and body survive."""
     error = as_error(code, {}, _status(code, "Why", "because"), what="GET /x")
     assert type(error) is kind
     assert isinstance(error, ApiError)
@@ -80,5 +80,5 @@ def test_json_that_is_none() -> None:
     ("value", "expected"), [("3", 3.0), ("0", 0.0), ("Wed, 21 Oct 2026 07:28:00 GMT", None)]
 )
 def test_retry_after_header(value: str, expected: float | None) -> None:
-    """Seconds are read; dates (never sent by API servers) are ignored."""
+    """Seconds are read. Dates (never sent by API servers) are ignored."""
     assert retry_after_s({"Retry-After": value}) == expected

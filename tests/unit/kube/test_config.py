@@ -166,7 +166,7 @@ def test_inside_a_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_token_file_is_read_each_time(tmp_path: Path) -> None:
-    """Rotated service-account tokens are picked up; a vanished file is reported."""
+    """Rotated service-account tokens are picked up. A vanished file is reported."""
     file = tmp_path / "token"
     config = ClusterConfig("https://x", token_file=file)
     file.write_text("a\n")

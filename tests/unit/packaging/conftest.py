@@ -12,7 +12,7 @@ from tests.support.wheel import pins
 
 @pytest.fixture(scope="session")
 def package_index(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Skip where no package index answers; one small wheel tells."""
+    """Skip where no package index answers. One small wheel tells."""
     folder = tmp_path_factory.mktemp("probe")
     version = pins("requirements/webhook.lock")["idna"]
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--retries", "0"]

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 COMMANDS = ("fluxqueue", "kubectl-fluxqueue", "kubectl_complete-fluxqueue")
-"""Of ours; none of them runs in the webhook's image."""
+"""Of ours. None of them runs in the webhook's image."""
 ONE_PROCESS = pytest.mark.xdist_group("webhook image")
 """For the tests that look at the same files: they are made once."""
 
@@ -105,7 +105,7 @@ def normal(name: str) -> str:
 
 @ONE_PROCESS
 def test_it_lists_its_parts(webhook_files: Installation) -> None:
-    """The SBOM names what the lock file installs here, and us; it is dated like all else."""
+    """The SBOM names what the lock file installs here, and us. It is dated like all else."""
     listed = json.loads((webhook_files.folder / "sbom.cdx.json").read_text(encoding="utf-8"))
     found = {normal(part["name"]): part["version"] for part in listed["components"]}
     locked = pins("requirements/webhook.lock")
@@ -135,7 +135,7 @@ def test_no_file_tells_when_or_where_it_was_made(webhook_files: Installation) ->
 
 @pytest.mark.usefixtures("package_index")
 def test_the_other_image_has_all_that_its_commands_import(wheel: Path, tmp_path: Path) -> None:
-    """controller, worker, migrations; and nothing of the cluster that demos and tests run on.
+    """controller, worker, migrations, and nothing of the cluster that demos and tests run on.
 
     Some modules are left out. One runs only in Alembic. The adapters run only beside their program.
     """

@@ -35,7 +35,7 @@ SERVER_VARIABLES = {"POSTGRES_DB", "POSTGRES_USER", "POSTGRES_PASSWORD"}
 
 
 def compose_command() -> list[str]:
-    """The Compose program of this machine; its `config` needs no engine."""
+    """The Compose program of this machine. Its `config` needs no engine."""
     for command in (["docker", "compose"], ["docker-compose"]):
         if shutil.which(command[0]):
             done = subprocess.run([*command, "version"], capture_output=True, check=False)
@@ -46,7 +46,7 @@ def compose_command() -> list[str]:
 
 @pytest.mark.parametrize("environ", WAYS, ids=WAYS_IDS)
 def test_compose_takes_the_file_and_reads_it_as_we_do(environ: dict[str, str]) -> None:
-    """Its schema refuses unknown keys; its services and commands are those that we test."""
+    """Its schema refuses unknown keys. Its services and commands are those that we test."""
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     done = subprocess.run(
         [*compose_command(), "-f", str(ROOT / "docker-compose.yml"), "config"],
@@ -111,7 +111,7 @@ def test_every_volume_is_declared_and_used(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, one in OURS.items() if "entrypoint" not in one])
 def test_every_command_is_one_of_ours(name: str) -> None:
-    """Sub-command, options and arguments parse; nothing is executed."""
+    """Sub-command, options and arguments parse. Nothing is executed."""
     words = compose.command_line(OURS[name])
     if words[:4] == ["python", "-P", "-m", "localcluster"]:
         from localcluster.__main__ import parse
@@ -155,7 +155,7 @@ def test_the_databases_variables_are_what_our_url_says() -> None:
 
 @pytest.mark.parametrize("name", list(OURS))
 def test_containers_have_no_rights_and_write_nowhere(name: str) -> None:
-    """Read-only, no capability, no way to gain one; an ordinary user."""
+    """Read-only, no capability, no way to gain one. An ordinary user."""
     one = OURS[name]
     assert one["read_only"] is True
     assert one["cap_drop"] == ["ALL"]
@@ -170,7 +170,7 @@ def test_containers_have_no_rights_and_write_nowhere(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n, one in SERVICES.items() if "ports" in one])
 def test_ports_are_published_on_loopback_only(name: str) -> None:
-    """The password in the file is good for nobody else; more has to be asked for by variable."""
+    """The password in the file is good for nobody else. More has to be asked for by variable."""
     assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
 
 
@@ -192,7 +192,7 @@ def test_somebody_waits_for_every_service_that_ends() -> None:
 
 
 def test_documented_variables_are_those_of_the_file() -> None:
-    """Of docs/admin/images.md, with their defaults; the images' names are for `make`."""
+    """Of docs/admin/images.md, with their defaults. The images' names are for `make`."""
     rows = re.findall(r"^\| `([A-Z_]+)` \| (?:`([^`]*)`|a volume) \|", DOCUMENT.read_text(), re.M)
     text = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
     used = dict(re.findall(r"\$\{([A-Z_]+):-([^}]*)\}", text))
@@ -202,7 +202,7 @@ def test_documented_variables_are_those_of_the_file() -> None:
 
 
 def test_images_are_pinned_to_this_version() -> None:
-    """No `latest`; ours are of the project's version."""
+    """No `latest`. Ours are of the project's version."""
     content = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     for one in OURS.values():
         assert one["image"].endswith(f":{content['project']['version']}")

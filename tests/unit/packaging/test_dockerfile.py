@@ -76,7 +76,7 @@ def tool(name: str) -> str:
 def test_the_only_base_is_pinned_and_can_be_pinned_by_digest(
     instructions: list[dict[str, Any]],
 ) -> None:
-    """One ARG with a full tag; `name:tag@sha256:...` fits in its place."""
+    """One ARG with a full tag. `name:tag@sha256:...` fits in its place."""
     (first, *_) = instructions
     assert first["instruction"] == "ARG"
     name, _, default = first["value"].partition("=")
@@ -106,7 +106,7 @@ def test_the_targets_are_what_the_chart_wants(stages: dict[str, Any]) -> None:
 def test_an_image_runs_as_a_numeric_user_without_rights(
     target: str, stages: dict[str, Any], instructions: list[dict[str, Any]]
 ) -> None:
-    """Kubernetes can only verify `runAsNonRoot` of a number; nothing goes back to root."""
+    """Kubernetes can only verify `runAsNonRoot` of a number. Nothing goes back to root."""
     users = [
         user for stage in lineage(instructions, target) for user in values(stages[stage], "USER")
     ]
@@ -118,7 +118,7 @@ def test_an_image_runs_as_a_numeric_user_without_rights(
 def test_an_image_is_made_without_running_anything_in_it(
     target: str, stages: dict[str, Any], instructions: list[dict[str, Any]]
 ) -> None:
-    """Its files come from a build stage; no package manager, no shell, no leftovers."""
+    """Its files come from a build stage. No package manager, no shell, no leftovers."""
     for stage in lineage(instructions, target):
         assert not values(stages[stage], "RUN")
         copies = values(stages[stage], "COPY")
@@ -211,7 +211,7 @@ def is_ignored(path: str) -> bool:
 
 @pytest.mark.parametrize("folder", [ROOT, ROOT / "localcluster"], ids=["fluxqueue", "localcluster"])
 def test_hadolint_has_nothing_to_say(folder: Path) -> None:
-    """All its rules; none is switched off."""
+    """All its rules. None is switched off."""
     text = (folder / "Dockerfile").read_text(encoding="utf-8")
     assert "hadolint ignore" not in text
     _run_clean(tool("hadolint"), str(folder / "Dockerfile"))

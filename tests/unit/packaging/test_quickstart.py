@@ -86,7 +86,7 @@ def test_the_steps_and_their_order(tool: str, tmp_path: Path) -> None:
 
 
 def test_the_example_that_it_submits_fits_a_laptop() -> None:
-    """A tenth of a core for each pod; the example of the embedded cluster asks for 32 cores."""
+    """A tenth of a core for each pod. The example of the embedded cluster asks for 32 cores."""
     assert "docs/examples/pi-small.yaml" in SCRIPT.read_text(encoding="utf-8")
     text = (ROOT / "docs" / "examples" / "pi-small.yaml").read_text(encoding="utf-8")
     spec = yaml.safe_load(text)["spec"]

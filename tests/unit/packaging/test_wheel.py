@@ -23,7 +23,7 @@ TOP = {"fluxqueue", "fluxqueue_webhook", "psij-descriptors"}
 
 
 def test_it_has_every_file_of_the_packages(wheel: Path) -> None:
-    """Modules, SQL, templates and markers; what is in the tree and not in the wheel is named."""
+    """Modules, SQL, templates and markers. What is in the tree and not in the wheel is named."""
     wanted = {
         f"{place}/{path.relative_to(ROOT / folder)}"
         for folder, place in PACKAGES.items()

@@ -56,9 +56,9 @@ def test_weights_of_queues() -> None:
 
 
 def test_slurms_effective_use_of_two_users() -> None:
-    """By hand: the queue used all; x has 3/4 of it, y 1/4; each has half a share of it.
+    """By hand: the queue used all. X has 3/4 of it, y 1/4. Each has half a share of it.
 
-    UE(x) = 0.75 + (1 - 0.75) / 2 = 0.875, F = 2 ** (-0.875 / 0.5); UE(y) = 0.625.
+    UE(x) = 0.75 + (1 - 0.75) / 2 = 0.875, F = 2 ** (-0.875 / 0.5). UE(y) = 0.625.
     """
     found = factors({("a", "x"): 75.0, ("a", "y"): 25.0}, [], {"a": 1})
     assert found["a", "x"] == pytest.approx(2 ** (-0.875 / 0.5))
@@ -66,7 +66,7 @@ def test_slurms_effective_use_of_two_users() -> None:
 
 
 def test_points_move_in_steps() -> None:
-    """A hundredth of the weight; without fair share there are none."""
+    """A hundredth of the weight. Without fair share there are none."""
     rules = QueueRules("q", fair_share=FairShare(100, 1000))
     assert to_points(0.5, rules) == 500
     assert to_points(0.5004, rules) == 500

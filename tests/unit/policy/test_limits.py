@@ -35,7 +35,7 @@ def test_an_unknown_queue_is_named() -> None:
 
 
 def test_a_namespace_that_is_not_allowed() -> None:
-    """Only the namespaces listed; an empty list allows none."""
+    """Only the namespaces listed. An empty list allows none."""
     rules = QueueRules("gpu", namespaces=frozenset({"a"}))
     assert "spec.allowedNamespaces does not have namespace 'default'" in _refused(rules)
     assert _refused(rules, namespace="a") == ""
@@ -43,7 +43,7 @@ def test_a_namespace_that_is_not_allowed() -> None:
 
 
 def test_a_queue_that_is_not_enabled_keeps_what_it_has() -> None:
-    """Submissions are refused; what was taken in before stays."""
+    """Submissions are refused. What was taken in before stays."""
     rules = QueueRules("gpu", is_enabled=False)
     assert "spec.enabled is false" in _refused(rules)
     assert _refused(rules, is_new=False) == ""
@@ -72,7 +72,7 @@ def test_limits_of_one_job(limits: Limits, asked: Jobspec, reason: str) -> None:
 
 
 def test_what_a_request_asks_for() -> None:
-    """All slots of all groups; nodes it cannot do without."""
+    """All slots of all groups. Nodes it cannot do without."""
     slots = (Slots(2, ((CPU, 1500),)), Slots(1, (("memory", 5),)))
     assert total(make(slots), CPU) == 3000
     assert fewest_nodes(make(slots)) == 1
@@ -104,7 +104,7 @@ USED = {
     ],
 )
 def test_limits_on_what_runs(rules: QueueRules, user: str, reason: str) -> None:
-    """Queue by queue and user by user; the value of the limit and the use are told."""
+    """Queue by queue and user by user. The value of the limit and the use are told."""
     found = LimitUse.of(USED).why_over(rules, user, Amounts(1, 2, 1000))
     assert reason in (found or "") if reason else found is None
 

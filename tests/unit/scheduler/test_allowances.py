@@ -64,7 +64,7 @@ def _queue() -> list[PendingJob]:
 
 @pytest.mark.long("many cases at once, for seconds of processor time")
 def test_judging_ends_soon_and_comes_to_all(matcher: Matcher) -> None:
-    """Others are judged at once; the costly ones in turn, a few in each cycle."""
+    """Others are judged at once. The costly ones in turn, a few in each cycle."""
     queue, failed = _queue(), list[Failed]()
     answers: dict[Jobspec, str | None] = {}
     judged: set[str] = set()

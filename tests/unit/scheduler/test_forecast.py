@@ -59,7 +59,7 @@ def _hours(one: Outlook) -> float:
 
 
 def test_easy_estimates_behind_the_reservation() -> None:
-    """One is promised; the others follow where there is room."""
+    """One is promised. The others follow where there is room."""
     queue = [job(1, 2, hours=2), job(2), job(3), job(4, 2)]
     assert outlook(pools(), queue, "easy") == {
         1: (1, "has a reservation; waits for n[0-1] held by job 17 until 13:00 UTC"),
@@ -142,12 +142,12 @@ def test_depth_counts_each_queue_by_itself() -> None:
     ],
 )
 def test_what_counts_as_news(told: Outlook, new: Outlook, is_same: bool) -> None:
-    """Half a minute or a tenth of the wait is none; an estimate in the past is wrong."""
+    """Half a minute or a tenth of the wait is none. An estimate in the past is wrong."""
     assert new.is_as_good_as(told, NOON) is is_same
 
 
 def test_places_are_told_to_all_and_starts_as_long_as_there_is_time() -> None:
-    """A thousand wait; planning is over after the third, who comes behind is told his place."""
+    """A thousand wait. Planning is over after the third, who comes behind is told his place."""
     found, queue = pools(), [job(number) for number in range(1000)]
     decisions = run_cycle(found, queue, POLICIES["easy"], NOON)
     asked = iter(range(10_000))
@@ -170,7 +170,7 @@ def test_nodes_that_cannot_be_used_have_a_word() -> None:
 
 
 def test_what_bars_has_a_word() -> None:
-    """A stopped queue, a limit; not those who wait for room."""
+    """A stopped queue, a limit. Not those who wait for room."""
     rules = {
         "stopped": QueueRules("stopped", is_started=False),
         "small": QueueRules("small", total=Limits(jobs=0)),

@@ -21,7 +21,7 @@ def planned(at: int | None, job: PendingJob = JOB) -> Decisions:
 
 
 def test_the_first_start_is_the_promise() -> None:
-    """Earlier plans do not replace it; nothing is news twice."""
+    """Earlier plans do not replace it. Nothing is news twice."""
     ledger = Promises()
     new = ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)
     assert new["u"].starts_at == 100
@@ -31,7 +31,7 @@ def test_the_first_start_is_the_promise() -> None:
 
 
 def test_the_first_mishap_is_the_excuse() -> None:
-    """Overruns before nodes, in words; what comes later changes nothing."""
+    """Overruns before nodes, in words. What comes later changes nothing."""
     ledger = Promises()
     ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)
     mishaps = Mishaps(overran=[5, 6, 7, 8], lost=["n1", "n2"])
@@ -67,7 +67,7 @@ def test_limits_changes_and_absence_void_a_promise() -> None:
 
 
 def test_what_became_of_a_promise_is_counted_once() -> None:
-    """In time, late without a reason, late with one; who was promised nothing is not counted."""
+    """In time, late without a reason, late with one. Who was promised nothing is not counted."""
     ledger = Promises()
     for at, excuse, outcome in ((105, None, "kept"), (106, None, "broken"), (106, "x", "excused")):
         ledger.take_in([JOB], planned(100), now=0, mishaps=NOTHING)

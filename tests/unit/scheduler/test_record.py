@@ -37,7 +37,7 @@ def _with_slots(*slots: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_r_lists_what_is_held_whole() -> None:
-    """The nodes of an exclusive rack with all their cores, those without a slot too; read back."""
+    """The nodes of an exclusive rack with all their cores, those without a slot too. Read back."""
     held = [(name, {"cpu": 8000, "nvidia.com/gpu": 2}) for name in ("n1", "n2", "n3")]
     resource_set = to_resource_set(SLOTS, starts_at=1, until=None, held=held)
     lite = resource_set["execution"]["R_lite"]
@@ -50,7 +50,7 @@ def test_r_lists_what_is_held_whole() -> None:
 
 
 def test_equal_slots_that_follow_one_another_stand_there_once() -> None:
-    """A thousand on twenty nodes are twenty entries; what an older version wrote is read, too."""
+    """A thousand on twenty nodes are twenty entries. What an older version wrote is read, too."""
     slots = [(f"n{number // 50}", {"cpu": 1000, "pods": 1}) for number in range(1000)]
     resource_set = to_resource_set(slots, starts_at=1, until=None)
     written = resource_set["attributes"]["fluxqueue"]["slots"]
@@ -110,7 +110,7 @@ def test_what_was_published_is_read_back() -> None:
     ],
 )
 def test_which_queue_took_it_in(status: dict[str, Any], expected: str | None) -> None:
-    """Of what is held it is said; whatever else is in a queue was taken in by that queue."""
+    """Of what is held it is said. Whatever else is in a queue was taken in by that queue."""
     assert read_record({"metadata": META, "status": status}).accepted_by == expected
 
 

@@ -26,7 +26,7 @@ def panel(count: int = 60, faults: int = 2) -> Panel:
 
 
 def test_blocks_show_all_work_and_never_overlap() -> None:
-    """The area of a job's blocks is its cores over its time; no two blocks share a lane."""
+    """The area of a job's blocks is its cores over its time. No two blocks share a lane."""
     one = panel()
     drawn = list(blocks(one))
     for record in one.records:

@@ -56,7 +56,7 @@ def test_fcfs_by_hand() -> None:
 
 
 def test_lost_nodes_by_hand() -> None:
-    """Half of job 1 is lost at 30 and begins anew at 40; job 2 loses all at 110 and waits."""
+    """Half of job 1 is lost at 30 and begins anew at 40. Job 2 loses all at 110 and waits."""
     nodes = uniform_cluster(2, 4)
     work = [job(1, 0, 8, 100, 50), job(2, 95, 4, 100, 50)]
     faults = [

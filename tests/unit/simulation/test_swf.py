@@ -88,14 +88,14 @@ def test_simulator_jobs_come_back_the_same() -> None:
     ],
 )
 def test_errors_name_line_and_field(line: str, message: str) -> None:
-    """A comment counts as a line; the field has its number and its name."""
+    """A comment counts as a line. The field has its number and its name."""
     with pytest.raises(InvalidInput) as caught:
         parse(f"; Version: 2\n{line}\n", source="log")
     assert str(caught.value).startswith(message)
 
 
 def test_compressed_files_and_files_that_are_none(tmp_path: Path) -> None:
-    """.gz is unpacked; what cannot be read says so."""
+    """.gz is unpacked. What cannot be read says so."""
     packed = tmp_path / "log.swf.gz"
     packed.write_bytes(gzip.compress(f"; MaxProcs: 64\n{GOOD}\n".encode()))
     log = read_file(packed)
@@ -111,7 +111,7 @@ def test_compressed_files_and_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_lines_become_jobs() -> None:
-    """Requested values win over used ones; times start at 0; the unknown is left out."""
+    """Requested values win over used ones. Times start at 0. The unknown is left out."""
     lines = [
         "7 1000 5 100 4 -1 -1 32 200 -1 1 3 1 -1 -1 -1 -1 -1",
         "8 1010 5 50 2 -1 -1 -1 -1 -1 1 -1 1 -1 -1 -1 -1 -1",

@@ -18,7 +18,7 @@ from fluxqueue.simulation.arrivals import (
 
 
 def test_a_seed_is_a_workload() -> None:
-    """The same seed, the same jobs; another, others."""
+    """The same seed, the same jobs. Another, others."""
     assert synthetic(1, 50, nodes=8, cores_per_node=8) == synthetic(
         1, 50, nodes=8, cores_per_node=8
     )

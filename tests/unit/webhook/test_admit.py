@@ -1,4 +1,4 @@
-"""The mutation table: kind x situation -> taken in, untouched or refused; and what the answer says.
+"""The mutation table: kind x situation -> taken in, untouched or refused, and what the answer says.
 
 The objects are compared after applying the patch. Reviews recorded from a real API server are
 answered too, where ``../shared/realapi`` is at hand.
@@ -48,7 +48,7 @@ def _mutated(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _taken_job(job: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    """What ``job`` must be afterwards; ``spec`` are further changes."""
+    """What ``job`` must be afterwards. ``spec`` are further changes."""
     taken = copy.deepcopy(job)
     taken["metadata"].setdefault("labels", {}).update(LABEL)
     taken["metadata"].setdefault("annotations", {}).update(USER)
@@ -116,7 +116,7 @@ def test_who_submits_is_what_the_api_server_says(kind: str) -> None:
 
 
 def test_a_second_user_who_applies_the_same_patch_is_stamped() -> None:
-    """Reinvocation for the same user changes nothing; a copied manifest is its submitter's."""
+    """Reinvocation for the same user changes nothing. A copied manifest is its submitter's."""
     taken = _mutated(batch_job())
     assert "patch" not in _answer(admission_review(taken))
     review = admission_review(taken)

@@ -63,7 +63,7 @@ def test_what_a_set_makes_is_left_to_the_set() -> None:
 
 
 def test_what_is_made_and_is_labelled_has_its_pods_ask() -> None:
-    """As the JobSet of what hands its labels on; it is not suspended, nor changed."""
+    """As the JobSet of what hands its labels on. It is not suspended, nor changed."""
     made_by = {**owner("Sweep", "tune"), "apiVersion": "example.org/v1"}
     inner = {"parallelism": 2, "template": {"spec": {"containers": []}}}
     spec = {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": inner}}]}

@@ -26,7 +26,7 @@ CONTROLLER = "system:serviceaccount:kube-system:{}-controller"
 
 
 def answered(obj: Obj, user: str, *, old: Obj | None = None, **more: Any) -> tuple[Obj, Obj]:
-    """The response, and what ``obj`` is after it; ``more`` are fields of the request."""
+    """The response, and what ``obj`` is after it. ``more`` are fields of the request."""
     review = admission_review(obj, operation="CREATE" if old is None else "UPDATE")
     review["request"] |= {"userInfo": {"username": user}, "oldObject": old, **more}
     response = admit(review, SETTINGS).review["response"]

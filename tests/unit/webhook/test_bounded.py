@@ -65,7 +65,7 @@ async def test_a_call_that_catches_everything_is_cut_off_too(threads: BoundedThr
 
 
 async def test_more_than_may_wait_are_refused_at_once(threads: BoundedThreads) -> None:
-    """Each waits for the one before it; none is kept for ever."""
+    """Each waits for the one before it. None is kept for ever."""
     first = asyncio.create_task(threads.run(_spin))
     await asyncio.sleep(0)
     others = [asyncio.create_task(threads.run(lambda: "late")) for _ in range(WAITING_MAX + 20)]

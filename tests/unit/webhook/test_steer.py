@@ -20,7 +20,7 @@ def ask(
     manager: str = "kubectl",
     settings: AdmitSettings | None = None,
 ) -> tuple[bool, Any]:
-    """Ask for a change; whether it is allowed, and what it adds or why not."""
+    """Ask for a change. Whether it is allowed, and what it adds or why not."""
     kind = {"apiVersion": "jobs.converged-computing.org/v1alpha1", "kind": "FluxJob"}
     before, after = (
         {**kind, "metadata": {"name": "a-job"}, "spec": {**SPEC, **one}} for one in (old, new)
@@ -37,7 +37,7 @@ def ask(
 
 
 def test_who_changes_what_is_written_down() -> None:
-    """Beside what others changed before; a name that he writes himself is not taken."""
+    """Beside what others changed before. A name that he writes himself is not taken."""
     by = {"queue": "bob"}
     forged = {"hold": True, "queue": "gold", "steeredBy": {"hold": "eve", "queue": "eve"}}
     allowed, said = ask({"queue": "gold", "steeredBy": by}, forged)
@@ -67,7 +67,7 @@ def test_a_cancellation_names_its_user_and_is_true_or_false() -> None:
 
 
 def test_our_own_parts_write_all_of_it() -> None:
-    """By their accounts; by their field manager only where they have none of their own."""
+    """By their accounts. By their field manager only where they have none of their own."""
     assert ask({}, {"size": 5}, user=OURS) == (True, None)
     assert not ask({}, {"size": 5}, manager="fluxqueue")[0]
     assert ask({}, {"size": 5}, user="anyone", manager="fluxqueue") == (True, None)

@@ -156,7 +156,7 @@ def test_what_we_write_ourselves_is_no_mistake() -> None:
 
 
 def test_who_cannot_be_suspended_cannot_start_anew() -> None:
-    """A bare Pod, and Pods and Jobs of a group; a Job can, and its template may say so."""
+    """A bare Pod, and Pods and Jobs of a group. A Job can, and its template may say so."""
     said = {"fluxqueue/on-node-loss": "requeue"}
     assert read_wishes(batch_job(template_meta={"annotations": said})).restarts_on_loss
     assert not read_wishes(batch_job(meta={"annotations": {**said, **_REPLACE}})).restarts_on_loss

@@ -180,7 +180,7 @@ def test_conditions_follow_the_life() -> None:
 
 
 def test_the_reason_is_told_once_with_what_it_is_about() -> None:
-    """The word is that of the Event; the sentence goes with the condition of the state."""
+    """The word is that of the Event. The sentence goes with the condition of the state."""
     held = fo.FluxJobLife(
         state=FluxJobState.HELD, submitted_at_s=1, message="over a limit", reason="HeldByQueue"
     ).conditions()
@@ -267,7 +267,7 @@ def test_printer_columns_in_order_and_none_in_the_future_as_date(crd: dict[str, 
     "definition", sorted(CRD_PATH.parent.glob("*.yaml")), ids=lambda path: path.stem
 )
 def test_every_field_is_explained(definition: Path) -> None:
-    """``kubectl explain`` shows these; a field without words explains nothing."""
+    """``kubectl explain`` shows these. A field without words explains nothing."""
     crd = yaml.safe_load(definition.read_text(encoding="utf-8"))
     silent: list[str] = []
 

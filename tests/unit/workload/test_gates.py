@@ -106,7 +106,7 @@ def test_our_own_suspension_is_not_taken_for_the_authors() -> None:
 
 
 def test_what_is_taken_in_bears_no_number_of_a_job_yet() -> None:
-    """An exported manifest does; of what bears one the policy believes that it was let go."""
+    """An exported manifest does. Of what bears one the policy believes that it was let go."""
     numbered = {"fluxqueue/jobid": "7", "a": "b"}
     in_group = {"fluxqueue/pod-group": "g", "fluxqueue/group-size": "5"}
     pod = _admit(bare_pod(meta={"labels": numbered}))
@@ -321,7 +321,7 @@ def test_freeing_a_pod_takes_our_gate_alone() -> None:
     ],
 )
 def test_ungating_names_the_gate_and_the_node(to: Destination, has_affinity: bool) -> None:
-    """By label, and by name where that is not enough; terms of its own are one value that a merge
+    """By label, and by name where that is not enough. Terms of its own are one value that a merge
     would replace.
     """
     patch = releases.ungate_patch("u", to=to, jobid=7, nodes="n[1-2]", has_affinity=has_affinity)

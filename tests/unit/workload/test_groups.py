@@ -28,7 +28,7 @@ FIVE = Membership("mpi", 5, 5)
     ],
 )
 def test_reads_the_groups_of_kubernetes(spec: dict[str, Any], name: str | None) -> None:
-    """Of 1.36 and later, and of 1.35; of what something else makes only if that asks."""
+    """Of 1.36 and later, and of 1.35. Of what something else makes only if that asks."""
     expected = None if name is None else Membership(name, None, None)
     assert read_membership(bare_pod(**spec)) == expected
     assert read_membership(batch_job(pod=spec)) == expected

@@ -21,7 +21,7 @@ Obj = dict[str, Any]
 
 
 def job(said: dict[str, str], *, template: dict[str, str] | None = None, **spec: Any) -> Obj:
-    """A stored BatchJob of two pods; keys without their prefix."""
+    """A stored BatchJob of two pods. Keys without their prefix."""
     container = {"name": "c", "resources": {"requests": {"cpu": "2"}}}
     pods: Obj = {"spec": {"containers": [container], **spec.pop("pods", {})}}
     if template is not None:
@@ -152,7 +152,7 @@ def test_the_jobs_own_value_goes_before_that_of_its_template() -> None:
 
 
 def test_unknown_keys_are_left_out_and_told_in_bounded_time() -> None:
-    """However many an object carries; all others are heeded."""
+    """However many an object carries. All others are heeded."""
     many = {f"x{number}": "1" for number in range(12_000)}
     began_s = time.process_time()
     found = mend(job({**many, "hold": "true"}), {}, DEFAULT_SITE)
@@ -172,7 +172,7 @@ def test_values_that_are_no_text() -> None:
 
 
 def test_a_group_of_pods() -> None:
-    """The oldest pod's value is spoilt; the last good one of the group counts."""
+    """The oldest pod's value is spoilt. The last good one of the group counts."""
     pods: dict[str, Obj] = {}
     for number in range(3):
         said = {"priority": "no" if number == 0 else "4", "hold": "true"}
@@ -207,7 +207,7 @@ def test_a_group_of_pods() -> None:
 
 
 def test_what_makes_pods_and_is_suspended() -> None:
-    """A value in one of its templates; the object itself is not changed."""
+    """A value in one of its templates. The object itself is not changed."""
     entry = next(one for one in BUILT_IN if one.kind == "JobSet")
     template = {
         "metadata": {"annotations": _full({"duration": "never"})},

@@ -69,7 +69,7 @@ def pod(*cpus: str, guaranteed: bool = True, **devices: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_zones(found: dict[str, Any], expected: NodeZones) -> None:
-    """Only of a kubelet that insists; what cannot be read is no zone."""
+    """Only of a kubelet that insists. What cannot be read is no zone."""
     assert read_zones(found) == expected
 
 
@@ -120,7 +120,7 @@ def matcher(*nodes: NodeFact) -> Matcher:
 
 
 def test_forty_cores_are_sent_past_a_node_of_two_sockets_of_32() -> None:
-    """The kubelet would refuse it there; elsewhere it stays possible, smaller ones stay there."""
+    """The kubelet would refuse it there. Elsewhere it stays possible, smaller ones stay there."""
     two_sockets, plain = node("n1", 64, topology(32, 32)), node("n2", 64)
     both = matcher(two_sockets, plain)
     assert both.match_now(asked(pod("40"), 40_000), 0).nodes == ("n2",)

@@ -77,7 +77,7 @@ def test_a_count_that_is_not_fixed_fits_the_pods(resource: dict[str, Any], drawn
 
 
 def test_all_gpus_of_a_node() -> None:
-    """A pool may be taken whole; how much of it there must be stays said."""
+    """A pool may be taken whole. How much of it there must be stays said."""
     gpu = {"type": "gpu", "count": 4, "exclusive": True}
     (slot,) = _request(_slot(2, CORE, gpu)).resources
     (pool,) = (one for one in slot.with_ if one.type == "nvidia.com/gpu")
@@ -192,7 +192,7 @@ def _admits(request: Jobspec, name: str, **labels: str) -> bool:
 
 
 def test_constraints_narrow_what_the_pod_says() -> None:
-    """Properties are labels; the pod's own affinity holds beside them, term by term."""
+    """Properties are labels. The pod's own affinity holds beside them, term by term."""
     terms = [
         {"matchExpressions": [{"key": "a", "operator": "Exists"}]},
         {"matchExpressions": [{"key": "b", "operator": "Exists"}]},

@@ -24,7 +24,7 @@ JOBSPEC = {
 
 
 def test_a_manifest_is_read_as_the_queue_reads_it() -> None:
-    """Size, needs, queue, priority, duration; what holds it back."""
+    """Size, needs, queue, priority, duration. What holds it back."""
     body = job("a", pods=4, cpu="2", wishes={"priority": "5", "duration": "1h", "hold": "true"})
     body["metadata"]["labels"] = {"fluxqueue/queue": "gold"}
     asked = read_review({"manifest": body}, DEFAULT_SITE)
@@ -37,7 +37,7 @@ def test_a_manifest_is_read_as_the_queue_reads_it() -> None:
 
 
 def test_a_jobspec_and_changes_to_it() -> None:
-    """In Flux's words or in ours; each field of it."""
+    """In Flux's words or in ours. Each field of it."""
     changes = {
         "size": 2,
         "durationSeconds": 0,

@@ -83,7 +83,7 @@ def test_overhead_and_extended_resources_are_added() -> None:
 def test_pod_level_resources_replace_the_sum(
     resources: dict[str, Any], expected: dict[str, int]
 ) -> None:
-    """Pod-level requests win; its limits count only where no container asks (as defaulted)."""
+    """Pod-level requests win. Its limits count only where no container asks (as defaulted)."""
     spec = {"containers": [_requests(cpu="1")], "resources": resources}
     assert effective_request(spec) == {**expected, "pods": 1}
 

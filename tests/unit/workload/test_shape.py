@@ -117,7 +117,7 @@ def test_a_level_by_the_name_that_an_administrator_gave() -> None:
 
 
 def test_levels_that_were_taken_away_later_stay_in_the_request() -> None:
-    """What was admitted is a request still; the matcher says that there is no such level."""
+    """What was admitted is a request still. The matcher says that there is no such level."""
     assert draw(BATCH_JOB.to_request(_job(within="row"), site=Site(levels=()))).startswith(
         "row[1] > "
     )

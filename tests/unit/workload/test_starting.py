@@ -32,7 +32,7 @@ def job(**annotations: str) -> dict[str, object]:
     ],
 )
 def test_dependencies_are_read(text: str, expected: list[Dependency]) -> None:
-    """Commas, blanks and colons separate; a type holds until the next."""
+    """Commas, blanks and colons separate. A type holds until the next."""
     assert list(read_wishes(job(depends_on=text)).depends_on) == expected
 
 

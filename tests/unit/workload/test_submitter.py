@@ -91,7 +91,7 @@ def user_in(obj: Obj, *path: str) -> str | None:
 
 
 def stamped(obj: Obj, old: Obj | None, who: str, kind: tuple[str, str] = DEPLOYMENT) -> Obj:
-    """What admission makes of an object; once is enough."""
+    """What admission makes of an object. Once is enough."""
     changed = KNOWN.with_submitter(obj, old, kind, who)
     assert KNOWN.with_submitter(changed, old, kind, who) is changed, "reinvocation"
     result: Obj = dict(changed)

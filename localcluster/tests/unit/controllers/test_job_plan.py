@@ -55,7 +55,7 @@ def test_nothing_changes() -> None:
 
 
 def test_success_is_counted_in_two_writes() -> None:
-    """The uid first, then the finalizer, then the total; with completions left a new pod."""
+    """The uid first, then the finalizer, then the total. With completions left a new pod."""
     subject = job(parallelism=2, completions=3, status={**RUNNING, "active": 2})
     plan = _plan(subject, [pod("a", "Succeeded"), pod("b")])
     assert len(plan.create) == 1
@@ -69,7 +69,7 @@ def test_success_is_counted_in_two_writes() -> None:
 
 
 def test_completion() -> None:
-    """SuccessCriteriaMet with the last uid; Complete only when nothing is uncounted."""
+    """SuccessCriteriaMet with the last uid. Complete only when nothing is uncounted."""
     subject = job(completions=1, status={**RUNNING, "active": 1})
     plan = _plan(subject, [pod("a", "Succeeded")])
     assert _types(plan.status) == ["SuccessCriteriaMet"]
@@ -103,7 +103,7 @@ def test_replacement_waits_for_the_backoff() -> None:
 
 
 def test_backoff_limit() -> None:
-    """FailureTarget deletes what runs and counts it as failed; Failed waits for the terminating."""
+    """FailureTarget deletes what runs and counts it as failed. Failed waits for the terminating."""
     subject = job(parallelism=3, completions=3, backoffLimit=0, status=RUNNING)
     plan = _plan(subject, [pod("a", "Failed"), pod("b"), pod("c")])
     assert [p["metadata"]["name"] for p in plan.delete] == ["b", "c"]
@@ -139,7 +139,7 @@ def test_failure_target_is_followed_up() -> None:
 
 
 def test_deadline() -> None:
-    """It counts from startTime; before it strikes the Job is looked at again in time."""
+    """It counts from startTime. Before it strikes the Job is looked at again in time."""
     early = _plan(job(activeDeadlineSeconds=130, status=RUNNING), [pod("a")])
     assert early.look_again_s == 30
     late = _plan(job(activeDeadlineSeconds=100, status=RUNNING), [pod("a")])
@@ -158,7 +158,7 @@ def test_a_deadline_beyond_the_calendar_never_strikes(limit: int) -> None:
 
 
 def test_suspended_from_the_beginning() -> None:
-    """No startTime, the condition, its event; the deadline does not run."""
+    """No startTime, the condition, its event. The deadline does not run."""
     plan = _plan(job(suspend=True, activeDeadlineSeconds=1), [])
     assert "startTime" not in plan.status
     assert plan.status["conditions"][0]["reason"] == "JobSuspended"
@@ -168,7 +168,7 @@ def test_suspended_from_the_beginning() -> None:
 
 
 def test_suspension_of_a_running_job() -> None:
-    """Finalizers first, then deletion; such pods terminate and never count as failed."""
+    """Finalizers first, then deletion. Such pods terminate and never count as failed."""
     subject = job(suspend=True, parallelism=2, completions=3, status={**RUNNING, "succeeded": 1})
     plan = _plan(subject, [pod("a"), pod("b", "Pending")])
     assert plan.is_stripped_first
@@ -305,7 +305,7 @@ def test_doubled_indexes_are_removed() -> None:
 
 
 def test_backoff_limit_per_index() -> None:
-    """An index that used up its failures is failed; the Job goes on until all are decided."""
+    """An index that used up its failures is failed. The Job goes on until all are decided."""
     subject = _indexed(parallelism=2, completions=2, backoffLimitPerIndex=0, status=RUNNING)
     subject["spec"]["backoffLimit"] = 2**31 - 1
     plan = _plan(subject, [pod("a", "Failed", index=0), pod("b", index=1)])
@@ -380,7 +380,7 @@ def test_success_policy() -> None:
 
 
 def test_too_many_pods_for_one_status() -> None:
-    """At most 500 uids a write; the last condition waits for the rest."""
+    """At most 500 uids a write. The last condition waits for the rest."""
     pods = [pod(f"p{i}", "Succeeded") for i in range(UNCOUNTED_MAX + 1)]
     plan = _plan(job(parallelism=9, completions=len(pods), status=RUNNING), pods)
     assert len(plan.release) == UNCOUNTED_MAX

@@ -72,7 +72,7 @@ def test_long_names_keep_their_index() -> None:
 
 
 def test_order_of_removal() -> None:
-    """Unbound, pending, running unready, then ready; among equals the newest."""
+    """Unbound, pending, running unready, then ready. Among equals the newest."""
     unbound = pod("unbound", "Pending")
     unbound["spec"]["nodeName"] = ""
     old, new = pod("old"), pod("new")
@@ -91,7 +91,7 @@ def test_finish_time_of_a_pod_that_never_ended() -> None:
 
 
 def test_backoff_record() -> None:
-    """Failures since the last success; a success starts again."""
+    """Failures since the last success. A success starts again."""
     record = with_finished_pods(BackoffRecord(), [], [pod("a", "Failed", ended_s=-30)])
     record = with_finished_pods(record, [], [pod("b", "Failed", ended_s=-20)])
     assert (record.failures, remaining_s(record, NOW, 10, 600)) == (2, 0)

@@ -53,7 +53,7 @@ def test_dependents_of_a_removed_owner_are_looked_at() -> None:
 
 
 def test_foreground_deletion_involves_all_dependents() -> None:
-    """The owner and its dependents are looked at; a dependent's end wakes the owner."""
+    """The owner and its dependents are looked at. A dependent's end wakes the owner."""
     graph = OwnerGraph()
     graph.put(_item("job", resource=JOBS))
     graph.put(_item("pod", "job", blocks=True))
@@ -90,7 +90,7 @@ def test_another_name_under_the_uid_is_looked_up() -> None:
 
 
 def test_decisions_about_dependents() -> None:
-    """One solid owner keeps an object; what is lost of several is dropped; else it goes."""
+    """One solid owner keeps an object. What is lost of several is dropped. Else it goes."""
     one, two = _item("x", "a"), _item("x", "a", "b")
     assert _decide(one, SOLID) is Action.NOTHING
     assert _decide(one, ABSENT) is Action.DELETE_BACKGROUND
@@ -104,7 +104,7 @@ def test_decisions_about_dependents() -> None:
 
 
 def test_decisions_about_deleted_owners() -> None:
-    """Foreground waits for what blocks; orphaning lets the dependents go; the rest is not ours."""
+    """Foreground waits for what blocks. Orphaning lets the dependents go. The rest is not ours."""
     foreground = _item(
         "x", "a", deletionTimestamp="t", finalizers=[FOREGROUND], resource=CONFIGMAPS
     )

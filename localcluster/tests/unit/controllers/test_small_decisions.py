@@ -33,7 +33,7 @@ def _taint(name: str, effect: str, **more: Any) -> Obj:
 
 
 def test_admission_taint_goes_when_the_node_is_ready() -> None:
-    """The taint added at registration; foreign taints stay."""
+    """The taint added at registration. Foreign taints stay."""
     foreign = {"key": "dedicated", "effect": "NoSchedule"}
     node = _node("True", _taint("not-ready", "NoSchedule"), foreign)
     assert taint_steps(node, NOW, "NoSchedule") == [[foreign]]
@@ -101,14 +101,14 @@ def test_silent_node() -> None:
     ],
 )
 def test_eviction(tolerations: list[Obj], expected_s: int | None) -> None:
-    """Untolerated: at once; for a time: the shortest; for ever: never."""
+    """Untolerated: at once. For a time: the shortest. For ever: never."""
     node = _node("Unknown", _taint("unreachable", "NoExecute", timeAdded=at(0)))
     due = evicted_at({"spec": {"tolerations": tolerations}}, node)
     assert (None if due is None else (due - NOW).total_seconds()) == expected_s
 
 
 def test_ttl() -> None:
-    """Counted from the terminal condition; nothing without one."""
+    """Counted from the terminal condition. Nothing without one."""
     done = {"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": at(-5)}]}
     due = expires_at(job(ttlSecondsAfterFinished=20, status=done))
     assert due is not None
@@ -118,7 +118,7 @@ def test_ttl() -> None:
 
 
 def test_namespace_conditions() -> None:
-    """Five of them; what remains is counted; unchanged ones keep their time."""
+    """Five of them. What remains is counted. Unchanged ones keep their time."""
     conditions = deletion_conditions({"configmaps.": 1}, {"example.com/hold": 1})
     texts = {c["type"]: (c["status"], c["message"]) for c in conditions}
     assert texts["NamespaceContentRemaining"] == (
@@ -139,7 +139,7 @@ def test_namespace_conditions() -> None:
 
 
 async def test_queue_works_once_per_key_and_again_if_asked_meanwhile() -> None:
-    """No key runs twice at a time; an addition during the work is not lost."""
+    """No key runs twice at a time. An addition during the work is not lost."""
     runs: list[str] = []
     running = asyncio.Event()
     go_on = asyncio.Event()
@@ -167,7 +167,7 @@ async def test_queue_works_once_per_key_and_again_if_asked_meanwhile() -> None:
 
 
 async def test_queue_retries_failures() -> None:
-    """Errors of ours and of others come back; success forgets them."""
+    """Errors of ours and of others come back. Success forgets them."""
     attempts: list[int] = []
     done = asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_queue_retries_failures() -> None:
 
 
 async def test_earliest_appointment_counts() -> None:
-    """A later appointment does not put off an earlier one; an earlier one replaces it."""
+    """A later appointment does not put off an earlier one. An earlier one replaces it."""
     ran = asyncio.Event()
 
     async def work(_key: str) -> None:

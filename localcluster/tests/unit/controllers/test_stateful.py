@@ -69,7 +69,7 @@ def test_scale_down_in_reverse() -> None:
 
 
 def test_rolling_update_from_the_top() -> None:
-    """One at a time, each after the one above is ready again; the partition stays."""
+    """One at a time, each after the one above is ready again. The partition stays."""
     pods = [_pod(0), _pod(1)]
     assert _plan(_set(2), pods, update="r2") == ([], ["db-1"])
     assert _plan(_set(2), [_pod(0), _pod(1, revision="r2")], update="r2") == ([], ["db-0"])

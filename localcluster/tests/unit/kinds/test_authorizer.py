@@ -39,7 +39,7 @@ def test_default_roles_allow_what_they_are_known_for(
 
 
 def test_aggregated_roles_hold_one_another() -> None:
-    """Edit is made of view, admin of edit; each rule once."""
+    """Edit is made of view, admin of edit. Each rule once."""
     view, edit, admin = (ROLES[name]["rules"] for name in ("view", "edit", "admin"))
     for smaller, larger in ((view, edit), (edit, admin)):
         assert all(rule in larger for rule in smaller)
@@ -60,7 +60,7 @@ def _store(rules: list[Any]) -> Store:
 
 
 def test_rules_are_gathered_once_until_they_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other objects change nothing; a role does at once."""
+    """Other objects change nothing. A role does at once."""
     store = _store([{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}])
     authorizer = Rbac(store)
     store.subscribe(authorizer.note)

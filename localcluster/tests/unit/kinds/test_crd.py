@@ -208,7 +208,7 @@ def test_what_is_no_quantity(text: str) -> None:
 
 
 def test_decoding_drops_what_go_would_drop() -> None:
-    """Unknown fields, nulls, empty lists; explicit zeros of pointers stay."""
+    """Unknown fields, nulls, empty lists. Explicit zeros of pointers stay."""
     pod = {
         "metadata": {"name": "p", "labels": {}},
         "spec": {"containers": [{"name": "c", "imag": "x"}], "hostNetwork": False, "volumes": []},
@@ -278,7 +278,7 @@ def test_on_status_only_its_fields_but_all_rules_are_looked_at() -> None:
 
 
 def test_a_default_of_the_status_is_there_from_the_first() -> None:
-    """What a creation says of the status is dropped; what the definition says is not."""
+    """What a creation says of the status is dropped. What the definition says is not."""
     status = {"type": "object", "default": {"state": "New"}, "properties": {"state": {}}}
     version = {
         "name": "v1",

@@ -68,7 +68,7 @@ def test_it_compiles_as_recorded(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", HELD["rules"], ids=_name)
 def test_it_holds_as_recorded(case: dict[str, Any]) -> None:
-    """Of one object with values of all types; errors of evaluation read as the real server's."""
+    """Of one object with values of all types. Errors of evaluation read as the real server's."""
     spec = {"type": "object", "properties": HELD["schema"]}
     rules = {"x-kubernetes-validations": [{"rule": case["rule"]}]}
     if LEFT_OUT.search(case["rule"]):

@@ -91,7 +91,7 @@ def test_the_template_of_a_running_job_is_immutable(key: str, suspend: bool) -> 
 
 
 def test_labels_and_resources_of_a_suspended_template_may_change_but_not_the_image() -> None:
-    """Container resources are among what a queue may set; the program is not."""
+    """Container resources are among what a queue may set. The program is not."""
     old = make_job(suspend=True)
     new = copy.deepcopy(old)
     new["spec"]["template"]["metadata"]["labels"]["placed"] = "yes"

@@ -1,4 +1,4 @@
-"""Which lines of a container's log there are, by its pod's status; which are refused."""
+"""Which lines of a container's log there are, by its pod's status. Which are refused."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BEGUN, DONE = "simulated container main started on n", "simulated container main
 
 
 def test_a_line_at_the_start_and_one_at_the_end() -> None:
-    """Each at its time; the log is over with the run."""
+    """Each at its time. The log is over with the run."""
     so_far = written(pod(RUNNING), "main")
     assert (so_far.lines, so_far.is_over) == ((Line(T(20), BEGUN),), False)
     whole = written(pod(ended(20, 25, 3)), "main")
@@ -49,7 +49,7 @@ def test_a_line_at_the_start_and_one_at_the_end() -> None:
 
 
 def test_the_annotation_has_other_lines() -> None:
-    """Which are there from the start; none is a log without lines."""
+    """Which are there from the start. None is a log without lines."""
     assert texts(pod(RUNNING, text="one\ntwo\n")) == ["one", "two"]
     assert texts(pod(ended(1, 2, 3), text="")) == []
 
@@ -92,7 +92,7 @@ def test_an_init_container_can_be_named() -> None:
 
 
 def test_lines_are_chosen_by_time_and_number() -> None:
-    """``tail_lines`` of those since; timestamps have nine digits."""
+    """``tail_lines`` of those since. Timestamps have nine digits."""
     lines = (Line(T(1), "a"), Line(T(2), "b"), Line(T(3), "c"))
     assert shown(lines, LogOptions(tail_lines=2)) == ["b", "c"]
     assert shown(lines, LogOptions(tail_lines=0)) == []

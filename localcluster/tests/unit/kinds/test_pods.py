@@ -1,4 +1,4 @@
-"""What may change in a pod: gated, ungated; and its first status."""
+"""What may change in a pod: gated, ungated, and its first status."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_gated_pod(change: Obj, fields: list[str]) -> None:
 def test_affinity_of_a_gated_pod_only_tightens(
     before: Obj | None, after: Obj | None, is_accepted: bool
 ) -> None:
-    """Terms gain expressions; they are not lost, gained, reordered or narrowed."""
+    """Terms gain expressions. They are not lost, gained, reordered or narrowed."""
     spec = {"affinity": before} if before is not None else {}
     old = make_pod(schedulingGates=[GATE], **spec)
     assert (judge(old, affinity=after) == []) is is_accepted
@@ -127,12 +127,12 @@ def test_affinity_of_a_gated_pod_only_tightens(
     ],
 )
 def test_a_pod_without_gates(change: Obj, fields: list[str]) -> None:
-    """Its place is decided; images and added tolerations are what is left."""
+    """Its place is decided. Images and added tolerations are what is left."""
     assert judge(make_pod(), **change) == fields
 
 
 def test_gates_raise_the_generation_and_labels_do_not() -> None:
-    """Pods have a generation; only the spec counts."""
+    """Pods have a generation. Only the spec counts."""
     strategy, ctx = PodStrategy(), context()
     old = make_pod(schedulingGates=[GATE])
     ungated, labelled = copy.deepcopy(old), copy.deepcopy(old)

@@ -37,7 +37,7 @@ def _pod(policy: str = "Never", phase: str = "Running", **metadata: Any) -> Obj:
     [("2.5s", 2.5), ("200ms", 0.2), ("1h30m", 5400), ("7", 7), ("0s", 0), ("", None), ("x", None)],
 )
 def test_durations(text: str, seconds: float | None) -> None:
-    """Go's spelling and bare seconds; nonsense counts as absent."""
+    """Go's spelling and bare seconds. Nonsense counts as absent."""
     assert parse_duration_s(text) == seconds
 
 
@@ -93,7 +93,7 @@ def test_life_of_a_pod() -> None:
 
 
 def test_restarts_in_place() -> None:
-    """OnFailure restarts failures only, Always everything; between runs there is a pause."""
+    """OnFailure restarts failures only, Always everything. Between runs there is a pause."""
     failing, fine = Run(Script(1, 1), NOW), Run(Script(1, 0), NOW)
     assert next_step(_pod("OnFailure"), failing, NOW) == (Step.PAUSE, 1)
     assert next_step(_pod("OnFailure"), fine, NOW) == (Step.FINISH, 1)
@@ -105,7 +105,7 @@ def test_restarts_in_place() -> None:
 
 
 def test_deletion() -> None:
-    """Killed, after its termination time but within the grace; then removed by its node."""
+    """Killed, after its termination time but within the grace. Then removed by its node."""
     deleted = {"deletionTimestamp": at(30), "deletionGracePeriodSeconds": 30}
     assert next_step(_pod(**deleted), Run(Script(9), NOW), NOW) == (Step.KILL, 0)
     slow = Run(Script(9, termination_s=4), NOW)
@@ -124,7 +124,7 @@ def test_finished_pod_held_by_a_finalizer_is_not_the_nodes_business() -> None:
 
 
 def test_statuses_keep_other_peoples_conditions() -> None:
-    """PodScheduled and DisruptionTarget stay; an unchanged condition keeps its time."""
+    """PodScheduled and DisruptionTarget stay. An unchanged condition keeps its time."""
     pod = _pod(phase="Pending")
     pod["status"]["conditions"] = [
         {"type": "PodScheduled", "status": "True"},
@@ -154,7 +154,7 @@ def test_failures_are_counted_per_job_and_index() -> None:
 
 
 def test_recovery_after_a_restart_of_the_cluster() -> None:
-    """A running pod goes on from its recorded start; a pending one has not begun."""
+    """A running pod goes on from its recorded start. A pending one has not begun."""
     pod = _pod(notes={"duration": "60s"})
     pod["status"]["startTime"] = at(-20)
     run = recovered_run(pod)

@@ -1,4 +1,4 @@
-"""Filters, choice and texts of the scheduler; the texts are those a real one was recorded with."""
+"""Filters, choice and texts of the scheduler. The texts are those a real one was recorded with."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_no_nodes() -> None:
 
 
 def test_emptiest_node_wins() -> None:
-    """By free share, then by number of pods; a node without room never."""
+    """By free share, then by number of pods. A node without room never."""
     busy, idle, small = _node("busy"), _node("idle"), _node("small", "1")
     busy.take_pod({"cpu": 32000})
     demand = demand_of(_pod({"cpu": "2"}))
@@ -195,7 +195,7 @@ def test_node_affinity_operators(operator: str, values: list[str], expected: boo
 
 
 def test_terms_are_alternatives_and_empty_ones_match_nothing() -> None:
-    """Any of several terms is enough; a term without content is no wildcard."""
+    """Any of several terms is enough. A term without content is no wildcard."""
     node = _node("n", labels={"a": "1"})
     no = {"matchExpressions": [{"key": "b", "operator": "Exists"}]}
     yes = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}

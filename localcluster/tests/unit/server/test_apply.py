@@ -102,7 +102,7 @@ def test_fields_v1_round_trip(fields: frozenset[tuple[str, ...]]) -> None:
 
 
 def test_merge_puts_elements_where_they_belong() -> None:
-    """Elements only in the object keep their place; new ones follow, or stand as applied."""
+    """Elements only in the object keep their place. New ones follow, or stand as applied."""
     live = with_containers({"name": "one", "image": "i:1"})
     config = with_containers({"name": "side", "image": "s:1"}, {"name": "one", "image": "i:2"})
     merged = merge(live, config, DEPLOYMENT)["spec"]["template"]["spec"]["containers"]
@@ -133,7 +133,7 @@ def test_prune_keeps_what_others_own() -> None:
 
 
 def test_difference_of_lists_with_keys() -> None:
-    """Only the changed field of the one element counts; order does not."""
+    """Only the changed field of the one element counts. Order does not."""
     old = with_containers({"name": "a", "image": "1"}, {"name": "b", "image": "1"})
     new = with_containers({"name": "b", "image": "2"}, {"name": "a", "image": "1"})
     found = Difference()

@@ -95,7 +95,7 @@ def test_grace_can_be_shortened_but_not_lengthened() -> None:
 
 
 def test_finalizers_hold_an_object() -> None:
-    """It is marked with grace 0 and stays; deleting it again changes nothing."""
+    """It is marked with grace 0 and stays. Deleting it again changes nothing."""
     held = entry("ConfigMap", meta={"finalizers": ["example.com/x"], "generation": 3})
     made = run(MAPS, held)
     assert made.updated is not None
@@ -156,7 +156,7 @@ def test_the_last_finalizer_ends_a_deletion() -> None:
 
 
 def test_a_namespace_waits_for_its_spec_finalizer() -> None:
-    """DELETE only marks it Terminating; it goes when its controller is done."""
+    """DELETE only marks it Terminating. It goes when its controller is done."""
     space = Entry("n", 1, obj := {
         "kind": "Namespace", "metadata": {"name": "n"}, "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},

@@ -1,4 +1,4 @@
-"""Events go after an hour without a new occurrence; nothing else does."""
+"""Events go after an hour without a new occurrence. Nothing else does."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ async def opened(path: Path) -> tuple[Store, Journal]:
 
 
 async def test_a_clean_stop_loses_nothing(tmp_path: Path) -> None:
-    """Objects and their versions are the same after a restart; the counter goes on."""
+    """Objects and their versions are the same after a restart. The counter goes on."""
     store, journal = await opened(tmp_path)
     a = store.create(MAPS, config_map("a"))
     store.replace(MAPS, a, config_map("a", "2"))
@@ -70,7 +70,7 @@ async def test_a_successor_waits_for_what_its_predecessor_still_writes(tmp_path:
 async def test_a_folder_that_stays_in_use_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two clusters on one folder would overwrite each other; the message names it."""
+    """Two clusters on one folder would overwrite each other. The message names it."""
     _, journal = await opened(tmp_path)
     monkeypatch.setattr("localcluster.server.journal.OWNER_WAIT_S", 0.0)
     with pytest.raises(InvalidSettings, match="in use") as refused:
@@ -92,7 +92,7 @@ async def test_history_does_not_survive(tmp_path: Path) -> None:
 
 
 async def test_after_a_crash_no_version_is_given_out_twice(tmp_path: Path) -> None:
-    """What was written before the crash is there; the counter jumps ahead."""
+    """What was written before the crash is there. The counter jumps ahead."""
     store, journal = await opened(tmp_path)
     store.create(MAPS, config_map("a"))
     journal._write(journal._take(), store.rv + VERSIONS_AHEAD)  # one batch, as the task writes it

@@ -71,7 +71,7 @@ class TestStrategic:
         assert [c["name"] for c in spec["containers"]] == ["two", "zero", "one"]
 
     def test_delete_and_nested_merge(self) -> None:
-        """Elements go by ``$patch: delete``, new ones come first; plain lists are replaced."""
+        """Elements go by ``$patch: delete``, new ones come first. Plain lists are replaced."""
         env = [{"name": "B", "$patch": "delete"}, {"name": "C", "value": "3"}]
         spec = pod_spec({"containers": [{"name": "one", "env": env, "args": ["z"]}]})
         one = spec["containers"][0]
@@ -91,7 +91,7 @@ class TestStrategic:
         assert pod_spec({"tolerations": fresh})["tolerations"] == fresh
 
     def test_sets_of_scalars(self) -> None:
-        """Finalizers merge; the new one comes first; ``$deleteFromPrimitiveList`` removes."""
+        """Finalizers merge. The new one comes first. ``$deleteFromPrimitiveList`` removes."""
         merged = strategic({"metadata": {"finalizers": ["example.com/b"]}})
         assert merged["metadata"]["finalizers"] == ["example.com/b", "example.com/a"]
         gone = strategic({"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}})
@@ -160,7 +160,7 @@ class TestJson:
         ],
     )  # fmt: skip
     def test_operations(self, operations: list[Obj], expected: Obj) -> None:
-        """Each operation; ``replace`` adds, ``test`` of nothing against null holds."""
+        """Each operation. ``replace`` adds, ``test`` of nothing against null holds."""
         assert apply_json_patch({"m": {"a/b": "1"}, "l": [1, 2]}, operations) == expected
 
     @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ META = field(1, field(1, b"x") + field(8, b"") + field(11, field(1, b"k") + fiel
 
 
 def test_names_labels_and_unset_times() -> None:
-    """ObjectMeta; an empty creationTimestamp is not set."""
+    """ObjectMeta. An empty creationTimestamp is not set."""
     assert decode_body(envelope("ConfigMap", META)) == {
         "apiVersion": "v1",
         "kind": "ConfigMap",

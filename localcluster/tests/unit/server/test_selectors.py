@@ -87,7 +87,7 @@ def test_bad_keys_and_values_are_refused(text: str) -> None:
     ],
 )
 def test_field_selectors(text: str, is_matched: bool) -> None:
-    """Absent fields count as empty; commas and equal signs can be escaped."""
+    """Absent fields count as empty. Commas and equal signs can be escaped."""
     fields = {"spec.nodeName": "a", "metadata.name": "x,y=z"}
     assert parse_fields(text).matches(fields) is is_matched
 

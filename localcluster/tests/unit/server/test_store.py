@@ -46,7 +46,7 @@ def taken(watch: Watcher) -> list[tuple[str, str, str]]:
 
 
 def test_versions_rise_and_the_stored_object_is_a_new_one() -> None:
-    """Each write gets a larger version; the caller's dict is not changed."""
+    """Each write gets a larger version. The caller's dict is not changed."""
     store = Store()
     given = config_map("a")
     first = store.create(MAPS, given)

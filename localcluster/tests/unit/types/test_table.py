@@ -74,7 +74,7 @@ def test_some_fields_have_the_types_that_everybody_knows(
     ],
 )
 def test_a_zero_that_means_none_is_kept(kind: str, path: tuple[str, ...]) -> None:
-    """OpenAPI does not say so; left out it would be given its default, 25% or 1."""
+    """OpenAPI does not say so. Left out it would be given its default, 25% or 1."""
     node = builtin_node(kind)
     for key in path:
         node = node.child(key)
@@ -82,7 +82,7 @@ def test_a_zero_that_means_none_is_kept(kind: str, path: tuple[str, ...]) -> Non
 
 
 def test_fields_of_a_later_version_are_unknown() -> None:
-    """1.37 has ``spec.volumes[].configMap.defaultUser``; 1.36 warns of it."""
+    """1.37 has ``spec.volumes[].configMap.defaultUser``. 1.36 warns of it."""
     volumes = builtin_node("Pod").child("spec").child("volumes")
     assert volumes.items is not None
     assert "defaultMode" in volumes.items.child("configMap").fields

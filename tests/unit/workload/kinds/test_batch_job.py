@@ -209,7 +209,7 @@ def test_which_indexes_get_no_pod_any_more() -> None:
 def test_idle_is_what_is_suspended_and_has_no_pods(
     suspend: bool, status: dict[str, Any], is_idle: bool
 ) -> None:
-    """The Job controller has seen that, and counts none; only a change of it is news."""
+    """The Job controller has seen that, and counts none. Only a change of it is news."""
     job = _with_status(batch_job("a", suspend=suspend), **status)
     assert BATCH_JOB.is_idle(job) is is_idle
     is_same = BATCH_JOB.news(job) == BATCH_JOB.news(batch_job("a", suspend=suspend))

@@ -32,7 +32,7 @@ def test_unequal_pods_are_kinds_of_slots() -> None:
 
 
 def test_the_oldest_up_to_the_least_size_are_the_request() -> None:
-    """The rest grows it; a kind of which none is needed yet stands there with a count of 0."""
+    """The rest grows it. A kind of which none is needed yet stands there with a count of 0."""
     pods = [member(f"p{number}", "1") for number in range(3)] + [member("q", "4")]
     made = group(*pods, most=9)
     assert _counts(made) == [(1000, 3), (4000, 0)]
@@ -120,7 +120,7 @@ def test_it_is_over_with_its_last_pod() -> None:
 
 
 def test_a_job_that_makes_another_pod_keeps_it_going() -> None:
-    """Its failed pod is not the group's failure; its own end is."""
+    """Its failed pod is not the group's failure. Its own end is."""
     made_by = {"ownerReferences": [owner("Job", "pi")]}
     failed = member("a", phase="Failed", meta=made_by)
     job = batch_job("pi", parallelism=2, completions=2)
@@ -169,7 +169,7 @@ def test_who_makes_its_pods_is_named_where_it_is_not_a_job() -> None:
 
 
 def test_wishes_in_which_its_pods_do_not_agree_are_told() -> None:
-    """What was told by one of them only is no disagreement; nor is what we write ourselves."""
+    """What was told by one of them only is no disagreement, nor is what we write ourselves."""
     said = [{"fluxqueue/priority": str(n), "fluxqueue/user": f"u{n}"} for n in range(2)]
     said[0]["fluxqueue/duration"] = "1h"
     made = group(*(member(f"p{n}", meta={"annotations": one}) for n, one in enumerate(said)))

@@ -184,7 +184,7 @@ def test_one_whose_templates_stand_elsewhere_gathers_until_those_are_there() -> 
 
 
 def test_one_whose_templates_are_not_known_is_over_only_when_it_says_so() -> None:
-    """Pods of its first step have succeeded; nobody knows how many more it has."""
+    """Pods of its first step have succeeded. Nobody knows how many more it has."""
     members = {"a": pod("a", "Succeeded")}
     unknown = train_job(members=members, slot_kinds={"a": "pod"})
     assert SUSPENDED_OWNER.progress(unknown).result is None

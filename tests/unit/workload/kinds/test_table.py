@@ -54,7 +54,7 @@ def test_a_pod_belongs_to_who_makes_it_else_to_itself() -> None:
 
 
 def test_nobody_compares_kinds_by_name() -> None:
-    """Whoever needs to know asks the entry; what SQL needs is a column that the entry fills."""
+    """Whoever needs to know asks the entry. What SQL needs is a column that the entry fills."""
     assert list(_comparisons()) == []
 
 
